@@ -1,12 +1,13 @@
 """The barrier problem (eq. 12) to as many digits as asked for, on an edge list: slow, small and independent.
 
 Nothing here comes from the library: liveness is a graph search, the network is a list of edges, the arithmetic is
-FLINT's. With q = p / (2 mu) for the potentials p, tau = 1 / (2 mu) and weights w_e (1, or the capacity barrier's),
+FLINT's. With potentials p, reduced costs s_e = c_e + p_tail - p_head and mu_e = mu w_e (w_e = 1, or the capacity
+barrier's weights),
 
-    x_e = (u_e / w_e) (c_e tau + q_tail - q_head),     f_e = u_e phi(x_e),     phi(x) = 1 / (1 + x + sqrt(1 + x^2))
+    f_e = u_e phi(s_e u_e / (2 mu_e)),     phi(x) = 1 / (1 + x + sqrt(1 + x^2))
 
-satisfies every optimality condition except conservation, which is the gradient of a smooth concave dual in q. Newton's
-method with an exact line search climbs it; tau grows from (almost) 0 tenfold, each start predicted along the path.
+satisfies every optimality condition except conservation, which is the gradient of a smooth concave dual in p. Newton's
+method climbs it to all digits, started from a point that a primal-dual method finds by following the central path.
 The imbalance of the result therefore tells its whole error.
 """
 
@@ -105,7 +106,9 @@ def _reach(start: list[Node], neighbours: dict[Node, list[Node]]) -> set[Node]:
     return seen
 
 
-def _circulation(layers: list, shape: tuple, barrier: str, terminal: float | str | None) -> tuple[list[Edge], arb]:
+def _circulation(
+    layers: list, shape: tuple, barrier: str, terminal: float | str | None
+) -> tuple[list[Edge], arb]:
     """Attach terminals and the return edge; give every edge the weight of its barrier term."""
     depth, tokens, _ = shape
     entries = [(tail, head, arb(u), ("edges", *key)) for tail, head, u, key in layers]
@@ -145,119 +148,158 @@ def _terminal(terminal: float | str | None, widest: arb, adjacent: arb) -> arb:
     return arb(float(terminal))
 
 
-class _Dual:
-    """The dual at one tau: flows, gradient (out - in at every node but the target) and Newton matrix."""
+class _Circulation:
+    """The incidence matrix of an edge list, the target's row left out (its potential is 0)."""
 
     def __init__(self, edges: list[Edge]):
         nodes = [n for n in dict.fromkeys([e.tail for e in edges] + [e.head for e in edges]) if n != "target"]
         index: dict[Node, int] = {n: k for k, n in enumerate(nodes)}
-        self.edges = edges
         self.size = len(nodes)
-        self.ends = [(index.get(e.tail, -1), index.get(e.head, -1)) for e in edges]  # -1: the grounded target
-        self.ratio = [(e.capacity / e.weight).mid() for e in edges]
+        self.ends = [(index.get(e.tail, -1), index.get(e.head, -1)) for e in edges]
 
-    def difference(self, q: list[arb]) -> list[arb]:
-        q = [*q, arb(0)]
-        return [q[a] - q[b] for a, b in self.ends]
+    def excess(self, flow: list[arb]) -> list[arb]:
+        """What leaves minus what enters every node but the target."""
+        total = [arb(0)] * (self.size + 1)
+        for (tail, head), f in zip(self.ends, flow, strict=True):
+            total[tail] += f
+            total[head] -= f
+        return [v.mid() for v in total[:-1]]
 
-    def flows(self, difference: list[arb], tau: arb) -> list[arb]:
-        flows = []
-        for e, ratio, d in zip(self.edges, self.ratio, difference, strict=True):
-            x = ratio * (d + e.cost * tau)
-            root = (1 + x * x).sqrt()
-            flows.append((e.capacity / (1 + x + root) if x > 0 else e.capacity - e.capacity / (1 - x + root)).mid())
-        return flows
+    def drop(self, potential: list[arb]) -> list[arb]:
+        """Potential of the tail minus potential of the head, for every edge."""
+        grounded = [*potential, arb(0)]
+        return [(grounded[tail] - grounded[head]).mid() for tail, head in self.ends]
 
-    def gradient(self, flows: list[arb]) -> list[arb]:
-        g = [arb(0)] * (self.size + 1)
-        for (a, b), f in zip(self.ends, flows, strict=True):
-            g[a] += f
-            g[b] -= f
-        return [v.mid() for v in g[:-1]]
-
-    def step(self, difference: list[arb], tau: arb, gradient: list[arb]) -> tuple[list[arb], list[arb]]:
-        """Newton direction, and dq/dtau along the central path (conservation kept to first order)."""
+    def solve(self, conductance: list[arb], right: list[arb]) -> list[arb]:
+        """Potentials whose drops, times the conductances, have the excess `right`."""
         laplacian = [[arb(0)] * (self.size + 1) for _ in range(self.size + 1)]
-        push = [arb(0)] * (self.size + 1)
-        for e, ratio, d, (a, b) in zip(self.edges, self.ratio, difference, self.ends, strict=True):
-            x = ratio * (d + e.cost * tau)
-            root = (1 + x * x).sqrt()
-            w = (e.capacity * ratio / (2 * root * (1 + root))).mid()
-            laplacian[a][a] += w
-            laplacian[b][b] += w
-            laplacian[a][b] -= w
-            laplacian[b][a] -= w
-            push[a] -= w * e.cost
-            push[b] += w * e.cost
+        for (tail, head), c in zip(self.ends, conductance, strict=True):
+            laplacian[tail][tail] += c
+            laplacian[head][head] += c
+            laplacian[tail][head] -= c
+            laplacian[head][tail] -= c
         matrix = arb_mat([[v.mid() for v in row[:-1]] for row in laplacian[:-1]])
-        right = arb_mat([[g, p.mid()] for g, p in zip(gradient, push[:-1], strict=True)])
-        solution = matrix.solve(right, algorithm="approx")
-        return [solution[k, 0] for k in range(self.size)], [solution[k, 1] for k in range(self.size)]
+        solution = matrix.solve(arb_mat([[v] for v in right]), algorithm="approx")
+        return [solution[k, 0] for k in range(self.size)]
 
 
 def _solve(edges: list[Edge], mu: arb, kappa: arb, digits: int) -> tuple[list[arb], arb]:
-    dual = _Dual(edges)
-    goal = (1 / (2 * mu)).mid()
-    stages = 0
-    while goal / 10**stages > 1 / kappa:
-        stages += 1
-    q = [arb(0)] * dual.size
-    for stage in range(stages, -1, -1):
-        tau = (goal / 10**stage).mid()
-        # Intermediate points only have to be good starts for the next one.
-        q, slope, flows, residual = _climb(dual, q, tau, digits if stage == 0 else 2)
-        q = [(v + 9 * tau * s).mid() for v, s in zip(q, slope, strict=True)]
-    return flows, residual  # pyright: ignore[reportPossiblyUnbound]
-
-
-def _climb(dual: _Dual, q: list[arb], tau: arb, digits: int) -> tuple[list[arb], list[arb], list[arb], arb]:
-    """Newton ascent at one tau until the imbalance, and the last change of every flow, are below 10^-digits."""
+    """Follow the path to the neighbourhood of the solution, then climb the dual to all digits."""
+    circulation = _Circulation(edges)
+    potential = _approach(circulation, edges, [(mu * e.weight).mid() for e in edges], kappa)
     tolerance = arb(10) ** -digits
-    difference = dual.difference(q)
-    flows = dual.flows(difference, tau)
-    for _ in range(500):
-        gradient = dual.gradient(flows)
-        direction, slope = dual.step(difference, tau, gradient)
-        ascent = _dot(gradient, direction)
-        along = dual.difference(direction)
-        length, moved = _line_search(dual, difference, along, direction, tau, ascent)
-        change = max(abs(new - old) / new for new, old in zip(moved, flows, strict=True))
-        q = [(v + length * d).mid() for v, d in zip(q, direction, strict=True)]
-        difference = [(v + length * d).mid() for v, d in zip(difference, along, strict=True)]
-        flows = moved
-        residual = max(abs(g) for g in dual.gradient(flows)) / flows[-1]
-        if residual < tolerance and change < tolerance:
-            return q, slope, flows, residual
-    raise ArithmeticError(f"no convergence at tau = {float(tau):.3g}: imbalance {float(residual):.3g}")
+    flow = None
+    for _ in range(50):
+        drop = circulation.drop(potential)
+        last, flow, conductance = flow, [], []
+        for e, d in zip(edges, drop, strict=True):
+            ratio = e.capacity / (2 * mu * e.weight)
+            x = ratio * (e.cost + d)
+            root = (1 + x * x).sqrt()
+            small = e.capacity / (1 + abs(x) + root)
+            flow.append((small if x > 0 else e.capacity - small).mid())
+            conductance.append((e.capacity * ratio / (2 * root * (1 + root))).mid())
+        excess = circulation.excess(flow)
+        residual = max(abs(v) for v in excess) / flow[-1]
+        if last is not None and residual < tolerance:
+            change = max(abs(f - g) / f for f, g in zip(flow, last, strict=True))
+            if change < tolerance:
+                return flow, residual
+        step = circulation.solve(conductance, excess)
+        potential = [(p + s).mid() for p, s in zip(potential, step, strict=True)]
+    raise ArithmeticError(f"Newton's method on the dual left an imbalance of {float(residual):.3g}")
 
 
-def _line_search(
-    dual: _Dual, difference: list[arb], along: list[arb], direction: list[arb], tau: arb, ascent: arb
-) -> tuple[arb, list[arb]]:
-    """A step after which the slope, which only falls along a concave function, is at most half of what it was."""
-    low, high, length = arb(0), None, arb(1)
-    for _ in range(200):
-        flows = dual.flows([a + length * b for a, b in zip(difference, along, strict=True)], tau)
-        slope = _dot(dual.gradient(flows), direction)
-        if abs(slope) <= ascent / 2:
-            break
-        if slope > 0:
-            low = length
-        else:
-            high = length
-        length = (2 * length if high is None else (low + high) / 2).mid()
-    else:
-        raise ArithmeticError("the line search found no step")
-    return length, flows
+@dataclass(frozen=True)
+class _Iterate:
+    """A primal-dual point: 0 < f < u, multipliers z of f >= 0 and v of f <= u, potentials p."""
+
+    f: list[arb]
+    g: list[arb]  # u - f
+    z: list[arb]
+    v: list[arb]
+    p: list[arb]
 
 
-def _dot(a: list[arb], b: list[arb]) -> arb:
-    return sum((x * y for x, y in zip(a, b, strict=True)), arb(0)).mid()
+def _approach(circulation: _Circulation, edges: list[Edge], goal: list[arb], kappa: arb) -> list[arb]:
+    """Potentials at which every product f z and (u - f) v is within 1 % of its goal.
+
+    The products follow max(level, goal) with one falling level: all edges start equal and each stops at its own goal,
+    so goals many orders apart (the capacity barrier's) are no harder than equal ones.
+    """
+    lowest = min(goal, key=float)
+    level = max([kappa, *goal], key=float)
+    u = [e.capacity for e in edges]
+    now = _Iterate(
+        f=[c / 2 for c in u],
+        g=[c / 2 for c in u],
+        z=[2 * max(level, w) / c for c, w in zip(u, goal, strict=True)],
+        v=[2 * max(level, w) / c for c, w in zip(u, goal, strict=True)],
+        p=[arb(0)] * circulation.size,
+    )
+    for _ in range(1000):
+        aim = [max(level, w) for w in goal]
+        products = [float(f * z / w) for f, z, w in zip(now.f, now.z, aim, strict=True)]
+        products += [float(g * v / w) for g, v, w in zip(now.g, now.v, aim, strict=True)]
+        excess = circulation.excess(now.f)
+        near = 0.99 < min(products) and max(products) < 1.01
+        if level <= lowest and near and max(abs(v) for v in excess) < kappa * arb(10) ** -30:
+            return now.p
+        if level > lowest and 1e-3 < min(products) and max(products) < 1e3:
+            free = _direction(circulation, edges, now, [arb(0)] * len(edges), excess)
+            sigma = max(1e-3, (1 - float(min(arb(1), _room(now, free)))) ** 2)
+            level = max(lowest, (level * sigma).mid())
+            aim = [max(level, w) for w in goal]
+        step = _direction(circulation, edges, now, aim, excess)
+        length = min(arb(1), (_room(now, step) * 9 / 10).mid())
+        moved = {
+            name: [
+                (a + length * b).mid() for a, b in zip(getattr(now, name), getattr(step, name), strict=True)
+            ]
+            for name in "fgzvp"
+        }
+        now = _Iterate(**moved)
+    raise ArithmeticError("the path was not followed to its end")
+
+
+def _direction(
+    circulation: _Circulation, edges: list[Edge], now: _Iterate, aim: list[arb], excess: list[arb]
+) -> _Iterate:
+    """The Newton step to conservation, s = z - v and products equal to `aim`."""
+    columns = list(zip(now.f, now.g, now.z, now.v, aim, strict=True))
+    conductance = [(1 / (z / f + v / g)).mid() for f, g, z, v, _ in columns]
+    drop = circulation.drop(now.p)
+    pull = [
+        (e.cost + d - w / f + w / g).mid() for e, d, (f, g, _, _, w) in zip(edges, drop, columns, strict=True)
+    ]
+    induced = circulation.excess([(c * r).mid() for c, r in zip(conductance, pull, strict=True)])
+    dp = circulation.solve(conductance, [(a - b).mid() for a, b in zip(excess, induced, strict=True)])
+    df = [(-c * (d + r)).mid() for c, d, r in zip(conductance, circulation.drop(dp), pull, strict=True)]
+    return _Iterate(
+        f=df,
+        g=[-d for d in df],
+        z=[(w / f - z - z / f * d).mid() for d, (f, _, z, _, w) in zip(df, columns, strict=True)],
+        v=[(w / g - v + v / g * d).mid() for d, (_, g, _, v, w) in zip(df, columns, strict=True)],
+        p=dp,
+    )
+
+
+def _room(now: _Iterate, step: _Iterate) -> arb:
+    """How many such steps lead to the boundary."""
+    shrink = max(
+        -d / x for name in "fgzv" for d, x in zip(getattr(step, name), getattr(now, name), strict=True)
+    )
+    return 1 / shrink if shrink > 0 else arb(10) ** 9
 
 
 def _assemble(shape: tuple, edges: list[Edge], flows: list[arb], mu: arb, kappa: arb, residual: arb) -> Exact:
     depth, tokens, _ = shape
-    parts = {"edges": np.zeros(shape), "source": np.zeros(tokens), "target": np.zeros(tokens), "value": np.zeros(())}
+    parts = {
+        "edges": np.zeros(shape),
+        "source": np.zeros(tokens),
+        "target": np.zeros(tokens),
+        "value": np.zeros(()),
+    }
     for e, f in zip(edges, flows, strict=True):
         parts[e.key[0]][e.key[1:]] = float(f)
     return Exact(
