@@ -1,14 +1,14 @@
 """The barrier problem (eq. 12) to as many digits as asked for, on an edge list: slow, small and independent.
 
 Nothing here comes from the library: liveness is a graph search, the network is a list of edges, the arithmetic is
-FLINT's. With potentials p, reduced costs s_e = c_e + p_tail - p_head and mu_e = mu w_e (w_e = 1, or the capacity
-barrier's weights),
+FLINT's. With potentials p, reduced costs s_e = c_e + p_tail - p_head and mu_e = mu w_e (w_e = 1, or the weights
+of the capacity barrier),
 
     f_e = u_e phi(s_e u_e / (2 mu_e)),     phi(x) = 1 / (1 + x + sqrt(1 + x^2))
 
-satisfies every optimality condition except conservation, which is the gradient of a smooth concave dual in p. Newton's
-method climbs it to all digits, started from a point that a primal-dual method finds by following the central path.
-The imbalance of the result therefore tells its whole error.
+satisfies every optimality condition except conservation, which is the gradient of a smooth concave dual in p.
+Newton's method climbs it to all digits, started from a point that a primal-dual method finds by following the
+central path. The imbalance of the result therefore tells its whole error.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _circulation(
     kappa = min(sums, key=float)
     out = sorted({tail[1] for tail, *_ in layers if tail[0] == depth})
     into = sorted({head[1] for _, head, *_ in layers if head[0] == 0})
-    if terminal is None:
-        terminal = "adjacent" if barrier == "capacity" else None
+    if terminal is None and barrier == "capacity":
+        terminal = "adjacent"
     widest = tokens * arb(max(u for _, _, u, _ in layers))
     for i in out:
         near = sum((u for tail, _, u, _ in entries if tail == (depth, i)), arb(0))
@@ -128,8 +128,9 @@ def _circulation(
     total = sum((u for _, _, u, _ in entries), arb(0))
     if barrier not in ("uniform", "capacity"):
         raise ValueError(f"barrier {barrier!r}")
-    one = arb(1)
-    weights = [u for _, _, u, _ in entries] + [kappa] if barrier == "capacity" else [one] * (len(entries) + 1)
+    weights = [*(u for _, _, u, _ in entries), kappa]
+    if barrier == "uniform":
+        weights = [arb(1)] * len(weights)
     mean = sum(weights, arb(0)) / len(weights)
     entries.append(("target", "source", total, ("value",)))
     return [
@@ -188,10 +189,11 @@ def _solve(edges: list[Edge], mu: arb, kappa: arb, digits: int) -> tuple[list[ar
     circulation = _Circulation(edges)
     potential = _approach(circulation, edges, [(mu * e.weight).mid() for e in edges], kappa)
     tolerance = arb(10) ** -digits
-    flow = None
+    last = None
+    residual = arb("inf")
     for _ in range(50):
         drop = circulation.drop(potential)
-        last, flow, conductance = flow, [], []
+        flow, conductance = [], []
         for e, d in zip(edges, drop, strict=True):
             ratio = e.capacity / (2 * mu * e.weight)
             x = ratio * (e.cost + d)
@@ -205,6 +207,7 @@ def _solve(edges: list[Edge], mu: arb, kappa: arb, digits: int) -> tuple[list[ar
             change = max(abs(f - g) / f for f, g in zip(flow, last, strict=True))
             if change < tolerance:
                 return flow, residual
+        last = flow
         step = circulation.solve(conductance, excess)
         potential = [(p + s).mid() for p, s in zip(potential, step, strict=True)]
     raise ArithmeticError(f"Newton's method on the dual left an imbalance of {float(residual):.3g}")
@@ -224,8 +227,8 @@ class _Iterate:
 def _approach(circulation: _Circulation, edges: list[Edge], goal: list[arb], kappa: arb) -> list[arb]:
     """Potentials at which every product f z and (u - f) v is within 1 % of its goal.
 
-    The products follow max(level, goal) with one falling level: all edges start equal and each stops at its own goal,
-    so goals many orders apart (the capacity barrier's) are no harder than equal ones.
+    The products follow max(level, goal) with one falling level: all edges start equal and each stops at its
+    own goal, so goals many orders apart (the capacity barrier's) are no harder than equal ones.
     """
     lowest = min(goal, key=float)
     level = max([kappa, *goal], key=float)
@@ -242,10 +245,10 @@ def _approach(circulation: _Circulation, edges: list[Edge], goal: list[arb], kap
         products = [float(f * z / w) for f, z, w in zip(now.f, now.z, aim, strict=True)]
         products += [float(g * v / w) for g, v, w in zip(now.g, now.v, aim, strict=True)]
         excess = circulation.excess(now.f)
-        near = 0.99 < min(products) and max(products) < 1.01
+        near = min(products) > 0.99 and max(products) < 1.01
         if level <= lowest and near and max(abs(v) for v in excess) < kappa * arb(10) ** -30:
             return now.p
-        if level > lowest and 1e-3 < min(products) and max(products) < 1e3:
+        if level > lowest and min(products) > 1e-3 and max(products) < 1e3:
             free = _direction(circulation, edges, now, [arb(0)] * len(edges), excess)
             sigma = max(1e-3, (1 - float(min(arb(1), _room(now, free)))) ** 2)
             level = max(lowest, (level * sigma).mid())
@@ -293,7 +296,7 @@ def _room(now: _Iterate, step: _Iterate) -> arb:
 
 
 def _assemble(shape: tuple, edges: list[Edge], flows: list[arb], mu: arb, kappa: arb, residual: arb) -> Exact:
-    depth, tokens, _ = shape
+    tokens = shape[1]
     parts = {
         "edges": np.zeros(shape),
         "source": np.zeros(tokens),
