@@ -1,0 +1,273 @@
+"""The result: what each token of a text contributed to the explained output.
+
+The conventions this file owns: scores are float64 arrays over all tokens, special ones included; offsets
+count characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens; a
+word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when
+everything in them is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.network import Certificate, Flow
+from gaflow.spans import Span, word_spans
+from gaflow.storage import read, write
+from gaflow.targets import Resolved
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Attribution", "Word", "load"]
+
+_FLOW = ("edges", "source", "target", "value", "mu", "converged")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A piece of the original text (a word, or one token) and its score."""
+
+    text: str  # as the user wrote it
+    start: int  # in characters of the text, or of the pair if segment is 1
+    end: int
+    score: float
+    tokens: tuple[int, ...]  # indices into Attribution.tokens
+    segment: int = 0  # 0: text, 1: pair
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution:
+    """Token scores of one text under one method, with all that is needed to read, check and store them."""
+
+    text: str
+    pair: str | None  # the second text, for models that read two
+    tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
+    scores: np.ndarray  # (t,) float64
+    offsets: tuple[Span, ...]  # (t,) (start, end)
+    segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special
+    method: str
+    target: Resolved  # class index, or (a, b) for the contrast a minus b
+    label: str  # of the target
+    probability: float | None  # of the target; of a among the two for a contrast; None for regression
+    output: float  # y, the explained logit or difference of logits
+    prediction: str  # label of the largest logit
+    truncated: bool = False  # the model read only the beginning of the text
+    layers: np.ndarray | None = None  # (l+1, t) float64 through-flow, row 0 the input; flow methods only
+    flow: Flow | None = None  # batch of one, real tokens only; flow methods only
+    certificate: Certificate | None = None  # plain numbers; flow methods only
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "layers"):
+            value = getattr(self, name)
+            if value is not None:
+                array = np.array(value, dtype=np.float64)
+                array.setflags(write=False)
+                object.__setattr__(self, name, array)
+        t = len(self.tokens)
+        if self.scores.shape != (t,) or not np.isfinite(self.scores).all():
+            raise ValueError(f"scores must be {t} finite numbers, one per token")
+        if len(self.offsets) != t or len(self.segments) != t:
+            raise ValueError(f"offsets and segments must have one entry for each of the {t} tokens")
+        if self.layers is not None and (self.layers.ndim != 2 or self.layers.shape[1] != t):
+            raise ValueError(f"layers have shape {self.layers.shape}, not (l+1, {t})")
+
+    @property
+    def special_mask(self) -> np.ndarray:
+        """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
+        return np.array([s < 0 for s in self.segments])
+
+    def words(self) -> list[Word]:
+        """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
+        found = []
+        for segment, source in enumerate((self.text, self.pair)):
+            indices = [k for k, s in enumerate(self.segments) if s == segment]
+            if source is None or not indices:
+                continue
+            for span in word_spans(source, [self.offsets[k] for k in indices], indices):
+                score = math.fsum(self.scores[k] for k in span.tokens)
+                piece = source[span.start : span.end]
+                found.append(Word(piece, span.start, span.end, score, span.tokens, segment))
+        return found
+
+    def pieces(self) -> list[Word]:
+        """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
+        found = []
+        for k, (segment, (start, end)) in enumerate(zip(self.segments, self.offsets, strict=True)):
+            if segment >= 0:
+                source = self.text if segment == 0 else self.pair or ""
+                found.append(Word(source[start:end], start, end, float(self.scores[k]), (k,), segment))
+        return found
+
+    def top(self, k: int = 5, *, words: bool = True) -> list[Word]:
+        """The `k` words (or tokens, with `words=False`) of largest score, without special tokens."""
+        if k < 0:
+            raise ValueError(f"k must be >= 0, not {k}")
+        return sorted(self.words() if words else self.pieces(), key=lambda w: -w.score)[:k]
+
+    def normalized(self, *, special: bool = True) -> np.ndarray:
+        """Scores (t,) for display: divided by the largest absolute score, within [-1, 1]; zeros if all are.
+
+        `special=False` sets special tokens to 0 first, since they often hold most of the flow.
+        """
+        scores = self.scores if special else np.where(self.special_mask, 0.0, self.scores)
+        largest = np.abs(scores).max(initial=0.0)
+        return scores / largest if largest > 0 else np.zeros_like(scores)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the edge flows, as plain JSON values."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("flow", "certificate")}
+        plain["special_mask"] = self.special_mask
+        plain["certificate"] = None if self.certificate is None else self.certificate.to_dict()
+        plain["words"] = [{f.name: getattr(w, f.name) for f in fields(w)} for w in self.words()]
+        return _plain(plain)
+
+    def to_pandas(self, *, words: bool = False) -> pd.DataFrame:
+        """One row per token, or per word."""
+        pandas = _need("pandas", "gaflow[data]")
+        if words:
+            return pandas.DataFrame([{f.name: getattr(w, f.name) for f in fields(w)} for w in self.words()])
+        starts, ends = zip(*self.offsets, strict=True)
+        columns = {"token": self.tokens, "score": self.scores, "start": starts, "end": ends}
+        return pandas.DataFrame({**columns, "segment": self.segments, "special": self.special_mask})
+
+    def to_shap(self) -> Any:
+        """A `shap.Explanation` over the tokens; its base value is 0, since flow scores sum to the flow."""
+        shap = _need("shap", "shap")
+        return shap.Explanation(
+            values=self.scores.copy(), base_values=0.0, data=np.array(self.tokens), output_names=self.label
+        )
+
+    def to_captum(self, true_label: str | None = None) -> Any:
+        """A `captum.attr.visualization.VisualizationDataRecord`; `true_label` is what the text should be."""
+        visualization = _need("captum.attr._utils.visualization", "captum")
+        return visualization.VisualizationDataRecord(
+            self.normalized(),
+            self.probability,
+            self.prediction,
+            true_label or "",
+            self.label,
+            float(self.scores.sum()),
+            list(self.tokens),
+            0.0 if self.certificate is None else self.certificate.gap,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one safetensors file; an existing file is replaced only once all is written."""
+        tensors = {"scores": torch.from_numpy(self.scores.copy())}
+        if self.layers is not None:
+            tensors["layers"] = torch.from_numpy(self.layers.copy())
+        if self.flow is not None:
+            tensors |= {f"flow.{name}": getattr(self.flow, name) for name in _FLOW}
+            parts = {f.name: getattr(self.flow.certificate, f.name) for f in fields(Certificate)}
+            tensors |= {f"certificate.{name}": value for name, value in parts.items()}
+        stored = ("scores", "layers", "flow", "certificate")
+        about = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
+        about["certificate"] = None if self.certificate is None else self.certificate.to_dict()
+        write(path, tensors, about)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Attribution):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{w.text!r} {w.score:.3g}" for w in self.top(3))
+        chance = "" if self.probability is None else f" ({self.probability:.1%})"
+        return f"Attribution({self.method}, {self.label!r}{chance}, {len(self.tokens)} tokens, top: {shown})"
+
+
+def load(path: str | Path) -> Attribution:
+    """Read what `Attribution.save` wrote; anything else is refused."""
+    tensors, about = read(path)
+    try:
+        return _build(about, tensors)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GaflowError(f"{path} is damaged: {error}") from error
+
+
+def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
+    texts = {name: about[name] for name in ("text", "method", "label", "prediction")}
+    pair, tokens, target = about["pair"], about["tokens"], about["target"]
+    for value in (*texts.values(), *tokens, "" if pair is None else pair):
+        _expect(isinstance(value, str), f"{value!r} should be text")
+    segments = tuple(int(s) for s in about["segments"])
+    offsets = tuple((int(a), int(b)) for a, b in about["offsets"])
+    sources = {0: texts["text"], 1: pair or "", -1: ""}
+    for (a, b), s in zip(offsets, segments, strict=True):
+        _expect(s in sources and 0 <= a <= b <= len(sources[s]), f"offset {(a, b)} lies outside the text")
+    layers, certificate = tensors.get("layers"), about["certificate"]
+    return Attribution(
+        **texts,
+        pair=pair,
+        tokens=tuple(tokens),
+        scores=tensors["scores"].numpy(),
+        offsets=offsets,
+        segments=segments,
+        target=(int(target[0]), int(target[1])) if isinstance(target, list) else int(target),
+        probability=None if about["probability"] is None else float(about["probability"]),
+        output=float(about["output"]),
+        truncated=bool(about["truncated"]),
+        layers=None if layers is None else layers.numpy(),
+        flow=_read_flow(tensors, len(tokens)) if "flow.edges" in tensors else None,
+        certificate=None if certificate is None else Certificate(**certificate),
+    )
+
+
+def _read_flow(tensors: dict[str, Tensor], t: int) -> Flow:
+    certificate = Certificate(**{f.name: tensors[f"certificate.{f.name}"] for f in fields(Certificate)})
+    flow = Flow(**{name: tensors[f"flow.{name}"] for name in _FLOW}, certificate=certificate)
+    _expect(
+        flow.edges.dim() == 4 and tuple(flow.edges.shape[2:]) == (t, t), "the flow does not fit the tokens"
+    )
+    return flow
+
+
+def _expect(true: bool, otherwise: str) -> None:
+    if not true:
+        raise ValueError(otherwise)
+
+
+def _need(module: str, install: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        raise MissingExtraError(f"{package} is not installed; run: pip install '{install}'") from error
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no tuples, arrays or infinities."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return np.array_equal(a.numpy(force=True), b.numpy(force=True), equal_nan=a.is_floating_point())
+    if isinstance(a, Flow | Certificate) and type(a) is type(b):
+        return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return type(a) is type(b) and a == b

@@ -1,0 +1,221 @@
+"""Models and tokenizers, from wherever the user has them; the only importer of transformers, and only on use.
+
+The convention this file owns: what is loaded here is gaflow's (moved to `device`, in `dtype`), what the user
+brings is the user's and is neither moved nor converted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gaflow.errors import GaflowError, UnsupportedModelError
+
+__all__ = ["TASKS", "Loaded", "load_model"]
+
+TASKS = (
+    "text-classification",
+    "token-classification",
+    "question-answering",
+    "fill-mask",
+    "image-classification",
+    "audio-classification",
+)
+_SUFFIXES = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "ForImageClassification": "image-classification",
+}
+_ASSETS = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to be traced, and what turns text into its input."""
+
+    model: Any  # PreTrainedModel or anything that behaves like one
+    tokenizer: Any
+    task: str
+
+
+def load_model(
+    model: Any,
+    tokenizer: Any,
+    task: str | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | str | None,
+) -> Loaded:
+    """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
+    if model is None:
+        model = _embedded()
+    if isinstance(model, str | Path):
+        return _from_name(_place(model), tokenizer, task, device, _dtype(dtype) or torch.float32)
+    if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):
+        tokenizer = tokenizer if tokenizer is not None else model.tokenizer  # a transformers pipeline
+        model = model.model
+    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+        raise TypeError(
+            "model must be None, a hub id, a path, a transformers model or a pipeline, "
+            f"not {type(model).__name__}"
+        )
+    if tokenizer is None:
+        raise ValueError("a model object needs its tokenizer: Explainer(model, tokenizer)")
+    if isinstance(tokenizer, str | Path):
+        tokenizer = _load_tokenizer(_place(tokenizer))
+    _check_placement(model, device, _dtype(dtype))
+    return Loaded(model, tokenizer, _check_task(task or _task_of(model), type(model).__name__))
+
+
+def _place(name: str | Path) -> str:
+    """A folder's path, or the name of a model on the hub; what can only be a path must exist."""
+    path = Path(name).expanduser()
+    if path.is_dir() and str(name).strip():
+        return str(path)
+    if (
+        isinstance(name, Path)
+        or str(name).startswith((".", "/", "~"))
+        or str(name).count("/") > 1
+        or not str(name)
+    ):
+        raise GaflowError(
+            f"no model folder at {str(name)!r}; give an existing folder or a hub id such as 'org/name'"
+        )
+    return str(name)
+
+
+def _embedded() -> Path:
+    if not (_ASSETS / "config.json").is_file():
+        raise GaflowError(
+            "this build of gaflow has no embedded demo model: pass model=, a hub id or a local path, "
+            "or a transformers model with its tokenizer"
+        )
+    return _ASSETS
+
+
+def _from_name(
+    name: str, tokenizer: Any, task: str | None, device: torch.device | str | None, dtype: torch.dtype
+) -> Loaded:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    with _quiet(), _named(name):
+        config = AutoConfig.from_pretrained(name)
+        built_for = next(iter(getattr(config, "architectures", None) or ()), None)
+        task = _check_task(task or _task_of_name(built_for or "") or "text-classification", name)
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            name, config=config, dtype=dtype, output_loading_info=True
+        )
+        if tokenizer is None or isinstance(tokenizer, str | Path):
+            tokenizer = _load_tokenizer(_place(tokenizer or name))
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UnsupportedModelError(
+            f"{name!r} has no weights for {', '.join(missing[:4])}{' and others' * (len(missing) > 4)}: it "
+            f"was made as {built_for}, so its classifier would be random. Use one fine-tuned to classify text"
+        )
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Loaded(model.to(device).eval(), tokenizer, task)
+
+
+def _load_tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    with _named(name):
+        return AutoTokenizer.from_pretrained(name)
+
+
+def _task_of(model: nn.Module) -> str | None:
+    if getattr(model, "main_input_name", "input_ids") == "input_values":
+        return "audio-classification"
+    return _task_of_name(type(model).__name__)
+
+
+def _task_of_name(architecture: str) -> str | None:
+    return next((task for suffix, task in _SUFFIXES.items() if architecture.endswith(suffix)), None)
+
+
+def _check_task(task: str | None, name: str) -> str:
+    if task is None:
+        raise UnsupportedModelError(
+            f"cannot tell the task of {name}; if its output is class logits, pass task='text-classification'"
+        )
+    if task != "text-classification":
+        raise UnsupportedModelError(
+            f"{name} is for {task}, but this version explains text-classification only"
+        )
+    return task
+
+
+def _check_placement(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    weight = next(model.parameters(), None)
+    if weight is None:
+        return
+    if device is not None:
+        asked = torch.device(device)
+        if asked.type != weight.device.type or (
+            asked.index is not None and asked.index != weight.device.index
+        ):
+            raise ValueError(
+                f"the model is on {weight.device} and device={str(device)!r} was asked for; your model is "
+                f"not moved behind your back: call model.to({str(device)!r}) first, or leave device out"
+            )
+    if dtype is not None and dtype != weight.dtype:
+        raise ValueError(
+            f"the model is in {weight.dtype} and dtype={dtype} was asked for; your model is not converted "
+            "behind your back: call model.to(dtype) first, or leave dtype out"
+        )
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        found = dtype
+    else:
+        found = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise ValueError(f"dtype must be a floating-point torch.dtype or its name, not {dtype!r}")
+    return found
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say in one line which name could not be loaded."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, GaflowError):
+            raise
+        first = str(error).strip().split("\n")[0]
+        raise GaflowError(
+            f"cannot load {name!r}: {first} (give a hub id or a folder with config, weights and tokenizer)"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars while loading: a library does not draw on its user's terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the environment may have settled the matter already
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if shown:
+                logging.enable_progress_bar()

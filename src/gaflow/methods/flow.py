@@ -1,0 +1,112 @@
+"""Flow methods (paper section 3): information tensor, layered network, barrier solution, through-flow of the
+input.
+
+The score of token `j` is the through-flow of input node `j`, which is the flow on its terminal edge; the
+scores of a text sum to its flow value. Names `af`, `gf` and `agf` always mean the paper's definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaflow.errors import GaflowError, UnknownMethodError
+from gaflow.information import INFORMATION, Information
+from gaflow.methods.scores import Scores
+from gaflow.solvers.barrier import Barrier, solve
+from gaflow.tracing import Trace
+
+__all__ = ["FlowMethod"]
+
+
+@dataclass(frozen=True)
+class FlowMethod:
+    """Generalized Attention Flow with one information tensor."""
+
+    information: str | Information = "agf"  # a name of INFORMATION, or (attention, gradient) -> (b, l, t, t)
+    epsilon: float = 1e-6  # barrier parameter, relative to the smallest layer sum
+    mu: float | None = None  # barrier parameter, absolute; replaces epsilon
+    barrier: Barrier = "uniform"  # the paper's; or "capacity"
+    terminal: float | None = None  # capacity of terminal edges; None never binds, the paper's is t
+    throw: bool = True  # raise SolveError where the certificate is missed; False gives the flagged flow
+
+    def __post_init__(self) -> None:
+        if isinstance(self.information, str):
+            if self.information not in INFORMATION:
+                known = ", ".join(INFORMATION)
+                raise UnknownMethodError(
+                    f"no information tensor {self.information!r}; there are {known}, or a callable"
+                )
+        elif not callable(self.information):
+            raise TypeError(
+                f"information must be a name or a callable, not {type(self.information).__name__}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The information tensor's name, followed by the settings that are not the defaults."""
+        given = self.information
+        base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+        changed = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if f.name not in ("information", "throw") and getattr(self, f.name) != f.default
+        ]
+        return f"{base}({', '.join(changed)})" if changed else base
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores and flows of a traced batch."""
+        mask = trace.mask
+        information = self._capacities(trace)
+        if information.device.type == "mps":  # no float64 there
+            information, mask = information.cpu(), mask.cpu()
+        flow = solve(
+            information,
+            epsilon=self.epsilon,
+            mu=self.mu,
+            barrier=self.barrier,
+            terminal=self.terminal,
+            mask=mask,
+            throw=self.throw,
+        )
+        return Scores(flow.target, flow)
+
+    def _capacities(self, trace: Trace) -> Tensor:
+        """The information tensor (b, l, t, t), checked to be one."""
+        if isinstance(self.information, str):
+            found: Any = INFORMATION[self.information](trace.attention, trace.gradient)
+        else:
+            found = self._ask(self.information, trace)
+        b, layers, _, t, _ = trace.attention.shape
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                f"information {self.name!r} returned {type(found).__name__}, not a tensor (b, l, t, t)"
+            )
+        if tuple(found.shape) != (b, layers, t, t):
+            raise ValueError(
+                f"information {self.name!r} returned shape {tuple(found.shape)}; "
+                f"(b, l, t, t) = {(b, layers, t, t)} is needed: reduce over heads only"
+            )
+        if not isinstance(self.information, str):  # e.g. 0 / 0 in the rows of padding
+            real = trace.mask
+            found = found.masked_fill(~(real[:, None, :, None] & real[:, None, None, :]), 0)
+        if not bool(torch.isfinite(found).all()):
+            raise GaflowError(
+                f"information {self.name!r} is not finite; a model in half precision may need float32"
+            )
+        if bool((found < 0).any()):
+            raise ValueError(
+                f"information {self.name!r} is negative in places; capacities must be >= 0 (use relu)"
+            )
+        return found.detach()
+
+    def _ask(self, function: Information, trace: Trace) -> Any:
+        """The user's own tensor; other methods share the trace, so it must not be written to."""
+        before = trace.attention._version, trace.gradient._version
+        found = function(trace.attention, trace.gradient)
+        if (trace.attention._version, trace.gradient._version) != before:
+            raise ValueError(f"information {self.name!r} changed its arguments in place; use relu, not relu_")
+        return found

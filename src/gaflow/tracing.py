@@ -1,0 +1,218 @@
+"""One look into a model: attention weights, hidden states, and the gradient of `y` by both.
+
+Axes are `(batch, layer, head, query, key)`; `gradient = dy/dA`. One forward pass with eager attention and one
+`torch.autograd.grad` give everything. Items of a batch do not interact, so the gradient of the summed `y`
+holds every item's own. Rows and columns of padding are zero.
+
+The convention this file owns: a model is **borrowed**. Attention implementation, train/eval flags,
+`requires_grad`, forward hooks, gradients and random state are afterwards what they were before, also when
+something fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from gaflow.errors import UnsupportedModelError
+from gaflow.text import Batch
+
+__all__ = ["Trace", "borrow", "trace"]
+
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one forward and one backward pass showed of a batch."""
+
+    attention: Tensor  # (b, l, h, t, t) float32 or wider, zero at padding
+    gradient: Tensor  # (b, l, h, t, t) dy/dA, likewise
+    hidden: tuple[
+        Tensor, ...
+    ]  # l+1 x (b, t, d): embeddings and the output of every block, in the model's dtype
+    hidden_gradient: tuple[
+        Tensor | None, ...
+    ]  # l+1 x (b, t, d) dy/dh; None where the model hands out a mere copy
+    logits: Tensor  # (b, c)
+    output: Tensor  # (b,) y, the explained scalar
+    mask: Tensor  # (b, t) bool: real tokens
+
+
+def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) -> Trace:
+    """Trace `model` on `batch`; `choose` maps its logits (b, c) to the explained scalars (b,)."""
+    model = getattr(
+        model, "_orig_mod", model
+    )  # a compiled model would run without the outputs asked for here
+    with borrow(model):
+        outputs = model(**_arguments(model, batch))
+        attentions = _attentions(model, outputs, batch)
+        hidden = tuple(getattr(outputs, "hidden_states", None) or ())
+        y = choose(_logits(model, outputs))
+        inside = [k for k, h in enumerate(hidden) if h.requires_grad]
+        found = torch.autograd.grad(y.sum(), [*attentions, *(hidden[k] for k in inside)], allow_unused=True)
+    gradients = [g for g in found[: len(attentions)] if g is not None]
+    if len(gradients) < len(attentions):
+        raise _unsupported(
+            model, "the attention weights it returns are copies that its output does not depend on"
+        )
+    of_hidden = dict(zip(inside, found[len(attentions) :], strict=True))
+    with torch.inference_mode(False), torch.no_grad():
+        attention = _stack(attentions, batch)
+        if not bool(attention.amin() >= 0):
+            raise _unsupported(
+                model, "its attention weights are negative or not finite, so no weights of an average"
+            )
+        return Trace(
+            attention=attention,
+            gradient=_stack(gradients, batch),
+            hidden=tuple(h.detach() for h in hidden),
+            hidden_gradient=tuple(of_hidden.get(k) for k in range(len(hidden))),
+            logits=outputs.logits.detach(),
+            output=y.detach(),
+            mask=batch.mask,
+        )
+
+
+def _arguments(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    """The inputs and switches that the model's forward knows by name, or takes as further keywords."""
+    parameters = inspect.signature(model.forward).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = "input_ids" in parameters
+    arguments: dict[str, Any] = {k: v for k, v in batch.inputs.items() if k in parameters or not named}
+    switches = {"output_attentions": True, "output_hidden_states": True, "return_dict": True}
+    arguments |= {k: v for k, v in switches.items() if k in parameters or open_ended}
+    if "use_cache" in parameters:
+        arguments["use_cache"] = False
+    return arguments
+
+
+def _attentions(model: nn.Module, outputs: Any, batch: Batch) -> Sequence[Tensor]:
+    """The attention weights of every layer, checked to be what a layered network can be built from."""
+    attentions = getattr(outputs, "attentions", None)
+    if not attentions or any(a is None for a in attentions):
+        encoder = "it is an encoder-decoder" if hasattr(outputs, "encoder_attentions") else "it returns none"
+        raise _unsupported(model, f"gaflow needs the attention weights of every layer, and {encoder}")
+    blocks = len(getattr(outputs, "hidden_states", None) or ()) - 1
+    if 0 <= blocks != len(attentions):
+        raise _unsupported(
+            model, f"it returns attention weights for {len(attentions)} of its {blocks} layers"
+        )
+    b, t = batch.mask.shape
+    first = attentions[0]
+    for k, a in enumerate(attentions):
+        if not isinstance(a, Tensor) or a.dim() != 4 or a.shape != (b, first.shape[1], t, t):
+            shape = tuple(a.shape) if isinstance(a, Tensor) else type(a).__name__
+            raise _unsupported(
+                model,
+                f"layer {k} has attention weights of shape {shape}, not (b, h, t, t) = ({b}, h, {t}, {t})",
+            )
+        if not a.requires_grad:
+            raise _unsupported(model, f"the attention weights of layer {k} are cut off from autograd")
+    return attentions
+
+
+def _logits(model: nn.Module, outputs: Any) -> Tensor:
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, Tensor):
+        raise _unsupported(model, "it returns no logits")
+    return logits
+
+
+def _stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
+    """Layers side by side (b, l, h, t, t), at least float32, zero at padding."""
+    device = layers[0].device
+    dtype = torch.promote_types(layers[0].dtype, torch.float32)
+    stacked = torch.stack([a.to(device, dtype) for a in layers], 1)
+    if batch.padded:
+        real = batch.mask.to(device)
+        stacked.masked_fill_(~(real[:, None, None, :, None] & real[:, None, None, None, :]), 0)
+    return stacked
+
+
+def _unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{type(model).__name__} cannot be traced: {reason}. Use a model with full self-attention, such as "
+        "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa or ModernBERT"
+    )
+
+
+@contextmanager
+def borrow(model: nn.Module) -> Iterator[None]:
+    """Lend `model` for a differentiable pass with eager attention; all is put back however it ends."""
+    with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
+        modules = list(model.modules())
+        if any(p.is_inference() for p in _roots(model)):
+            raise _unsupported(
+                model, "it was made under torch.inference_mode(), which rules out gradients for good"
+            )
+        training = [m for m in modules if m.training]
+        hooks = [
+            (m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules
+        ]
+        frozen = [p for p in _roots(model) if not p.requires_grad]
+        attention = [(c, c._attn_implementation) for c in _configs(modules)]
+        try:
+            for module in training:
+                module.training = False  # not .eval(), which a model may have given side effects
+            for weight in frozen:
+                weight.requires_grad_(True)
+            for config, _ in attention:
+                config._attn_implementation = "eager"
+            yield
+        finally:
+            for config, implementation in attention:
+                config._attn_implementation = implementation
+            for weight in frozen:
+                weight.requires_grad_(False)
+            for module in training:
+                module.training = True
+            for module, known, marked in hooks:
+                _remove_hooks(module, known, marked)
+
+
+def _remove_hooks(module: nn.Module, known: set[int], marked: bool) -> None:
+    """Transformers leaves the hooks by which it collects attentions; they would forbid pickling the model."""
+    if len(module._forward_hooks) > len(known):
+        for key in [k for k in module._forward_hooks if k not in known]:
+            del module._forward_hooks[key]
+    if not marked:
+        module.__dict__.pop("_output_capturing_hooks_installed", None)
+
+
+def _roots(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters that every attention weight depends on; if they need gradients, so does the whole pass.
+
+    Their own gradient is never computed: autograd only walks to what it is asked for.
+    """
+    find: Any = getattr(model, "get_input_embeddings", None)
+    try:
+        embedding = find() if find else None
+    except (NotImplementedError, AttributeError):
+        embedding = None
+    found = list(embedding.parameters()) if isinstance(embedding, nn.Module) else []
+    return [p for p in found or model.parameters() if p.is_floating_point()]
+
+
+def _configs(modules: Sequence[nn.Module]) -> list[Any]:
+    """Every config in the model that chooses an attention implementation, outer ones first."""
+    found: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if id(config) not in found and hasattr(config, "_attn_implementation"):
+            found[id(config)] = config
+            for name in getattr(config, "sub_configs", None) or ():
+                add(getattr(config, name, None))
+
+    for module in modules:
+        if "config" in module.__dict__:
+            add(module.__dict__["config"])
+    return list(found.values())

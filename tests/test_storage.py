@@ -1,0 +1,168 @@
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from gaflow.attribution import load
+from gaflow.errors import GaflowError
+from tests.models import byte_bpe
+from tests.test_attribution import make
+
+
+@pytest.mark.parametrize(
+    "att",
+    [
+        make(),
+        make(
+            "Café 👩‍💻",
+            "naïve \u0301?",
+            tokenizer=byte_bpe(),
+            target=(2, 0),
+            probability=None,
+            truncated=True,
+        ),
+        make(flow=False),
+        make("is not very cute", scores=np.array([5e-324, -0.0, 1e308, 1 / 3, 0, 0])),
+    ],
+    ids=["flow", "pair", "no flow", "extreme scores"],
+)
+def test_what_is_loaded_is_what_was_saved(tmp_path, att):
+    path = tmp_path / "a.safetensors"
+    att.save(path)
+    assert load(path) == att
+    assert load(str(path)) == att
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_an_attribution_without_edge_flows_keeps_its_certificate(tmp_path):
+    att = replace(make(), flow=None)
+    att.save(tmp_path / "a")
+    assert load(tmp_path / "a") == att
+    assert load(tmp_path / "a").certificate is not None
+
+
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    make().save(path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        make("other").save(path)
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_saved_file_has_the_usual_permissions(tmp_path):
+    make().save(tmp_path / "a")
+    (tmp_path / "b").write_bytes(b"")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_missing_file_is_a_file_not_found_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\x08\x00\x00\x00\x00\x00\x00\x00{}......", b"\xff" * 64]
+)
+def test_garbage_is_refused(tmp_path, content):
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    with pytest.raises(GaflowError, match=r"not (a readable safetensors file|one that gaflow wrote)"):
+        load(path)
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
+def test_a_file_cut_short_is_refused(tmp_path, keep):
+    path = tmp_path / "a"
+    make().save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(GaflowError, match="not a readable safetensors file"):
+        load(path)
+
+
+def test_safetensors_of_something_else_are_refused(tmp_path):
+    save_file({"weight": torch.zeros(2)}, tmp_path / "a")
+    with pytest.raises(GaflowError, match="not one that gaflow wrote"):
+        load(tmp_path / "a")
+
+
+def rewrite(path, change=None, tensors=None):
+    """A file as save makes it, then altered."""
+    make("the dog", "is cute").save(path)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["gaflow"])
+    arrays = load_file(path)
+    save_file({**arrays, **(tensors or {})}, path, {"gaflow": json.dumps({**about, **(change or {})})})
+
+
+def test_a_rewritten_file_that_was_not_altered_loads(tmp_path):
+    rewrite(tmp_path / "a")
+    assert load(tmp_path / "a") == make("the dog", "is cute")
+
+
+@pytest.mark.parametrize("version", [2, None, "1"])
+def test_a_format_of_another_version_is_refused(tmp_path, version):
+    rewrite(tmp_path / "a", {"format": version})
+    with pytest.raises(GaflowError, match=f"has format {version!r}, but this version of gaflow reads 1"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "null"])
+def test_a_description_that_is_no_json_object_is_refused(tmp_path, text):
+    save_file({"scores": torch.zeros(2)}, tmp_path / "a", {"gaflow": text})
+    with pytest.raises(GaflowError, match=r"is damaged|has format None"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": 7},
+        {"pair": []},
+        {"tokens": ["a"]},
+        {"tokens": None},
+        {"segments": [0]},
+        {"segments": [5] * 9},
+        {"offsets": [[0, 999]] * 9},
+        {"offsets": [[2, 1]] * 9},
+        {"offsets": [[0]] * 9},
+        {"target": "x"},
+        {"target": None},
+        {"output": None},
+        {"certificate": {"odd": 1}},
+        {"certificate": 3},
+    ],
+    ids=str,
+)
+def test_a_damaged_description_is_refused(tmp_path, change):
+    rewrite(tmp_path / "a", change)
+    with pytest.raises(GaflowError, match="is damaged"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"scores": torch.zeros(2)},
+        {"scores": torch.full((9,), float("nan"))},
+        {"layers": torch.zeros(3)},
+        {"flow.edges": torch.zeros(1, 2, 3, 3)},
+    ],
+    ids=["few scores", "nan scores", "flat layers", "small flow"],
+)
+def test_damaged_arrays_are_refused(tmp_path, tensors):
+    rewrite(tmp_path / "a", tensors=tensors)
+    with pytest.raises(GaflowError, match="is damaged"):
+        load(tmp_path / "a")
