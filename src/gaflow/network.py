@@ -20,6 +20,8 @@ from torch import Tensor
 
 __all__ = ["Certificate", "Flow", "LayeredNetwork"]
 
+NEGLIGIBLE = 1e-100
+
 
 @dataclass(frozen=True)
 class LayeredNetwork:
@@ -32,6 +34,7 @@ class LayeredNetwork:
     kappa: Tensor  # (b,) the smallest layer sum, an upper bound of the flow
     edges: Tensor  # (b,) m, the number of live edges, terminals and return edge included
     dead: Tensor  # (b,) bool: no path at all, every flow is 0
+    negligible: Tensor  # (b,) edges dropped because they are beyond NEGLIGIBLE of the largest capacity
 
     @classmethod
     def build(
@@ -49,9 +52,12 @@ class LayeredNetwork:
         b, _, t, _ = information.shape
         real = torch.ones(b, t, dtype=torch.bool, device=information.device) if mask is None else mask.bool()
         capacity = information.to(torch.float64) * (real[:, None, :, None] & real[:, None, None, :])
-        above, below = _liveness(capacity > 0, real)
+        # a 1e-100th of the largest capacity can change no score, but its square would underflow in the solver
+        positive = capacity > NEGLIGIBLE * capacity.amax((-3, -2, -1), keepdim=True)
+        negligible = (capacity > 0).sum((-3, -2, -1)) - positive.sum((-3, -2, -1))
+        above, below = _liveness(positive, real)
         node = above & below  # (b, l+1, t)
-        capacity = capacity * (node[:, 1:, :, None] & node[:, :-1, None, :])
+        capacity = capacity * (positive & node[:, 1:, :, None] & node[:, :-1, None, :])
         live = capacity > 0
         top, bottom = node[:, -1], node[:, 0]
         if isinstance(terminal, str):
@@ -74,6 +80,7 @@ class LayeredNetwork:
             kappa=sums.amin(-1),
             edges=torch.where(dead, 0, live.sum((-3, -2, -1)) + top.sum(-1) + bottom.sum(-1) + 1),
             dead=dead,
+            negligible=negligible,
         )
 
 
@@ -96,15 +103,15 @@ class Certificate:
     """
 
     conservation: Any  # largest node imbalance, relative to the flow value
-    dual: Any  # largest |s - z + v|, in units of the cost of the return edge (1)
-    centrality: Any  # largest |f z / mu - 1| and |(u - f) v / mu - 1| over live edges
+    dual: Any  # what an edge's flow is off because s = z - v does not hold, relative to the flow value
+    centrality: Any  # what an edge's flow is off because f z = mu and (u - f) v = mu do not hold, likewise
     gap: Any  # cut - value: how far the flow value can be from the maximum flow
     cut: Any  # an upper bound of every flow: the capacity of the (fractional) cut the potentials describe
     kappa: Any  # the smallest layer sum of capacities
     mu: Any  # barrier parameter, absolute
     epsilon: Any  # barrier parameter, relative: mu = epsilon * kappa / (2 m)
     edges: Any  # m, live edges, terminals and return edge included
-    negligible: Any  # live edges too small to matter (below 1e-15 of kappa) that were given no flow
+    negligible: Any  # positive capacities that were dropped, below 1e-100 of the largest
     dead: Any  # no path from source to target: all flows are 0
     iterations: Any  # factorisations used
     seconds: Any  # wall-clock time of the solve that held this item

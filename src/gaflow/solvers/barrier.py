@@ -1,0 +1,245 @@
+"""The log-barrier maximum flow of a layered network (paper eq. 12), by a primal-dual Newton method.
+
+    minimise  -f_return - sum_e mu_e [ log f_e + log(u_e - f_e) ]      subject to conservation at every node
+
+One step: choose mu (a tenth of the average complementarity, never below the target), linearise the optimality
+conditions edge by edge, factorise the Laplacian, move the potentials, and let every edge follow as far as it can. No
+line search, no predictor: see `edges.py` for why none is needed. At the target mu the steps converge quadratically.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaflow.errors import SolveError
+from gaflow.network import Certificate, Flow, LayeredNetwork
+from gaflow.solvers.blocktri import factorize
+from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
+
+__all__ = ["Barrier", "LogBarrier", "solve"]
+
+Barrier = Literal["uniform", "capacity"]
+
+SHRINK = 0.1  # the next mu, relative to the average complementarity
+TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
+
+
+def solve(
+    information: Tensor | np.ndarray,
+    *,
+    epsilon: float = 1e-6,
+    mu: float | Tensor | None = None,
+    barrier: Barrier = "uniform",
+    terminal: float | Tensor | None = None,
+    mask: Tensor | np.ndarray | None = None,
+    throw: bool = True,
+) -> Flow:
+    """The unique barrier-regularised maximum flow of each information tensor.
+
+    `information`: (l, t, t) or (b, l, t, t), non-negative; `mask`: (t,) or (b, t), which tokens are real.
+    `epsilon`: how far, relative to the smallest layer sum kappa, the flow value may be from the maximum; it sets
+    `mu = epsilon kappa / (2 m)` unless `mu` (absolute) is given. `barrier`: "uniform" is the paper's; "capacity" weighs
+    each edge by its capacity, so that edges which do not bind share the flow in proportion to it.
+    `terminal`: the capacity of the terminal edges, one number or one per item; None takes one that never binds
+    (`t max(information)`, or for barrier="capacity" the sum of the adjacent capacities); the paper's is `t`.
+
+    The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
+    `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
+    """
+    tensor, real = _checked(information, mask)
+    settings = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
+    ends = "adjacent" if terminal is None and barrier == "capacity" else terminal
+    flow = settings(LayeredNetwork.build(tensor, real, ends))
+    if throw and not bool(flow.converged.all()):
+        items = (~flow.converged).nonzero().flatten().tolist()
+        raise SolveError(
+            f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, largest imbalance "
+            f"{flow.certificate.conservation[items].max():.1e} of the flow value); a larger epsilon or mu makes the "
+            "problem easier, and throw=False returns the flagged result",
+            flow,
+            items,
+        )
+    return flow
+
+
+def _checked(information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None) -> tuple[Tensor, Tensor | None]:
+    """Both as tensors on one device, batched, or an error that says what is wrong with them."""
+    if not isinstance(information, Tensor | np.ndarray):
+        raise TypeError(f"information must be a tensor or array, not {type(information).__name__}")
+    tensor = torch.as_tensor(information).detach()
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"information must hold real numbers, not {tensor.dtype}")
+    given = tuple(tensor.shape)
+    if tensor.dim() not in (3, 4) or given[-1] != given[-2] or 0 in given:
+        raise ValueError(f"information must have shape (l, t, t) or (b, l, t, t), no axis empty, not {given}")
+    tensor = tensor.to(torch.float64).reshape(-1, *given[-3:])
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError("information holds NaN or infinite values: find out where they come from before solving")
+    if bool((tensor < 0).any()):
+        raise ValueError(
+            f"information holds negative values (smallest {tensor.min():.3g}), which cannot be capacities: "
+            "take its positive part, information.relu()"
+        )
+    if mask is None:
+        return tensor, None
+    real = torch.as_tensor(mask, device=tensor.device)
+    shape = (len(tensor), given[-1])
+    if tuple(real.shape) not in {shape, shape[1:]}:
+        raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(real.shape)}")
+    return tensor, real.bool().expand(shape)
+
+
+@dataclass(frozen=True)
+class LogBarrier:
+    """Settings of the solver; calling it with a network gives the flow, flagged where it did not converge."""
+
+    epsilon: float = 1e-6
+    mu: float | Tensor | None = None  # absolute; overrides epsilon
+    barrier: Barrier = "uniform"
+    steps: int = 60
+    careful_steps: int = 200  # for what is left then, from the start, with the subtraction-free factorisation
+
+    def __post_init__(self) -> None:
+        if self.barrier not in ("uniform", "capacity"):
+            raise ValueError(f'barrier must be "uniform" or "capacity", not {self.barrier!r}')
+        given, name = (self.epsilon, "epsilon") if self.mu is None else (self.mu, "mu")
+        value = torch.as_tensor(given)
+        if not bool((value > 0).all() & torch.isfinite(value).all()):
+            raise ValueError(f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum")
+
+    def __call__(self, network: LayeredNetwork) -> Flow:
+        """Solve the whole batch; items leave the loop as they converge."""
+        started = time.perf_counter()
+        if self.mu is None:
+            mu = self.epsilon * network.kappa / (2 * network.edges.clamp_min(1))
+        else:
+            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(network.kappa)
+        result = _Result(network, mu)
+        left = (~network.dead).nonzero().flatten()
+        for careful, steps in ((False, self.steps), (True, self.careful_steps)):
+            if len(left):
+                state = State.start(network, mu, self.barrier == "capacity", left)
+                left = _iterate(state, steps, careful, result)
+        return result.flow(time.perf_counter() - started)
+
+
+def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
+    """Newton steps until every item has converged; returns the items that have not after `steps`."""
+    failed = [state.item[:0]]
+    for step in range(steps + 1):
+        weights, residuals = _linearize(state)
+        imbalance = divergence(state.inner.flow, state.outer.flow)
+        value = state.outer.flow[:, -1]
+        lost = torch.maximum(largest(imbalance[0]), imbalance[1].abs()) / value
+        off = torch.maximum(largest(residuals[0]), largest(residuals[1])) / value
+        done = (state.mu <= state.target) & (off < TOLERANCE) & (lost < TOLERANCE)
+        hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
+        leaving = done | hopeless
+        if bool(leaving.any()):
+            result.store(state, leaving, done, lost, step)
+            failed.append(state.item[leaving & ~done])
+            if bool(leaving.all()):
+                break
+            stay = ~leaving
+            state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
+            weights, residuals = [x[stay] for x in weights], [x[stay] for x in residuals]
+        _step(state, weights, residuals, imbalance, careful)
+    return torch.cat(failed)
+
+
+def _linearize(state: State) -> tuple[list[Tensor], list[Tensor]]:
+    """Lower mu, then give the Newton weights and residuals of the inner and outer edges."""
+    parts = state.parts()
+    total = sum((edges.complementarity() for _, edges in parts), state.outer.complementarity())
+    state.mu = torch.maximum(state.target, torch.minimum(state.mu, SHRINK * total / (2 * state.count)))
+    weight, residual = torch.empty_like(state.inner.flow), torch.empty_like(state.inner.flow)
+    for part, edges in parts:
+        weight[:, part], residual[:, part] = edges.linearize(state.cost(part), state.mu)
+    outer_weight, outer_residual = state.outer.linearize(state.outer_cost(), state.mu)
+    return [weight, outer_weight], [residual, outer_residual]
+
+
+def _step(
+    state: State,
+    weights: list[Tensor],
+    residuals: list[Tensor],
+    imbalance: tuple[Tensor, Tensor],
+    careful: bool,
+) -> None:
+    """One Newton step: solve for the potentials, then let every edge follow."""
+    (weight, outer), t = weights, state.node.shape[-1]
+    factor = factorize(weight, outer[:, :t], outer[:, t:-1], outer[:, -1], careful)
+    pushed = divergence(*residuals)
+    node, source = factor.solve(imbalance[0] + pushed[0], imbalance[1] + pushed[1])
+    state.move(node, source)
+    for part, edges in state.parts():
+        change = residuals[0][:, part].addcmul_(weight[:, part], drop(node, part), value=-1)
+        edges.step(change, state.mu)
+    state.outer.step(residuals[1].addcmul_(outer, outer_drop(node, source), value=-1), state.mu)
+
+
+class _Result:
+    """Collects the items of a batch as they leave the loop."""
+
+    def __init__(self, network: LayeredNetwork, mu: Tensor):
+        self.network, self.mu = network, mu
+        self.edges = torch.zeros_like(network.capacity)
+        b, t = network.source.shape
+        self.outer = network.capacity.new_zeros(b, 2 * t + 1)
+        self.converged = network.dead.clone()
+        self.iterations = torch.zeros_like(network.edges)
+        zero = torch.zeros_like(network.kappa)
+        self.conservation, self.dual, self.centrality, self.cut = (zero.clone() for _ in range(4))
+
+    def store(self, state: State, leaving: Tensor, done: Tensor, lost: Tensor, steps: int) -> None:
+        """Keep flows and errors of the `leaving` items; a failed one is kept too, as far as it is finite."""
+        if not bool(leaving.all()):
+            state, done, lost = state.take(leaving), done[leaving], lost[leaving]
+        item, unit, t = state.item, self.network.kappa[state.item], state.node.shape[-1]
+        value = state.outer.flow[:, -1]
+        dual, central = state.outer.errors(state.outer_cost(), state.target)
+        drops = outer_drop(state.node[0], state.source[0])[:, :-1]
+        cut = (state.outer.capacity[:, :-1] * (-drops).relu_()).sum(-1)
+        for part, edges in state.parts():
+            cost = state.cost(part)
+            more = edges.errors(cost, state.target)
+            dual, central = torch.maximum(dual, more[0]), torch.maximum(central, more[1])
+            cut = cut + (edges.capacity * cost.neg_().relu_()).flatten(1).sum(-1)
+        # the potentials, scaled to -1 at the source, are a fractional cut; kappa is the cut through one layer
+        cut = torch.minimum(torch.nan_to_num(cut / -state.source[0], nan=1.0), torch.ones_like(cut))
+        self.converged[item] = done
+        self.iterations[item] += steps
+        self.conservation[item], self.dual[item], self.centrality[item] = lost, dual / value, central / value
+        self.cut[item] = torch.where(state.source[0] < 0, cut, 1.0) * unit
+        scale = unit[:, None]
+        self.outer[item] = torch.nan_to_num(state.outer.flow * state.outer.live * scale, 0.0, 0.0, 0.0)
+        edges = state.inner.flow.mul_(state.inner.live).mul_(scale[..., None, None])
+        self.edges[item] = edges if bool(done.all()) else torch.nan_to_num(edges, 0.0, 0.0, 0.0)
+
+    def flow(self, seconds: float) -> Flow:
+        """The finished batch with its certificate."""
+        network, t = self.network, self.network.source.shape[-1]
+        value = self.outer[:, -1]
+        certificate = Certificate(
+            conservation=self.conservation,
+            dual=self.dual,
+            centrality=self.centrality,
+            gap=self.cut - value,
+            cut=self.cut,
+            kappa=network.kappa,
+            mu=self.mu,
+            epsilon=2 * network.edges * self.mu / torch.where(network.dead, 1.0, network.kappa),
+            edges=network.edges,
+            negligible=network.negligible,
+            dead=network.dead,
+            iterations=self.iterations,
+            seconds=torch.full_like(value, seconds),
+            converged=self.converged,
+        )
+        return Flow(self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate)

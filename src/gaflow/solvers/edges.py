@@ -1,0 +1,204 @@
+"""The variables of the barrier problem: flows, slacks and multipliers on edges, potentials on nodes.
+
+With potentials `p` (target at 0), reduced cost `s = c + p_tail - p_head`, slack `g = u - f` and multipliers `z`, `v` the
+solution satisfies `s = z - v`, `f z = mu`, `g v = mu` and conservation. Eliminating `df`, `dz` and `dv` from a Newton
+step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
+
+    w = f g / d        e = (mu (g - f) - f g s) / d        Laplacian(w) dp = div(f + e)        df = e - w (dp_tail - dp_head)
+
+`e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is the
+answer. The two conventions this file owns:
+
+* **Every edge has its own step length.** `f`, `g`, `z` and `v` keep at least the share `KEEP` of themselves in a step,
+  each edge for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut
+  short only adds an imbalance of its own size, which the next step removes.
+* **A potential is the sum of two floats.** Where nothing binds, potentials differ by `mu / f`, far below the rounding
+  error of a potential near -1, and the flow there depends on just these differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from gaflow.network import LayeredNetwork
+
+__all__ = ["Edges", "State", "divergence", "drop", "largest"]
+
+KEEP = 0.1
+GONE = 1e-250  # stands for the flow on a dead edge: no weight, no residual, and no division by zero
+CACHED = 1 << 18  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
+
+
+@dataclass
+class Edges:
+    """The primal-dual variables of some edges, all of one shape (b, ...), changed in place."""
+
+    capacity: Tensor  # u
+    live: Tensor  # 1.0 or 0.0
+    omega: Tensor  # barrier weight, broadcastable: mu_e = mu * omega
+    flow: Tensor  # f
+    slack: Tensor  # g, kept apart from u - f, which rounds to 0 where an edge is full
+    below: Tensor  # z, multiplier of f >= 0
+    above: Tensor  # v, multiplier of g >= 0
+
+    @classmethod
+    def start(cls, capacity: Tensor, omega: Tensor, mu: Tensor) -> Edges:
+        """A central start: a moderate flow on every edge, whatever its capacity, and multipliers to match."""
+        live = capacity > 0
+        flow = torch.where(live, capacity / (2 + capacity), GONE)
+        slack = torch.where(live, capacity - flow, 1.0)
+        push = along(mu, capacity) * omega
+        return cls(capacity, live.to(capacity.dtype), omega, flow, slack, push / flow, push / slack)
+
+    def linearize(self, cost: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """The Newton weight w and the residual e of every edge."""
+        scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
+        product = self.flow * self.slack
+        residual = (self.slack - self.flow).mul_(along(mu, cost) * self.omega).addcmul_(product, cost, value=-1)
+        return product.mul_(scale), residual.mul_(scale)
+
+    def complementarity(self) -> Tensor:
+        """Sum of (f z + g v) / omega over live edges, (b,)."""
+        total = torch.addcmul(self.flow * self.below, self.slack, self.above)
+        return total.mul_(self.live).div_(self.omega).flatten(1).sum(-1)
+
+    def step(self, change: Tensor, mu: Tensor) -> None:
+        """Take the Newton step `change` of the flow as far as each edge allows."""
+        push = along(mu, change) * self.omega
+        below = torch.addcmul(push, self.below, change, value=-1).div_(self.flow)
+        torch.maximum(below, self.below * KEEP, out=self.below)
+        above = torch.addcmul(push, self.above, change).div_(self.slack)
+        torch.maximum(above, self.above * KEEP, out=self.above)
+        change = change.clamp(self.flow * (KEEP - 1), self.slack * (1 - KEEP))
+        self.flow.add_(change)
+        self.slack.sub_(change)
+
+    def errors(self, cost: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
+        scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
+        push = along(mu, cost) * self.omega
+        dual = (cost - self.below + self.above) * self.flow * self.slack * scale
+        lower = (push - self.flow * self.below) * self.slack * scale
+        upper = (push - self.slack * self.above) * self.flow * scale
+        return largest(dual), torch.maximum(largest(lower), largest(upper))
+
+    def take(self, items: Tensor) -> Edges:
+        """These items of the batch, copied."""
+        return Edges(*(getattr(self, f.name)[items] for f in fields(self)))
+
+    def layers(self, part: slice) -> Edges:
+        """A view of these layers."""
+        omega = self.omega if self.omega.shape[1] == 1 else self.omega[:, part]
+        names = ("flow", "slack", "below", "above")
+        return Edges(self.capacity[:, part], self.live[:, part], omega, *(getattr(self, n)[:, part] for n in names))
+
+
+@dataclass
+class State:
+    """The items that are still being solved; capacities, flows and mu are in units of each item's kappa."""
+
+    item: Tensor  # (b,) where in the batch each came from
+    target: Tensor  # (b,) the mu to reach
+    mu: Tensor  # (b,) the mu of the current step, never rising
+    count: Tensor  # (b,) m, the number of live edges
+    inner: Edges  # (b, l, t, t)
+    outer: Edges  # (b, 2 t + 1): source edges, target edges, return edge
+    node: Tensor  # (2, b, l+1, t) potentials, high and low part
+    source: Tensor  # (2, b) the super-source's
+
+    @classmethod
+    def start(cls, network: LayeredNetwork, mu: Tensor, capacity_weighted: bool, items: Tensor) -> State:
+        """`items` of the network at the start of the central path; `mu` (b,) is the absolute target."""
+        unit = network.kappa[items]
+        inner = network.capacity[items] / along(unit, network.capacity)
+        ends = (network.source, network.target, network.returning[:, None])
+        outer = torch.cat([x[items] / unit[:, None] for x in ends], 1)
+        count, target = network.edges[items].to(unit.dtype), mu[items] / unit
+        one = torch.ones_like(unit)
+        if capacity_weighted:
+            weights = (inner, torch.cat([outer[:, :-1], one[:, None]], 1))  # the return edge weighs kappa
+            mean = sum(x.flatten(1).sum(-1) for x in weights) / count
+            inner_omega, outer_omega = (torch.where(x > 0, x / along(mean, x), 1.0) for x in weights)
+        else:
+            inner_omega, outer_omega = one[:, None, None, None], one[:, None]
+        first = torch.maximum(target, 1 / count)
+        b, layers, t, _ = inner.shape
+        return cls(
+            items,
+            target,
+            first,
+            count,
+            Edges.start(inner, inner_omega, first),
+            Edges.start(outer, outer_omega, first),
+            node=inner.new_zeros(2, b, layers + 1, t),
+            source=inner.new_zeros(2, b),
+        )
+
+    def parts(self) -> list[tuple[slice, Edges]]:
+        """The layers in pieces that fit the cache (all in one on a GPU)."""
+        b, layers, t, _ = self.inner.flow.shape
+        size = layers if self.inner.flow.is_cuda else max(1, CACHED // (b * t * t))
+        slices = [slice(k, min(k + size, layers)) for k in range(0, layers, size)]
+        return [(part, self.inner.layers(part)) for part in slices]
+
+    def cost(self, part: slice) -> Tensor:
+        """Reduced costs of the edges of layers `part`."""
+        return drop(self.node[0], part).add_(drop(self.node[1], part))
+
+    def outer_cost(self) -> Tensor:
+        """Reduced costs of the outer edges; the return edge costs -1."""
+        high = outer_drop(self.node[0], self.source[0])
+        high[:, -1] -= 1
+        return high.add_(outer_drop(self.node[1], self.source[1]))
+
+    def move(self, node: Tensor, source: Tensor) -> None:
+        """Add to the potentials, keeping in the low part what rounding would lose."""
+        self.node = _two_sum(self.node, node)
+        self.source = _two_sum(self.source, source)
+
+    def take(self, items: Tensor) -> State:
+        """These items, copied."""
+        inner, outer = self.inner.take(items), self.outer.take(items)
+        node, source = self.node[:, items], self.source[:, items]
+        values = (x[items] for x in (self.item, self.target, self.mu, self.count))
+        return State(*values, inner, outer, node, source)
+
+
+def along(values: Tensor, like: Tensor) -> Tensor:
+    """One value per item, shaped to broadcast over `like` (b, ...)."""
+    return values.reshape(-1, *[1] * (like.dim() - 1))
+
+
+def largest(values: Tensor) -> Tensor:
+    """The largest magnitude of each item, (b,)."""
+    return torch.maximum(values.flatten(1).amax(-1), -values.flatten(1).amin(-1))
+
+
+def drop(node: Tensor, part: slice) -> Tensor:
+    """Potential at the tail less that at the head, for the edges of layers `part`."""
+    return node[:, part.start + 1 : part.stop + 1, :, None] - node[:, part, None, :]
+
+
+def outer_drop(node: Tensor, source: Tensor) -> Tensor:
+    """The same for the source edges, the target edges and the return edge, (b, 2 t + 1)."""
+    return torch.cat([source[:, None] - node[:, -1], node[:, 0], -source[:, None]], 1)
+
+
+def divergence(inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """Outflow less inflow of every node (b, l+1, t) and of the super-source (b,)."""
+    t = inner.shape[-1]
+    source, target, returning = outer[:, :t], outer[:, t:-1], outer[:, -1]
+    leaving = torch.cat([target[:, None], inner.sum(-1)], 1)
+    entering = torch.cat([inner.sum(-2), source[:, None]], 1)
+    return leaving - entering, source.sum(-1) - returning
+
+
+def _two_sum(pair: Tensor, change: Tensor) -> Tensor:
+    """`pair` (high, low) plus `change` without rounding error in the high part (Knuth's TwoSum)."""
+    high, low = pair[0], pair[1] + change
+    total = high + low
+    shifted = total - high
+    return torch.stack([total, (high - (total - shifted)) + (low - shifted)])
