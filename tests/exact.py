@@ -1,8 +1,8 @@
 """The barrier problem (eq. 12) to as many digits as asked for, on an edge list: slow, small and independent.
 
 Nothing here comes from the library: liveness is a graph search, the network a list of edges, the arithmetic
-FLINT's. With potentials p, reduced costs s_e = c_e + p_tail - p_head and mu_e = mu w_e (w_e = 1, or the capacity
-barrier's weights),
+FLINT's. With potentials p, reduced costs s_e = c_e + p_tail - p_head and mu_e = mu w_e (w_e = 1, or the
+capacity barrier's weights),
 
     f_e = u_e phi(s_e u_e / (2 mu_e)),     phi(x) = 1 / (1 + x + sqrt(1 + x^2))
 

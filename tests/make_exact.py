@@ -1,7 +1,7 @@
 """Reference networks with their solutions, computed once by `exact_flow` and kept in data/exact.safetensors.
 
-Six kinds of network x two barriers x five epsilons, in sizes from 1 x 4 to 6 x 8. `python -m tests.make_exact`
-writes the file anew.
+Six kinds of network x two barriers x five epsilons, in sizes from 1 x 4 to 6 x 8. To write the file anew:
+`python -m tests.make_exact`.
 """
 
 from __future__ import annotations
