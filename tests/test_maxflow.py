@@ -62,9 +62,7 @@ def test_integral_capacities_are_those_of_the_algorithms(direction):
     assert_flow(flow, information[None])
     counts = flow.edges * gamma
     torch.testing.assert_close(counts, counts.round(), rtol=0, atol=1e-9)
-    assert flow.value.item() * gamma == pytest.approx(
-        smallest_cut(np.floor(gamma * information.numpy())), rel=1e-15
-    )
+    assert flow.value.item() * gamma == pytest.approx(smallest_cut(np.floor(gamma * information.numpy())), rel=1e-15)
 
 
 def test_whole_numbers_are_solved_without_any_gap():
@@ -151,6 +149,8 @@ def test_what_is_no_network_is_refused(given, message):
         max_flow(given)
     with pytest.raises(ValueError, match="direction"):
         max_flow(torch.ones(1, 2, 2), "up")
+    with pytest.raises(ValueError, match=r"mask must have shape \(1, 2\), one flag per token, not \(3,\)"):
+        max_flow(torch.ones(1, 2, 2), mask=torch.ones(3))
 
 
 def test_a_missing_library_names_its_extra(monkeypatch):

@@ -50,6 +50,8 @@ def max_flow(
     given = as_networks(information)
     if mask is not None:
         mask = torch.as_tensor(mask, device=given.device)
+        if mask.shape != (shape := (len(given), given.shape[-1])):
+            raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(mask.shape)}")
     network = LayeredNetwork.build(given, mask, terminal)
     solved = [_solve_one(network, k, given[k], direction, integral) for k in range(len(given))]
     return _gather(network, solved)
@@ -84,14 +86,10 @@ def _solve_one(network: LayeredNetwork, item: int, given: Tensor, direction: str
     crossing = side[arcs.tail] & ~side[arcs.head]
     value = int(flows[arcs.tail == arcs.source].sum())
     if value != int(whole[crossing].sum()):
-        raise GaflowError(
-            f"the flow {value} of item {item} is not its minimum cut {int(whole[crossing].sum())}"
-        )
+        raise GaflowError(f"the flow {value} of item {item} is not its minimum cut {int(whole[crossing].sum())}")
     flow[arcs.slot] = np.ldexp(flows / gamma, -bits)
     cut = float(arcs.capacity[crossing].sum())
-    return _Solved(
-        flow, math.ldexp(value / gamma, -bits), cut, int((whole == 0).sum()), time.perf_counter() - began
-    )
+    return _Solved(flow, math.ldexp(value / gamma, -bits), cut, int((whole == 0).sum()), time.perf_counter() - began)
 
 
 def _push(arcs: Arcs, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
