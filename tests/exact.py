@@ -106,9 +106,7 @@ def _reach(start: list[Node], neighbours: dict[Node, list[Node]]) -> set[Node]:
     return seen
 
 
-def _circulation(
-    layers: list, shape: tuple, barrier: str, terminal: float | str | None
-) -> tuple[list[Edge], arb]:
+def _circulation(layers: list, shape: tuple, barrier: str, terminal: float | str | None) -> tuple[list[Edge], arb]:
     """Attach terminals and the return edge; give every edge the weight of its barrier term."""
     depth, tokens, _ = shape
     entries = [(tail, head, arb(u), ("edges", *key)) for tail, head, u, key in layers]
@@ -256,9 +254,7 @@ def _approach(circulation: _Circulation, edges: list[Edge], goal: list[arb], kap
         step = _direction(circulation, edges, now, aim, excess)
         length = min(arb(1), (_room(now, step) * 9 / 10).mid())
         moved = {
-            name: [
-                (a + length * b).mid() for a, b in zip(getattr(now, name), getattr(step, name), strict=True)
-            ]
+            name: [(a + length * b).mid() for a, b in zip(getattr(now, name), getattr(step, name), strict=True)]
             for name in "fgzvp"
         }
         now = _Iterate(**moved)
@@ -272,9 +268,7 @@ def _direction(
     columns = list(zip(now.f, now.g, now.z, now.v, aim, strict=True))
     conductance = [(1 / (z / f + v / g)).mid() for f, g, z, v, _ in columns]
     drop = circulation.drop(now.p)
-    pull = [
-        (e.cost + d - w / f + w / g).mid() for e, d, (f, g, _, _, w) in zip(edges, drop, columns, strict=True)
-    ]
+    pull = [(e.cost + d - w / f + w / g).mid() for e, d, (f, g, _, _, w) in zip(edges, drop, columns, strict=True)]
     induced = circulation.excess([(c * r).mid() for c, r in zip(conductance, pull, strict=True)])
     dp = circulation.solve(conductance, [(a - b).mid() for a, b in zip(excess, induced, strict=True)])
     df = [(-c * (d + r)).mid() for c, d, r in zip(conductance, circulation.drop(dp), pull, strict=True)]
@@ -289,9 +283,7 @@ def _direction(
 
 def _room(now: _Iterate, step: _Iterate) -> arb:
     """How many such steps lead to the boundary."""
-    shrink = max(
-        -d / x for name in "fgzv" for d, x in zip(getattr(step, name), getattr(now, name), strict=True)
-    )
+    shrink = max(-d / x for name in "fgzv" for d, x in zip(getattr(step, name), getattr(now, name), strict=True))
     return 1 / shrink if shrink > 0 else arb(10) ** 9
 
 

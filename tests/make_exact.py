@@ -89,14 +89,9 @@ def load() -> list[Case]:
         settings = json.loads(file.metadata()["cases"])
         cases = []
         for name, each in settings.items():
-            arrays = {
-                part: file.get_tensor(f"{name}/{part}")
-                for part in ("information", "edges", "source", "target")
-            }
+            arrays = {part: file.get_tensor(f"{name}/{part}") for part in ("information", "edges", "source", "target")}
             information = arrays.pop("information")
-            cases.append(
-                Case(name, information, each["epsilon"], each["barrier"], Exact(**arrays, **each["flow"]))
-            )
+            cases.append(Case(name, information, each["epsilon"], each["barrier"], Exact(**arrays, **each["flow"])))
     return cases
 
 

@@ -150,8 +150,7 @@ def problem(
     with localcontext(prec=DIGITS):
         capacities = [(leaf.part, w, leaf.capacity) for leaf in leaves(network) for w in leaf.where]
         kappa = min(
-            sum((u for part, w, u in capacities if part == "edges" and w[0] == k), Decimal(0))
-            for k in range(layers)
+            sum((u for part, w, u in capacities if part == "edges" and w[0] == k), Decimal(0)) for k in range(layers)
         )
         back = sum((u for _, _, u in capacities), Decimal(0))
         count = len(capacities) + 1
@@ -235,9 +234,7 @@ def disjoint(name: str, capacities: Sequence[Sequence[float]], **settings: Any) 
     return problem(name, Series((Parallel(paths),)), (len(u), len(tokens)), **settings)
 
 
-def exchangeable(
-    name: str, same: Sequence[float], other: Sequence[float], tokens: int, **settings: Any
-) -> Problem:
+def exchangeable(name: str, same: Sequence[float], other: Sequence[float], tokens: int, **settings: Any) -> Problem:
     """Tokens can be exchanged: capacity `same[k]` to a token itself, `other[k]` to each other token.
 
     All nodes of a layer have the same potential, so each layer acts as its t^2 edges in parallel.

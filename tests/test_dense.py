@@ -41,9 +41,7 @@ def printed_forward(abar: np.ndarray) -> tuple[np.ndarray, int, int]:
     return u, 0, t * (layers + 1) + 1
 
 
-@pytest.mark.parametrize(
-    ("direction", "printed"), [("backward", printed_backward), ("forward", printed_forward)]
-)
+@pytest.mark.parametrize(("direction", "printed"), [("backward", printed_backward), ("forward", printed_forward)])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 3), (4, 3, 3), (3, 5, 5)])
 def test_the_matrices_are_the_printed_ones(direction, printed, shape):
     information = np.random.default_rng(1).random(shape) * (np.random.default_rng(2).random(shape) < 0.7)

@@ -16,9 +16,7 @@ def assert_same(found: Exact, expected: Exact | Problem, tolerance: float = 1e-1
     """Every flow equal, in units of the flow value."""
     for part in ("edges", "source", "target", "value"):
         error = np.abs(np.asarray(getattr(found, part)) - getattr(expected, part)).max()
-        assert error <= tolerance * expected.value, (
-            f"{part} is off by {error / expected.value:.2e} of the value"
-        )
+        assert error <= tolerance * expected.value, f"{part} is off by {error / expected.value:.2e} of the value"
 
 
 @pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
@@ -72,9 +70,7 @@ def test_reversing_every_edge_reverses_the_flow(barrier):
     information = np.random.default_rng(3).random((3, 4, 4)) ** 4
     flow = exact_flow(information, barrier=barrier)
     back = exact_flow(information[::-1].transpose(0, 2, 1), barrier=barrier)
-    np.testing.assert_allclose(
-        back.edges[::-1].transpose(0, 2, 1), flow.edges, rtol=0, atol=1e-15 * flow.value
-    )
+    np.testing.assert_allclose(back.edges[::-1].transpose(0, 2, 1), flow.edges, rtol=0, atol=1e-15 * flow.value)
 
 
 @pytest.mark.parametrize("barrier", ["uniform", "capacity"])

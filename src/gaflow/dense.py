@@ -64,9 +64,7 @@ def dense_network(information: Any, direction: str = "backward") -> DenseNetwork
     check_direction(direction)
     networks = as_networks(information)
     if len(networks) != 1:
-        raise ValueError(
-            f"dense_network takes one network (l, t, t), not a batch of {len(networks)}: index it first"
-        )
+        raise ValueError(f"dense_network takes one network (l, t, t), not a batch of {len(networks)}: index it first")
     abar = networks[0].cpu()
     layers, t, _ = abar.shape
     q = t * (layers + 1) + 2

@@ -51,9 +51,7 @@ def cvxpy_flow(
         raise ValueError(f"barrier must be uniform or capacity, not {barrier!r}")
     networks = as_networks(information).cpu()
     if len(networks) != 1:
-        raise ValueError(
-            f"cvxpy_flow takes one network (l, t, t), not a batch of {len(networks)}: index it first"
-        )
+        raise ValueError(f"cvxpy_flow takes one network (l, t, t), not a batch of {len(networks)}: index it first")
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
     network = LayeredNetwork.build(networks, terminal=terminal)
@@ -83,9 +81,7 @@ class _Solution:
 def _solve(network: LayeredNetwork, mu: float, barrier: str, direction: str) -> _Solution:
     began = time.perf_counter()
     kappa = float(network.kappa)
-    capacity, source, target = (
-        x[0].numpy() / kappa for x in (network.capacity, network.source, network.target)
-    )
+    capacity, source, target = (x[0].numpy() / kappa for x in (network.capacity, network.source, network.target))
     arcs = layered_arcs(capacity, source, target, direction)
     upper = np.append(arcs.capacity, arcs.capacity.sum())
     weight = np.append(arcs.capacity, 1.0) if barrier == "capacity" else np.ones_like(upper)
@@ -144,9 +140,7 @@ def _minimise(incidence: Any, upper: np.ndarray, strength: np.ndarray) -> tuple[
     except cp.error.SolverError as error:
         raise GaflowError(f"Clarabel gave up on {len(upper)} edges; raise epsilon, or use solve()") from error
     if share.value is None:
-        raise GaflowError(
-            f"Clarabel ended {problem.status} on {len(upper)} edges; raise epsilon, or use solve()"
-        )
+        raise GaflowError(f"Clarabel ended {problem.status} on {len(upper)} edges; raise epsilon, or use solve()")
     return share.value, conservation.dual_value, problem.solver_stats.num_iters
 
 
@@ -162,9 +156,7 @@ def _cvxpy() -> Any:
         import clarabel  # noqa: F401
         import cvxpy
     except ImportError as error:
-        raise MissingExtraError(
-            'cvxpy_flow needs CVXPY and Clarabel: pip install "gaflow[reference]"'
-        ) from error
+        raise MissingExtraError('cvxpy_flow needs CVXPY and Clarabel: pip install "gaflow[reference]"') from error
     return cvxpy
 
 
