@@ -108,9 +108,7 @@ def unigram() -> PreTrainedTokenizerFast:
     """SentencePiece's: compatibility forms folded, spaces written as a mark at the beginning of words."""
     specials = ["<s>", "<pad>", "</s>", "<unk>"]
     chars = sorted({char for line in CORPUS for char in line if char not in "S() "})
-    pieces = (
-        {"▁": -3.0} | {f"▁{word}": -4.0 for word in WORDS[::2]} | dict.fromkeys(["th", "gh", *chars], -5.0)
-    )
+    pieces = {"▁": -3.0} | {f"▁{word}": -4.0 for word in WORDS[::2]} | dict.fromkeys(["th", "gh", *chars], -5.0)
     vocabulary = [*((special, 0.0) for special in specials), *pieces.items()]
     tokenizer = Tokenizer(vocabularies.Unigram(vocabulary, unk_id=3))
     tokenizer.normalizer = normalizers.Sequence(
@@ -136,9 +134,7 @@ def bert(**changes: Any) -> tuple[Any, Any]:
 
 
 def roberta(**changes: Any) -> tuple[Any, Any]:
-    return _make(
-        RobertaConfig, byte_bpe(), {**SIZE, "pad_token_id": 1, "max_position_embeddings": 66, **changes}
-    )
+    return _make(RobertaConfig, byte_bpe(), {**SIZE, "pad_token_id": 1, "max_position_embeddings": 66, **changes})
 
 
 def distilbert(**changes: Any) -> tuple[Any, Any]:

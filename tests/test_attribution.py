@@ -188,7 +188,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch, call, pack
     monkeypatch.setitem(sys.modules, "captum.attr._utils.visualization", None)
     with pytest.raises(MissingExtraError) as caught:
         getattr(make("dog"), call)()
-    assert f"{package} is not installed" in str(caught.value)
+    assert f"cannot import {package} (" in str(caught.value)
     assert f"pip install '{install}'" in str(caught.value)
 
 
@@ -200,7 +200,7 @@ def test_to_shap_hands_over_tokens_and_scores(monkeypatch):
     found = att.to_shap()
     assert found.values.tolist() == att.scores.tolist()
     assert found.data.tolist() == list(att.tokens)
-    assert found.output_names == "positive"
+    assert found.output_names == ["positive"]
 
 
 def test_to_captum_fills_a_record_in_its_order(monkeypatch):
@@ -212,6 +212,7 @@ def test_to_captum_fills_a_record_in_its_order(monkeypatch):
     assert scores.tolist() == att.normalized().tolist()
     assert (probability, predicted, true, explained) == (0.875, "positive", "negative", "positive")
     assert (total, tokens, delta) == (6.0, list(att.tokens), 0.0)
+    assert make("dog", probability=None).to_captum()[1] == att.output
 
 
 def test_equal_means_equal_in_everything():

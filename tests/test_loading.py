@@ -135,9 +135,7 @@ def test_a_checkpoint_without_a_classifier_is_refused_rather_than_given_a_random
     model.bert.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     for task in (None, "text-classification"):
-        with pytest.raises(
-            UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*would be random"
-        ):
+        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*would be random"):
             load(tmp_path, task=task)
 
 

@@ -10,9 +10,7 @@ from gaflow.tracing import Trace
 def make_trace(attention, gradient=None, mask=None):
     """A trace that shows the given attention (b, l, h, t, t) and nothing else."""
     attention = torch.as_tensor(attention, dtype=torch.float64)
-    gradient = (
-        torch.ones_like(attention) if gradient is None else torch.as_tensor(gradient, dtype=torch.float64)
-    )
+    gradient = torch.ones_like(attention) if gradient is None else torch.as_tensor(gradient, dtype=torch.float64)
     b, t = attention.shape[0], attention.shape[-1]
     mask = torch.ones(b, t, dtype=torch.bool) if mask is None else mask
     return Trace(attention, gradient, (), (), torch.zeros(b, 2), torch.zeros(b), mask)

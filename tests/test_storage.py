@@ -72,9 +72,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path):
         load(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"garbage", b"\x08\x00\x00\x00\x00\x00\x00\x00{}......", b"\xff" * 64]
-)
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x08\x00\x00\x00\x00\x00\x00\x00{}......", b"\xff" * 64])
 def test_garbage_is_refused(tmp_path, content):
     path = tmp_path / "a"
     path.write_bytes(content)

@@ -33,9 +33,7 @@ def test_targets_are_read_as_meant(target, expected):
     assert HEAD.parse(target) == expected
 
 
-@pytest.mark.parametrize(
-    "target", [3, -1, "angry", "positive minus angry", (0, 9), (0, 1, 2), ("a", "b"), "7"]
-)
+@pytest.mark.parametrize("target", [3, -1, "angry", "positive minus angry", (0, 9), (0, 1, 2), ("a", "b"), "7"])
 def test_an_unknown_target_is_refused_with_the_labels(target):
     with pytest.raises(TargetError) as caught:
         HEAD.parse(target)

@@ -166,7 +166,7 @@ def test_what_is_no_string_is_a_type_error_that_names_it(item):
 
 @pytest.mark.parametrize("item", [("a",), ("a", "b", "c"), ()])
 def test_a_tuple_is_a_pair_or_an_error(item):
-    with pytest.raises(TypeError, match=r"one \(text, pair\\)"):
+    with pytest.raises(TypeError, match=r"one \(text, pair\)"):
         check_text(item)
 
 

@@ -84,9 +84,7 @@ def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family
         assert tensor[1, :, :, n:].abs().max() == 0
         assert tensor[1, :, :, :, n:].abs().max() == 0
     assert len(found.hidden) == len(found.hidden_gradient) == found.attention.shape[1] + 1
-    assert all(
-        g is not None and g.shape == h.shape for g, h in zip(found.hidden_gradient, found.hidden, strict=True)
-    )
+    assert all(g is not None and g.shape == h.shape for g, h in zip(found.hidden_gradient, found.hidden, strict=True))
     assert found.gradient.flatten(2).abs().amax(-1).min() > 0
 
 
@@ -183,9 +181,7 @@ def test_the_gradient_of_hidden_states_is_the_change_of_y_when_one_changes():
         y = []
         for step in (1e-4, -1e-4):
             change = step * direction
-            hook = model.bert.encoder.layer[layer].register_forward_hook(
-                lambda _, __, out, change=change: out + change
-            )
+            hook = model.bert.encoder.layer[layer].register_forward_hook(lambda _, __, out, change=change: out + change)
             with torch.no_grad():
                 y.append(model(**batch.inputs).logits[0, 0].item())
             hook.remove()
@@ -355,9 +351,7 @@ SMALL: dict[str, Any] = {
 }
 UNSUPPORTED: dict[str, Any] = {
     "no attention": (
-        lambda: FNetForSequenceClassification(
-            FNetConfig(**SMALL, intermediate_size=16, tpu_short_seq_length=8)
-        ),
+        lambda: FNetForSequenceClassification(FNetConfig(**SMALL, intermediate_size=16, tpu_short_seq_length=8)),
         "returns none",
     ),
     "windowed attention": (
@@ -373,9 +367,7 @@ UNSUPPORTED: dict[str, Any] = {
         "attention weights",
     ),
     "copied attention": (
-        lambda: XLNetForSequenceClassification(
-            XLNetConfig(vocab_size=20, d_model=16, n_layer=2, n_head=2, d_inner=16)
-        ),
+        lambda: XLNetForSequenceClassification(XLNetConfig(vocab_size=20, d_model=16, n_layer=2, n_head=2, d_inner=16)),
         "copies",
     ),
     "scores before softmax": (
@@ -412,9 +404,7 @@ def test_a_model_that_cannot_be_traced_says_why_and_what_to_use(kind):
         torch.manual_seed(0)
         model = build().eval()
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 2]])
-    batch = Batch(
-        {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, torch.ones_like(ids).bool(), False, ()
-    )
+    batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, torch.ones_like(ids).bool(), False, ())
     with pytest.raises(UnsupportedModelError, match=reason) as caught:
         trace(model, batch, first_logit)
     assert type(model).__name__ in str(caught.value)

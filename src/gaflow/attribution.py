@@ -143,7 +143,7 @@ class Attribution:
         """A `shap.Explanation` over the tokens; its base value is 0, since flow scores sum to the flow."""
         shap = _need("shap", "shap")
         return shap.Explanation(
-            values=self.scores.copy(), base_values=0.0, data=np.array(self.tokens), output_names=self.label
+            values=self.scores.copy(), base_values=0.0, data=np.array(self.tokens), output_names=[self.label]
         )
 
     def to_captum(self, true_label: str | None = None) -> Any:
@@ -151,7 +151,7 @@ class Attribution:
         visualization = _need("captum.attr._utils.visualization", "captum")
         return visualization.VisualizationDataRecord(
             self.normalized(),
-            self.probability,
+            self.output if self.probability is None else self.probability,
             self.prediction,
             true_label or "",
             self.label,
@@ -227,9 +227,7 @@ def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
 def _read_flow(tensors: dict[str, Tensor], t: int) -> Flow:
     certificate = Certificate(**{f.name: tensors[f"certificate.{f.name}"] for f in fields(Certificate)})
     flow = Flow(**{name: tensors[f"flow.{name}"] for name in _FLOW}, certificate=certificate)
-    _expect(
-        flow.edges.dim() == 4 and tuple(flow.edges.shape[2:]) == (t, t), "the flow does not fit the tokens"
-    )
+    _expect(flow.edges.dim() == 4 and tuple(flow.edges.shape[2:]) == (t, t), "the flow does not fit the tokens")
     return flow
 
 
@@ -245,7 +243,7 @@ def _need(module: str, install: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".")[0]
-        raise MissingExtraError(f"{package} is not installed; run: pip install '{install}'") from error
+        raise MissingExtraError(f"cannot import {package} ({error}); run: pip install '{install}'") from error
 
 
 def _plain(value: Any) -> Any:

@@ -71,7 +71,7 @@ class Explainer:
     @overload
     def __call__(
         self,
-        texts: Text,
+        text: Text,
         method: AnyMethod = None,
         target: Target = None,
         *,
@@ -84,7 +84,7 @@ class Explainer:
     @overload
     def __call__(
         self,
-        texts: list[Text] | list[str] | list[tuple[str, str]],
+        text: list[Text] | list[str] | list[tuple[str, str]],
         method: AnyMethod = None,
         target: Target | list[Target] = None,
         *,
@@ -96,7 +96,7 @@ class Explainer:
 
     def __call__(
         self,
-        texts: Any,
+        text: Any,
         method: AnyMethod = None,
         target: Any = None,
         *,
@@ -114,19 +114,19 @@ class Explainer:
         drops the edge flows, which are l * t * t numbers a text, and keeps scores, layers and certificate.
         """
         chosen = find_method(method)
-        if not isinstance(texts, list):
-            encoding = self._encode([texts], truncation, ["text"])
+        if not isinstance(text, list):
+            encoding = self._encode([text], truncation, ["text"])
             return self._run(encoding, [self.head.parse(target)], [chosen], keep_flow)[0][0]
         _check_batch_size(batch_size)
-        targets = self.head.parse_all(target, len(texts))
-        encodings = self._encode(texts, truncation)
+        targets = self.head.parse_all(target, len(text))
+        encodings = self._encode(text, truncation)
         done: dict[int, Attribution] = {}
-        with _reporting(progress, len(texts)) as report:
+        with _reporting(progress, len(text)) as report:
             for group in batches(encodings, batch_size, self._padding):
                 results = self._group(encodings, targets, group, chosen, keep_flow)
                 done.update(zip(group, results, strict=True))
                 report(len(done))
-        return [done[k] for k in range(len(texts))]
+        return [done[k] for k in range(len(text))]
 
     def stream(
         self,
@@ -186,16 +186,12 @@ class Explainer:
         names = [m.name for m in chosen]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
-            raise ValueError(
-                f"methods named {', '.join(twice)} are given twice; results are told apart by name"
-            )
+            raise ValueError(f"methods named {', '.join(twice)} are given twice; results are told apart by name")
         encoding = self._encode([text], truncation, ["text"])
         results = self._run(encoding, [self.head.parse(target)], chosen, keep_flow)
         return {name: each[0] for name, each in zip(names, results, strict=True)}
 
-    def _encode(
-        self, texts: Sequence[Any], truncation: bool, names: list[str] | None = None
-    ) -> list[Encoding]:
+    def _encode(self, texts: Sequence[Any], truncation: bool, names: list[str] | None = None) -> list[Encoding]:
         names = names or [f"texts[{k}]" for k in range(len(texts))]
         checked = [check_text(text, name) for text, name in zip(texts, names, strict=True)]
         return encode(self.tokenizer, checked, limit=self.limit, truncation=truncation, names=names)
@@ -210,9 +206,7 @@ class Explainer:
     ) -> list[Attribution]:
         """Attributions of the texts in `group`; a solver's failure names texts, not batch items."""
         try:
-            return self._run([encodings[k] for k in group], [targets[k] for k in group], [method], keep_flow)[
-                0
-            ]
+            return self._run([encodings[k] for k in group], [targets[k] for k in group], [method], keep_flow)[0]
         except SolveError as error:
             items = [group[k] for k in error.items]
             raise SolveError(f"texts {items}: {error}", error.flow, items) from error
@@ -239,7 +233,7 @@ class Explainer:
 
 
 def explain(
-    texts: Any,
+    text: Any,
     model: Any = None,
     method: AnyMethod = None,
     target: Any = None,
@@ -257,7 +251,7 @@ def explain(
     The model is loaded anew by every call; make an Explainer to use it more than once.
     """
     explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
-    return explainer(texts, method, target, batch_size=batch_size, truncation=truncation, progress=progress)
+    return explainer(text, method, target, batch_size=batch_size, truncation=truncation, progress=progress)
 
 
 def _device(model: Any) -> torch.device:

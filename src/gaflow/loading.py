@@ -66,8 +66,7 @@ def load_model(
         model = model.model
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise TypeError(
-            "model must be None, a hub id, a path, a transformers model or a pipeline, "
-            f"not {type(model).__name__}"
+            f"model must be None, a hub id, a path, a transformers model or a pipeline, not {type(model).__name__}"
         )
     if tokenizer is None:
         raise ValueError("a model object needs its tokenizer: Explainer(model, tokenizer)")
@@ -82,15 +81,8 @@ def _place(name: str | Path) -> str:
     path = Path(name).expanduser()
     if path.is_dir() and str(name).strip():
         return str(path)
-    if (
-        isinstance(name, Path)
-        or str(name).startswith((".", "/", "~"))
-        or str(name).count("/") > 1
-        or not str(name)
-    ):
-        raise GaflowError(
-            f"no model folder at {str(name)!r}; give an existing folder or a hub id such as 'org/name'"
-        )
+    if isinstance(name, Path) or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1 or not str(name):
+        raise GaflowError(f"no model folder at {str(name)!r}; give an existing folder or a hub id such as 'org/name'")
     return str(name)
 
 
@@ -151,9 +143,7 @@ def _check_task(task: str | None, name: str) -> str:
             f"cannot tell the task of {name}; if its output is class logits, pass task='text-classification'"
         )
     if task != "text-classification":
-        raise UnsupportedModelError(
-            f"{name} is for {task}, but this version explains text-classification only"
-        )
+        raise UnsupportedModelError(f"{name} is for {task}, but this version explains text-classification only")
     return task
 
 
@@ -163,9 +153,7 @@ def _check_placement(model: nn.Module, device: torch.device | str | None, dtype:
         return
     if device is not None:
         asked = torch.device(device)
-        if asked.type != weight.device.type or (
-            asked.index is not None and asked.index != weight.device.index
-        ):
+        if asked.type != weight.device.type or (asked.index is not None and asked.index != weight.device.index):
             raise ValueError(
                 f"the model is on {weight.device} and device={str(device)!r} was asked for; your model is "
                 f"not moved behind your back: call model.to({str(device)!r}) first, or leave device out"

@@ -32,9 +32,7 @@ def attributions(
     """One attribution per encoding, from the scores that `method` gave for the traced batch."""
     values = scores.values.detach().double().cpu()
     if not bool(torch.isfinite(values).all()):
-        raise GaflowError(
-            f"method {method.name!r} gave scores that are not finite; please report the model and text"
-        )
+        raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
     logits, output = traced.logits.double().cpu(), traced.output.tolist()
     flow = None if scores.flow is None else _to_host(scores.flow)
     through = None if flow is None else flow.through().numpy()
@@ -67,9 +65,7 @@ def attributions(
 def _to_host(flow: Flow) -> Flow:
     def move(record: Any) -> Any:
         values = {f.name: getattr(record, f.name) for f in fields(record)}
-        return replace(
-            record, **{name: v.detach().cpu() for name, v in values.items() if isinstance(v, Tensor)}
-        )
+        return replace(record, **{name: v.detach().cpu() for name, v in values.items() if isinstance(v, Tensor)})
 
     return replace(move(flow), certificate=move(flow.certificate))
 

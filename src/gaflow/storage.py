@@ -26,9 +26,7 @@ def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -
     """Write to `path` by way of a temporary file next to it."""
     from safetensors.torch import save
 
-    own = {
-        name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()
-    }  # none may share memory
+    own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
     _replace(Path(path), save(own, {_KEY: json.dumps({"format": FORMAT, **about})}))
 
 
@@ -69,7 +67,5 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise GaflowError(f"{path} is damaged: its description is no JSON: {error}") from error
     version = about.pop("format", None) if isinstance(about, dict) else None
     if version != FORMAT:
-        raise GaflowError(
-            f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow"
-        )
+        raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
     return tensors, about

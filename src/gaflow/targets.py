@@ -69,9 +69,7 @@ class Head:
         """One parsed target per text: a list gives each its own, anything else serves them all."""
         if isinstance(target, list):
             if len(target) != count:
-                raise TargetError(
-                    f"target is a list of {len(target)} but there are {count} texts; give one for each"
-                )
+                raise TargetError(f"target is a list of {len(target)} but there are {count} texts; give one for each")
             return [self.parse(t) for t in target]
         return [self.parse(target)] * count  # type: ignore[arg-type]
 

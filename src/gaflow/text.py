@@ -54,9 +54,7 @@ def check_text(item: Any, name: str = "text") -> tuple[str, str | None]:
     """`item` as (text, pair or None); anything but a non-empty string or a pair of them is an error."""
     if isinstance(item, tuple):
         if len(item) != 2:
-            raise TypeError(
-                f"{name} is a tuple of {len(item)}; a tuple must be one (text, pair). Use a list for many"
-            )
+            raise TypeError(f"{name} is a tuple of {len(item)}; a tuple must be one (text, pair). Use a list for many")
         first, second = item
         return _check_string(first, f"{name}[0]"), _check_string(second, f"{name}[1]")
     return _check_string(item, name), None
@@ -64,17 +62,13 @@ def check_text(item: Any, name: str = "text") -> tuple[str, str | None]:
 
 def _check_string(item: Any, name: str) -> str:
     if not isinstance(item, str):
-        raise TypeError(
-            f"{name} must be a string or a (text, pair) tuple of strings, not {type(item).__name__}"
-        )
+        raise TypeError(f"{name} must be a string or a (text, pair) tuple of strings, not {type(item).__name__}")
     if not item.strip():
         raise TextError(f"{name} is {'only whitespace' if item else 'empty'}; give at least one word")
     try:
         item.encode()
     except UnicodeEncodeError as error:
-        raise TextError(
-            f"{name} is not valid Unicode (lone surrogate at {error.start}); decode it properly"
-        ) from None
+        raise TextError(f"{name} is not valid Unicode (lone surrogate at {error.start}); decode it properly") from None
     return item
 
 
@@ -86,9 +80,7 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             # RoBERTa and its kin number positions from padding_idx + 1
-            limits.append(
-                module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-            )
+            limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
     known = [int(n) for n in limits if isinstance(n, int | float) and 0 < n < _UNLIMITED]
     return min(known, default=None)
 
@@ -124,9 +116,7 @@ def encode(
     return result
 
 
-def _encode(
-    tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int | None = None
-) -> list[Encoding]:
+def _encode(tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int | None = None) -> list[Encoding]:
     if not texts:
         return []
     firsts, pairs = [t[0] for t in texts], [t[1] for t in texts if t[1] is not None]
@@ -145,10 +135,7 @@ def _encode(
     for k, (text, pair) in enumerate(texts):
         inputs = {name: list(values[k]) for name, values in found.items()}
         tokens = tuple(str(t) for t in tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
-        if offsets is not None:
-            segments = [-1 if s is None else s for s in found.sequence_ids(k)]
-        else:
-            segments = _runs(special[k])
+        segments = _runs(special[k]) if offsets is None else [-1 if s is None else s for s in found.sequence_ids(k)]
         spans = _spans(text, pair, tokens, segments, None if offsets is None else offsets[k])
         encodings.append(Encoding(text, pair, inputs, tokens, spans, tuple(segments), limit is not None))
     return encodings
@@ -219,9 +206,7 @@ def batches(encodings: Sequence[Encoding], size: int, padding: Padding) -> Itera
         yield group
 
 
-def collate(
-    encodings: Sequence[Encoding], padding: Padding, device: torch.device | str | None = None
-) -> Batch:
+def collate(encodings: Sequence[Encoding], padding: Padding, device: torch.device | str | None = None) -> Batch:
     """One batch, padded on the right to the longest encoding."""
     lengths = [len(e) for e in encodings]
     longest = max(lengths)

@@ -36,12 +36,8 @@ class Trace:
 
     attention: Tensor  # (b, l, h, t, t) float32 or wider, zero at padding
     gradient: Tensor  # (b, l, h, t, t) dy/dA, likewise
-    hidden: tuple[
-        Tensor, ...
-    ]  # l+1 x (b, t, d): embeddings and the output of every block, in the model's dtype
-    hidden_gradient: tuple[
-        Tensor | None, ...
-    ]  # l+1 x (b, t, d) dy/dh; None where the model hands out a mere copy
+    hidden: tuple[Tensor, ...]  # l+1 x (b, t, d): embeddings and the output of every block, in the model's dtype
+    hidden_gradient: tuple[Tensor | None, ...]  # l+1 x (b, t, d) dy/dh; None where the model hands out a mere copy
     logits: Tensor  # (b, c)
     output: Tensor  # (b,) y, the explained scalar
     mask: Tensor  # (b, t) bool: real tokens
@@ -49,9 +45,7 @@ class Trace:
 
 def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) -> Trace:
     """Trace `model` on `batch`; `choose` maps its logits (b, c) to the explained scalars (b,)."""
-    model = getattr(
-        model, "_orig_mod", model
-    )  # a compiled model would run without the outputs asked for here
+    model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
         outputs = model(**_arguments(model, batch))
         attentions = _attentions(model, outputs, batch)
@@ -61,16 +55,12 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) ->
         found = torch.autograd.grad(y.sum(), [*attentions, *(hidden[k] for k in inside)], allow_unused=True)
     gradients = [g for g in found[: len(attentions)] if g is not None]
     if len(gradients) < len(attentions):
-        raise _unsupported(
-            model, "the attention weights it returns are copies that its output does not depend on"
-        )
+        raise _unsupported(model, "the attention weights it returns are copies that its output does not depend on")
     of_hidden = dict(zip(inside, found[len(attentions) :], strict=True))
     with torch.inference_mode(False), torch.no_grad():
         attention = _stack(attentions, batch)
         if not bool(attention.amin() >= 0):
-            raise _unsupported(
-                model, "its attention weights are negative or not finite, so no weights of an average"
-            )
+            raise _unsupported(model, "its attention weights are negative or not finite, so no weights of an average")
         return Trace(
             attention=attention,
             gradient=_stack(gradients, batch),
@@ -103,9 +93,7 @@ def _attentions(model: nn.Module, outputs: Any, batch: Batch) -> Sequence[Tensor
         raise _unsupported(model, f"gaflow needs the attention weights of every layer, and {encoder}")
     blocks = len(getattr(outputs, "hidden_states", None) or ()) - 1
     if 0 <= blocks != len(attentions):
-        raise _unsupported(
-            model, f"it returns attention weights for {len(attentions)} of its {blocks} layers"
-        )
+        raise _unsupported(model, f"it returns attention weights for {len(attentions)} of its {blocks} layers")
     b, t = batch.mask.shape
     first = attentions[0]
     for k, a in enumerate(attentions):
@@ -151,13 +139,9 @@ def borrow(model: nn.Module) -> Iterator[None]:
     with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         if any(p.is_inference() for p in _roots(model)):
-            raise _unsupported(
-                model, "it was made under torch.inference_mode(), which rules out gradients for good"
-            )
+            raise _unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
         training = [m for m in modules if m.training]
-        hooks = [
-            (m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules
-        ]
+        hooks = [(m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules]
         frozen = [p for p in _roots(model) if not p.requires_grad]
         attention = [(c, c._attn_implementation) for c in _configs(modules)]
         try:

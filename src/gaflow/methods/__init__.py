@@ -30,13 +30,9 @@ def find_method(method: str | Method | Callable[..., Any] | None) -> Method:
         if folded in METHODS:
             return METHODS[folded]
         near = difflib.get_close_matches(folded, METHODS, n=3, cutoff=0.5) or list(METHODS)
-        raise UnknownMethodError(
-            f"no method {method!r}; did you mean {' or '.join(near)}? All: {', '.join(METHODS)}"
-        )
+        raise UnknownMethodError(f"no method {method!r}; did you mean {' or '.join(near)}? All: {', '.join(METHODS)}")
     if isinstance(method, type):
-        raise TypeError(
-            f"method is the class {method.__name__}; give an instance of it, e.g. {method.__name__}()"
-        )
+        raise TypeError(f"method is the class {method.__name__}; give an instance of it, e.g. {method.__name__}()")
     if isinstance(method, Method):
         return method
     if callable(method):

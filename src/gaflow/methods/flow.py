@@ -41,9 +41,7 @@ class FlowMethod:
                     f"no information tensor {self.information!r}; there are {known}, or a callable"
                 )
         elif not callable(self.information):
-            raise TypeError(
-                f"information must be a name or a callable, not {type(self.information).__name__}"
-            )
+            raise TypeError(f"information must be a name or a callable, not {type(self.information).__name__}")
 
     @property
     def name(self) -> str:
@@ -82,9 +80,7 @@ class FlowMethod:
             found = self._ask(self.information, trace)
         b, layers, _, t, _ = trace.attention.shape
         if not isinstance(found, Tensor):
-            raise TypeError(
-                f"information {self.name!r} returned {type(found).__name__}, not a tensor (b, l, t, t)"
-            )
+            raise TypeError(f"information {self.name!r} returned {type(found).__name__}, not a tensor (b, l, t, t)")
         if tuple(found.shape) != (b, layers, t, t):
             raise ValueError(
                 f"information {self.name!r} returned shape {tuple(found.shape)}; "
@@ -94,13 +90,9 @@ class FlowMethod:
             real = trace.mask
             found = found.masked_fill(~(real[:, None, :, None] & real[:, None, None, :]), 0)
         if not bool(torch.isfinite(found).all()):
-            raise GaflowError(
-                f"information {self.name!r} is not finite; a model in half precision may need float32"
-            )
+            raise GaflowError(f"information {self.name!r} is not finite; a model in half precision may need float32")
         if bool((found < 0).any()):
-            raise ValueError(
-                f"information {self.name!r} is negative in places; capacities must be >= 0 (use relu)"
-            )
+            raise ValueError(f"information {self.name!r} is negative in places; capacities must be >= 0 (use relu)")
         return found.detach()
 
     def _ask(self, function: Information, trace: Trace) -> Any:
