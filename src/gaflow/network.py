@@ -69,6 +69,8 @@ class LayeredNetwork:
                 each = real.sum(-1) * capacity.amax((-3, -2, -1))
             else:
                 each = torch.as_tensor(terminal, dtype=torch.float64, device=capacity.device).expand(b)
+                if not bool((each > 0).all() & torch.isfinite(each).all()):
+                    raise ValueError(f"terminal must be positive and finite, not {terminal}")
             source, target = each[:, None] * top, each[:, None] * bottom
         sums = capacity.sum((-2, -1))  # (b, l)
         dead = ~live.flatten(1).any(-1)
@@ -148,7 +150,9 @@ class Flow:
             raise IndexError(f"item {item} of a batch of {len(self.value)} flows")
         one = slice(item, item + 1 or None)
         parts = {
-            f.name: getattr(self, f.name)[one] for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
+            f.name: getattr(self, f.name)[one]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), Tensor)
         }
         parts["certificate"] = replace(
             self.certificate,

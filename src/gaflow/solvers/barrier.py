@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork
-from gaflow.solvers.blocktri import factorize
+from gaflow.solvers.blocktri import solve_laplacian
 from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
@@ -68,7 +68,9 @@ def solve(
     return flow
 
 
-def _checked(information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None) -> tuple[Tensor, Tensor | None]:
+def _checked(
+    information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None
+) -> tuple[Tensor, Tensor | None]:
     """Both as tensors on one device, batched, or an error that says what is wrong with them."""
     if not isinstance(information, Tensor | np.ndarray):
         raise TypeError(f"information must be a tensor or array, not {type(information).__name__}")
@@ -80,7 +82,9 @@ def _checked(information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None)
         raise ValueError(f"information must have shape (l, t, t) or (b, l, t, t), no axis empty, not {given}")
     tensor = tensor.to(torch.float64).reshape(-1, *given[-3:])
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError("information holds NaN or infinite values: find out where they come from before solving")
+        raise ValueError(
+            "information holds NaN or infinite values: find out where they come from before solving"
+        )
     if bool((tensor < 0).any()):
         raise ValueError(
             f"information holds negative values (smallest {tensor.min():.3g}), which cannot be capacities: "
@@ -111,7 +115,9 @@ class LogBarrier:
         given, name = (self.epsilon, "epsilon") if self.mu is None else (self.mu, "mu")
         value = torch.as_tensor(given)
         if not bool((value > 0).all() & torch.isfinite(value).all()):
-            raise ValueError(f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum")
+            raise ValueError(
+                f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum"
+            )
 
     def __call__(self, network: LayeredNetwork) -> Flow:
         """Solve the whole batch; items leave the loop as they converge."""
@@ -119,7 +125,9 @@ class LogBarrier:
         if self.mu is None:
             mu = self.epsilon * network.kappa / (2 * network.edges.clamp_min(1))
         else:
-            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(network.kappa)
+            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(
+                network.kappa
+            )
         result = _Result(network, mu)
         left = (~network.dead).nonzero().flatten()
         for careful, steps in ((False, self.steps), (True, self.careful_steps)):
@@ -131,7 +139,7 @@ class LogBarrier:
 
 def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
-    failed = [state.item[:0]]
+    failed, errors = [state.item[:0]], ()
     for step in range(steps + 1):
         weights, residuals = _linearize(state)
         imbalance = divergence(state.inner.flow, state.outer.flow)
@@ -142,7 +150,12 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
         hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
         leaving = done | hopeless
         if bool(leaving.any()):
-            result.store(state, leaving, done, lost, step)
+            # the residual is measured with the multipliers: they must have arrived too
+            errors = tuple(x / value for x in state.errors())
+            done = done & (torch.maximum(*errors) < 10 * TOLERANCE)
+            leaving = done | hopeless
+        if bool(leaving.any()):
+            result.store(state, leaving, done, (lost, *errors), step)
             failed.append(state.item[leaving & ~done])
             if bool(leaving.all()):
                 break
@@ -174,9 +187,9 @@ def _step(
 ) -> None:
     """One Newton step: solve for the potentials, then let every edge follow."""
     (weight, outer), t = weights, state.node.shape[-1]
-    factor = factorize(weight, outer[:, :t], outer[:, t:-1], outer[:, -1], careful)
     pushed = divergence(*residuals)
-    node, source = factor.solve(imbalance[0] + pushed[0], imbalance[1] + pushed[1])
+    right = imbalance[0] + pushed[0], imbalance[1] + pushed[1]
+    node, source = solve_laplacian(weight, outer[:, :t], outer[:, t:-1], outer[:, -1], *right, careful)
     state.move(node, source)
     for part, edges in state.parts():
         change = residuals[0][:, part].addcmul_(weight[:, part], drop(node, part), value=-1)
@@ -197,30 +210,22 @@ class _Result:
         zero = torch.zeros_like(network.kappa)
         self.conservation, self.dual, self.centrality, self.cut = (zero.clone() for _ in range(4))
 
-    def store(self, state: State, leaving: Tensor, done: Tensor, lost: Tensor, steps: int) -> None:
+    def store(
+        self, state: State, leaving: Tensor, done: Tensor, errors: tuple[Tensor, Tensor, Tensor], steps: int
+    ) -> None:
         """Keep flows and errors of the `leaving` items; a failed one is kept too, as far as it is finite."""
         if not bool(leaving.all()):
-            state, done, lost = state.take(leaving), done[leaving], lost[leaving]
-        item, unit, t = state.item, self.network.kappa[state.item], state.node.shape[-1]
-        value = state.outer.flow[:, -1]
-        dual, central = state.outer.errors(state.outer_cost(), state.target)
-        drops = outer_drop(state.node[0], state.source[0])[:, :-1]
-        cut = (state.outer.capacity[:, :-1] * (-drops).relu_()).sum(-1)
-        for part, edges in state.parts():
-            cost = state.cost(part)
-            more = edges.errors(cost, state.target)
-            dual, central = torch.maximum(dual, more[0]), torch.maximum(central, more[1])
-            cut = cut + (edges.capacity * cost.neg_().relu_()).flatten(1).sum(-1)
-        # the potentials, scaled to -1 at the source, are a fractional cut; kappa is the cut through one layer
-        cut = torch.minimum(torch.nan_to_num(cut / -state.source[0], nan=1.0), torch.ones_like(cut))
+            state, done, errors = state.take(leaving), done[leaving], tuple(x[leaving] for x in errors)
+        item, unit = state.item, self.network.kappa[state.item]
         self.converged[item] = done
         self.iterations[item] += steps
-        self.conservation[item], self.dual[item], self.centrality[item] = lost, dual / value, central / value
-        self.cut[item] = torch.where(state.source[0] < 0, cut, 1.0) * unit
-        scale = unit[:, None]
-        self.outer[item] = torch.nan_to_num(state.outer.flow * state.outer.live * scale, 0.0, 0.0, 0.0)
-        edges = state.inner.flow.mul_(state.inner.live).mul_(scale[..., None, None])
-        self.edges[item] = edges if bool(done.all()) else torch.nan_to_num(edges, 0.0, 0.0, 0.0)
+        self.conservation[item], self.dual[item], self.centrality[item] = errors
+        self.cut[item] = state.cut() * unit
+        self.outer[item] = torch.nan_to_num(
+            state.outer.flow * state.outer.live * unit[:, None], 0.0, 0.0, 0.0
+        )
+        flow = state.inner.flow.mul_(state.inner.live).mul_(unit[:, None, None, None])
+        self.edges[item] = flow if bool(done.all()) else torch.nan_to_num(flow, 0.0, 0.0, 0.0)
 
     def flow(self, seconds: float) -> Flow:
         """The finished batch with its certificate."""
@@ -242,4 +247,6 @@ class _Result:
             seconds=torch.full_like(value, seconds),
             converged=self.converged,
         )
-        return Flow(self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate)
+        return Flow(
+            self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate
+        )

@@ -1,4 +1,4 @@
-"""Factorisation of the Laplacian of a layered network: block tridiagonal, with no edges inside a layer.
+"""Linear systems with the Laplacian of a layered network: block tridiagonal, with no edges inside a layer.
 
 Eliminating node layer after node layer from the grounded target upwards leaves on layer `k` the matrix
 `diag(N 1 + ground + up) - N`: `N >= 0` are the weights between its nodes through the eliminated layers, `ground` those
@@ -7,108 +7,102 @@ a diagonal**. `N` and `ground` are products of non-negative numbers and the diag
 differ by thirty orders of magnitude do not cancel between layers. Inside a layer LAPACK's Cholesky is fast and may
 cancel; `careful` eliminates its nodes in the same subtraction-free way (Grassmann, Taksar and Heyman 1985).
 
-Cost: about `3 L t^3` flops for `L` layers of `t` nodes, then `O(L t^2)` per solve.
+Cost: about `3 L t^3` flops for `L` layers of `t` nodes.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
-__all__ = ["BlockCholesky", "factorize"]
+__all__ = ["solve_laplacian"]
+
+SMALL = 4e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 
 
-@dataclass(frozen=True)
-class BlockCholesky:
-    """Factors of a batch of layered Laplacians, the target grounded."""
+def solve_laplacian(
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    returning: Tensor,
+    right: Tensor,
+    right_source: Tensor,
+    careful: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Potentials (b, l+1, t) and, of the super-source, (b,) whose Laplacian is the right-hand side; target at 0.
 
-    weight: Tensor  # (b, l, t, t)
-    source: Tensor  # (b, t)
-    bottom: Tensor  # (b, t) the diagonal of the input layer, which has no inner weights
-    lower: list[Tensor]  # l times (b, t, t): Cholesky factors of node layers 1..l
-    pivot: Tensor  # (b,) what is left for the super-source
-    ok: Tensor  # (b,) bool: every factorisation succeeded
-
-    def solve(self, right: Tensor, right_source: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials (b, l+1, t) and (b,) whose Laplacian is the right-hand side."""
-        layers = self.weight.shape[1]
-        up = [right[:, 0] / self.bottom]
-        for k in range(layers):
-            carried = right[:, k + 1] + _times(self.weight[:, k], up[k])
-            up.append(self._inverse(k + 1, carried))
-        source = (right_source + (self.source * up[layers]).sum(-1)) / self.pivot
-        node = up[layers] + self._inverse(layers, self.source * source[:, None])
-        down = [node]
-        for k in reversed(range(layers)):
-            node = up[k] + self._inverse(k, _times(self.weight[:, k].mT, node))
-            down.append(node)
-        return torch.stack(down[::-1], 1), source
-
-    def _inverse(self, layer: int, right: Tensor) -> Tensor:
-        if layer == 0:
-            return right / self.bottom
-        return torch.cholesky_solve(right[..., None], self.lower[layer - 1])[..., 0]
-
-
-def factorize(
-    weight: Tensor, source: Tensor, target: Tensor, returning: Tensor, careful: bool = False
-) -> BlockCholesky:
-    """Factorise the Laplacian with edge weights `weight` (b, l, t, t), `source`, `target` (b, t), `returning` (b,)."""
-    layers = weight.shape[1]
-    up = torch.cat([weight.sum(-2), source[:, None]], 1)  # (b, l+1, t) weights to the layer above
-    bottom = _positive(target + up[:, 0])
-    half = weight[:, 0] * bottom.rsqrt()[:, None, :]
-    inner, ground = half @ half.mT, _times(weight[:, 0], target / bottom)
-    ok = torch.ones_like(returning, dtype=torch.bool)
-    lower: list[Tensor] = []
+    Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). A batch item whose matrix
+    is singular in floating point comes back NaN.
+    """
+    b, layers, t, _ = weight.shape
+    up = torch.cat([weight.sum(-2), source[:, None]], 1)  # (b, l+1, t)
+    down = torch.cat([target[:, None], weight.sum(-1)], 1)
+    # a dead node has no weight at all: a 1 on the diagonal gives it potential 0
+    up = up + ((up == 0) & (down == 0))
+    if not careful and b * ((layers + 1) * t) ** 3 <= SMALL:
+        return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
+    root = (target + up[:, 0]).rsqrt()
+    half = root[..., None] * weight[:, 0].mT  # (b, t, t): columns are the nodes above
+    side = root[..., None] * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): to the ground, right-hand side
+    halves, sides, factors = [half], [side], [torch.diag_embed(1 / root)]
     for k in range(1, layers + 1):
-        if careful:
-            factor = _careful_cholesky(inner, ground + up[:, k])
-        else:
-            factor, failed = _cholesky(inner, ground + up[:, k])
-            ok &= failed == 0
-        lower.append(factor)
+        inner, carried = half.mT @ half, half.mT @ side
+        ground = carried[..., 0]
+        factor = (_careful_cholesky if careful else _cholesky)(inner, ground + up[:, k])
+        lower = factor.mT
         above = weight[:, k].mT if k < layers else source[..., None]
-        half = solve_triangular(factor, torch.cat([above, ground[..., None]], -1), upper=False)
-        above, carried = half[..., :-1], half[..., -1:]
-        ground = (above.mT @ carried)[..., 0]
-        if k < layers:
-            inner = above.mT @ above
-    return BlockCholesky(weight, source, bottom, lower, returning + ground[:, 0], ok)
+        half = solve_triangular(lower, above, upper=False)
+        side = solve_triangular(lower, torch.stack([ground, right[:, k] + carried[..., 1]], -1), upper=False)
+        halves.append(half)
+        sides.append(side)
+        factors.append(factor)
+    carried = (half.mT @ side)[:, 0]
+    top = (right_source + carried[:, 1]) / (returning + carried[:, 0])
+    node, nodes = top[:, None, None], []
+    for half, side, factor in zip(reversed(halves), reversed(sides), reversed(factors), strict=True):
+        node = solve_triangular(factor, side[..., 1:] + half @ node, upper=True)
+        nodes.append(node)
+    return torch.cat(nodes[::-1], -1).mT, top
 
 
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix @ vector[..., None])[..., 0]
+def _dense(
+    weight: Tensor, source: Tensor, degree: Tensor, degree_source: Tensor, right: Tensor, right_source: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The whole Laplacian as one matrix, for networks so small that calls cost more than arithmetic."""
+    b, layers, t, _ = weight.shape
+    n = (layers + 1) * t + 1
+    matrix = weight.new_zeros(b, n, n)
+    matrix.as_strided((b, layers, t, t), (n * n, t * n + t, n, 1), t * n).copy_(weight).neg_()  # below the diagonal
+    matrix[:, -1, -1 - t : -1] = -source
+    matrix.diagonal(dim1=-2, dim2=-1).copy_(torch.cat([degree.flatten(1), degree_source[:, None]], 1))
+    factor, failed = cholesky_ex(matrix)
+    rights = torch.cat([right.flatten(1), right_source[:, None]], 1)[..., None]
+    answer = torch.cholesky_solve(rights, factor)[..., 0] + torch.where(failed > 0, torch.nan, 0.0)[:, None]
+    return answer[:, :-1].reshape(b, layers + 1, t), answer[:, -1]
 
 
-def _positive(diagonal: Tensor) -> Tensor:
-    """Dead nodes have weight 0 everywhere; a 1 on the diagonal gives them potential 0."""
-    return torch.where(diagonal > 0, diagonal, 1.0)
-
-
-def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-    """Cholesky factor of `diag(inner 1 + excess) - inner` and LAPACK's info; overwrites `inner`."""
-    inner.diagonal(dim1=-2, dim2=-1).zero_()
-    diagonal = _positive(inner.sum(-1) + excess)
-    matrix = inner.neg_()
-    matrix.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
-    return cholesky_ex(matrix)
+def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
+    """Upper factor of `diag(inner 1 + excess) - inner`, NaN where there is none; overwrites `inner`."""
+    diagonal = inner.diagonal(dim1=-2, dim2=-1)
+    diagonal.zero_()
+    total = inner.sum(-1).add_(excess)
+    inner.neg_()
+    diagonal.copy_(total)
+    factor, failed = cholesky_ex(inner, upper=True)
+    return factor.add_(torch.where(failed > 0, torch.nan, 0.0)[:, None, None])
 
 
 def _careful_cholesky(inner: Tensor, excess: Tensor) -> Tensor:
     """The same factor by positive arithmetic only, one node at a time; overwrites `inner`."""
-    size = excess.shape[-1]
     excess, factor = excess.clone(), torch.zeros_like(inner)
     inner.diagonal(dim1=-2, dim2=-1).zero_()
-    for i in range(size):
+    for i in range(excess.shape[-1]):
         row = inner[:, i, i + 1 :]
-        pivot = _positive(row.sum(-1) + excess[:, i])
+        pivot = row.sum(-1) + excess[:, i]
         share = row / pivot[:, None]
         factor[:, i, i] = pivot.sqrt()
-        factor[:, i + 1 :, i] = -row / factor[:, i, i, None]
+        factor[:, i, i + 1 :] = -row / factor[:, i, i, None]
         inner[:, i + 1 :, i + 1 :] += row[:, :, None] * share[:, None, :]
         excess[:, i + 1 :] += share * excess[:, i, None]
     return factor

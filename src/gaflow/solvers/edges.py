@@ -57,7 +57,9 @@ class Edges:
         """The Newton weight w and the residual e of every edge."""
         scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
         product = self.flow * self.slack
-        residual = (self.slack - self.flow).mul_(along(mu, cost) * self.omega).addcmul_(product, cost, value=-1)
+        residual = (
+            (self.slack - self.flow).mul_(along(mu, cost) * self.omega).addcmul_(product, cost, value=-1)
+        )
         return product.mul_(scale), residual.mul_(scale)
 
     def complementarity(self) -> Tensor:
@@ -93,7 +95,9 @@ class Edges:
         """A view of these layers."""
         omega = self.omega if self.omega.shape[1] == 1 else self.omega[:, part]
         names = ("flow", "slack", "below", "above")
-        return Edges(self.capacity[:, part], self.live[:, part], omega, *(getattr(self, n)[:, part] for n in names))
+        return Edges(
+            self.capacity[:, part], self.live[:, part], omega, *(getattr(self, n)[:, part] for n in names)
+        )
 
 
 @dataclass
@@ -153,6 +157,23 @@ class State:
         high = outer_drop(self.node[0], self.source[0])
         high[:, -1] -= 1
         return high.add_(outer_drop(self.node[1], self.source[1]))
+
+    def errors(self) -> tuple[Tensor, Tensor]:
+        """Largest dual and centrality error of any edge at the target mu, (b,) each."""
+        dual, central = self.outer.errors(self.outer_cost(), self.target)
+        for part, edges in self.parts():
+            more = edges.errors(self.cost(part), self.target)
+            dual, central = torch.maximum(dual, more[0]), torch.maximum(central, more[1])
+        return dual, central
+
+    def cut(self) -> Tensor:
+        """An upper bound of every flow, in units of kappa: the potentials, scaled to -1 at the source, are a fractional cut."""
+        outer = (-outer_drop(self.node[0], self.source[0])[:, :-1]).relu_()
+        total = (self.outer.capacity[:, :-1] * outer).sum(-1)
+        for part, edges in self.parts():
+            total = total + (edges.capacity * self.cost(part).neg_().relu_()).flatten(1).sum(-1)
+        bound = torch.nan_to_num(total / -self.source[0], nan=1.0).clamp_max(1.0)
+        return torch.where(self.source[0] < 0, bound, 1.0)
 
     def move(self, node: Tensor, source: Tensor) -> None:
         """Add to the potentials, keeping in the low part what rounding would lose."""

@@ -1,0 +1,261 @@
+"""The barrier solver: exact answers, laws, robustness, refusals."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gaflow.errors import SolveError
+from gaflow.network import Flow, LayeredNetwork
+from gaflow.solvers import barrier as module
+from gaflow.solvers import blocktri
+from gaflow.solvers.barrier import LogBarrier, solve
+from gaflow.solvers.maxflow import max_flow
+from tests.make_exact import load
+from tests.problems import problems
+from tests.sweep import networks
+
+BARRIERS = ("uniform", "capacity")
+
+
+def sample(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) ** 3
+
+
+def assert_near(actual: Tensor, expected: Tensor, value: Tensor | float, tolerance: float = 1e-8) -> None:
+    """Within `tolerance` of the flow value everywhere."""
+    error = (actual - expected).abs().max() / torch.as_tensor(value).max()
+    assert error <= tolerance, f"off by {error:.2e} of the flow value"
+
+
+def assert_same_flow(actual: Flow, expected: Flow, tolerance: float = 1e-8) -> None:
+    for part in ("edges", "source", "target", "value"):
+        assert_near(getattr(actual, part), getattr(expected, part), expected.value, tolerance)
+
+
+@pytest.mark.parametrize("case", load(), ids=lambda case: case.name)
+def test_every_edge_agrees_with_fifty_digits(case):
+    flow = solve(case.information, epsilon=case.epsilon, barrier=case.barrier)
+    for part in ("edges", "source", "target", "value"):
+        expected = torch.as_tensor(getattr(case.flow, part), dtype=torch.float64)
+        assert_near(getattr(flow, part)[0], expected, case.flow.value, 1e-9)
+    assert flow.mu.item() == pytest.approx(case.flow.mu, rel=1e-14)
+    assert flow.certificate.edges.item() == case.flow.live
+
+
+@pytest.mark.parametrize("problem", problems(), ids=lambda problem: problem.name)
+def test_answers_derived_by_hand(problem):
+    flow = solve(problem.information, **problem.settings)
+    for part in ("edges", "source", "target", "value"):
+        assert_near(getattr(flow, part)[0], torch.as_tensor(getattr(problem, part), dtype=torch.float64), problem.value, 1e-9)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_forward_and_backward_networks_have_the_same_flow_reversed(barrier):
+    information = sample(2, 5, 7, 7)
+    backward = solve(information, barrier=barrier)
+    forward = solve(information.flip(1).mT, barrier=barrier)  # every edge reversed: layers and ends change places
+    assert_near(forward.edges.flip(1).mT, backward.edges, backward.value)
+    assert_near(forward.source, backward.target, backward.value)
+    assert_near(forward.target, backward.source, backward.value)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("small", [0, 1e12])
+def test_a_batch_gives_what_each_item_alone_gives(barrier, small, monkeypatch):
+    monkeypatch.setattr(blocktri, "SMALL", small)
+    information = torch.stack([sample(4, 6, 6), 1e4 * sample(4, 6, 6, seed=1) ** 5, sample(4, 6, 6, seed=2)])
+    flow = solve(information, barrier=barrier)
+    assert len(set(flow.certificate.iterations.tolist())) > 1  # they leave the loop at different times
+    for item in range(3):
+        assert_same_flow(flow[item], solve(information[item], barrier=barrier))
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("real", [[0, 1, 2, 3], [2, 3, 4, 5], [0, 2, 3, 6]])
+def test_padding_changes_nothing_wherever_it_stands(barrier, real):
+    alone = sample(3, 4, 4)
+    padded = 100 * sample(3, 7, 7, seed=1)  # what padding positions hold must not matter
+    padded[:, torch.tensor(real)[:, None], torch.tensor(real)] = alone
+    mask = torch.zeros(7).index_fill(0, torch.tensor(real), 1)
+    flow, expected = solve(padded, mask=mask, barrier=barrier), solve(alone, barrier=barrier)
+    assert_near(flow.target[:, real], expected.target, expected.value)
+    assert_near(flow.edges[..., real, :][..., real], expected.edges, expected.value)
+    assert flow.target.sum() == pytest.approx(expected.value.item())
+    assert flow.mu.item() == pytest.approx(expected.mu.item(), rel=1e-14)
+
+
+def test_items_of_different_lengths_share_a_batch():
+    short, long = sample(3, 4, 4), sample(3, 6, 6, seed=1)
+    batch, mask = torch.zeros(2, 3, 6, 6, dtype=torch.float64), torch.ones(2, 6)
+    batch[0, :, :4, :4], batch[1], mask[0, 4:] = short, long, 0
+    flow = solve(batch, mask=mask)
+    assert_near(flow.target[0, :4], solve(short).target[0], flow.value[0])
+    assert_near(flow.target[1], solve(long).target[0], flow.value[1])
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("factor", [1e-30, 0.3, 1e30])
+def test_scale_in_is_scale_out(barrier, factor):
+    information = sample(4, 6, 6)
+    expected = solve(information, barrier=barrier)
+    flow = solve(factor * information, barrier=barrier)
+    assert_near(flow.edges / factor, expected.edges, expected.value)
+    assert_near(flow.value / factor, expected.value, expected.value)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_renaming_tokens_renames_the_answer(barrier):
+    information, order = sample(4, 6, 6), torch.tensor([3, 1, 5, 0, 4, 2])
+    expected = solve(information, barrier=barrier)
+    flow = solve(information[:, order][:, :, order], barrier=barrier)
+    assert_near(flow.target, expected.target[:, order], expected.value)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_every_layer_sums_to_the_flow_value_and_no_edge_is_overfull(barrier):
+    information = sample(3, 5, 8, 8)
+    flow = solve(information, barrier=barrier)
+    through = flow.through()
+    assert through.shape == (3, 6, 8)
+    torch.testing.assert_close(through.sum(-1), flow.value[:, None].expand(3, 6), rtol=1e-9, atol=0)
+    assert ((flow.edges > 0) & (flow.edges < information)).all()
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-6, 1e-4])
+def test_the_value_is_within_epsilon_kappa_of_the_maximum(barrier, epsilon):
+    pytest.importorskip("ortools")
+    for seed in range(5):
+        information = sample(4, 7, 7, seed=seed) + 1e-6
+        flow = solve(information, epsilon=epsilon, barrier=barrier)
+        largest = max_flow(information, integral=False).value.item()
+        assert largest - epsilon * flow.certificate.kappa.item() <= flow.value.item() <= largest * (1 + 1e-12)
+        assert flow.certificate.cut.item() >= largest * (1 - 1e-12)
+        assert flow.certificate.gap.item() <= epsilon * flow.certificate.kappa.item() * (1 + 1e-6)
+
+
+def test_mu_can_be_given_absolutely():
+    information = sample(3, 5, 5)
+    relative = solve(information, epsilon=1e-3)
+    absolute = solve(information, mu=relative.mu.item())
+    assert_same_flow(absolute, relative)
+    assert absolute.certificate.epsilon.item() == pytest.approx(1e-3)
+    each = solve(torch.stack([information, 2 * information]), mu=torch.tensor([1e-4, 2e-4], dtype=torch.float64))
+    assert_near(each.edges[1] / 2, each.edges[0], each.value[0])
+
+
+def test_a_binding_terminal_flattens_the_answer():
+    information = sample(3, 5, 5) + 1
+    flow = solve(information, terminal=1e-3, epsilon=1e-4)
+    torch.testing.assert_close(flow.target, torch.full_like(flow.target, 1e-3), rtol=1e-2, atol=0)
+    assert solve(information).target.max() > 1
+
+
+def test_the_hard_ones_converge():
+    for hard in networks(60, seed=5, layers=12, tokens=24):
+        flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier)
+        dead = flow.certificate.dead.item()
+        assert dead == (LayeredNetwork.build(hard.information[None]).edges.item() == 0)
+        assert dead or flow.value.item() > 0
+        assert flow.certificate.conservation.item() < 1e-9
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_the_careful_factorisation_gives_the_same_flow(barrier, monkeypatch):
+    information = sample(2, 4, 6, 6)
+    expected = solve(information, barrier=barrier)
+    network = LayeredNetwork.build(information, terminal="adjacent" if barrier == "capacity" else None)
+    flow = LogBarrier(barrier=barrier, steps=0)(network)
+    assert flow.converged.all()
+    assert_same_flow(flow, expected)
+
+
+def test_a_single_long_path_over_thirty_orders_of_magnitude():
+    information = torch.logspace(-30, 0, 15, dtype=torch.float64)[:, None, None]
+    for barrier in BARRIERS:
+        flow = solve(information, barrier=barrier)
+        torch.testing.assert_close(flow.edges.flatten(), flow.value.expand(15), rtol=1e-9, atol=0)
+        assert 0.99e-30 < flow.value.item() < 1e-30
+
+
+def test_without_a_path_everything_is_zero_and_flagged():
+    information = sample(3, 3, 4, 4)
+    information[0, 1] = 0
+    information[2, 0, :, 1:] = 0
+    information[2, 1, :, 0] = 0  # alive in every layer, but no path through
+    flow = solve(information)
+    assert flow.certificate.dead.tolist() == [True, False, True]
+    assert flow.converged.all()
+    assert flow.through()[[0, 2]].abs().max() == 0
+    assert_same_flow(flow[1], solve(information[1]))
+    assert all(np.isfinite(np.asarray(v)).all() for v in flow.certificate.to_dict().values())
+
+
+def test_capacities_too_small_to_matter_are_dropped_and_counted():
+    information = sample(3, 4, 4)
+    expected = solve(information)
+    information[1, 2, 3] = 0
+    without = solve(information)
+    information[1, 2, 3] = 1e-200
+    flow = solve(information)
+    assert (flow.certificate.negligible.item(), expected.certificate.negligible.item()) == (1, 0)
+    assert_same_flow(flow, without, 0)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.numpy(), lambda x: x.float(), lambda x: x.clone().requires_grad_()])
+def test_arrays_and_any_float_are_taken_and_left_alone(make):
+    information = sample(3, 5, 5).float().double()
+    given = make(information)
+    flow = solve(given)
+    assert_same_flow(flow, solve(information), 0)
+    assert flow.edges.dtype == torch.float64
+    assert not flow.edges.requires_grad
+    assert np.array_equal(np.asarray(torch.as_tensor(given).detach().double()), information.numpy())
+
+
+def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
+    monkeypatch.setattr(module, "TOLERANCE", 0.0)
+    information = torch.stack([torch.zeros(2, 3, 3).double(), sample(2, 3, 3)])
+    with pytest.raises(SolveError, match=r"1 of 2 flows did not converge \(items \[1\].*throw=False") as caught:
+        solve(information)
+    assert caught.value.items == [1]
+    flow = solve(information, throw=False)
+    assert flow.converged.tolist() == [True, False]
+    assert torch.isfinite(flow.edges).all()
+    assert_near(caught.value.flow.edges, flow.edges, flow.value, 0)
+
+
+@pytest.mark.parametrize(
+    ("information", "settings", "error", "message"),
+    [
+        ([[1.0]], {}, TypeError, "tensor or array, not list"),
+        (torch.ones(3, 3), {}, ValueError, r"not \(3, 3\)"),
+        (torch.ones(2, 3, 4), {}, ValueError, r"not \(2, 3, 4\)"),
+        (torch.ones(0, 3, 3), {}, ValueError, "no axis empty"),
+        (torch.ones(2, 3, 3, dtype=torch.complex64), {}, TypeError, "real numbers"),
+        (torch.ones(2, 3, 3, dtype=torch.bool), {}, TypeError, "bool"),
+        (torch.full((1, 2, 2), float("nan")), {}, ValueError, "NaN"),
+        (torch.full((1, 2, 2), float("inf")), {}, ValueError, "infinite"),
+        (-torch.ones(1, 2, 2), {}, ValueError, r"negative values \(smallest -1\).*relu"),
+        (torch.ones(1, 2, 2), {"mask": torch.ones(3)}, ValueError, r"mask must have shape \(1, 2\).*not \(3,\)"),
+        (torch.ones(1, 2, 2), {"epsilon": 0.0}, ValueError, "epsilon must be positive and finite, not 0"),
+        (torch.ones(1, 2, 2), {"epsilon": float("nan")}, ValueError, "epsilon must be positive"),
+        (torch.ones(1, 2, 2), {"mu": -1.0}, ValueError, "mu must be positive and finite, not -1"),
+        (torch.ones(1, 2, 2), {"barrier": "log"}, ValueError, r'"uniform" or "capacity", not .log.'),
+        (torch.ones(1, 2, 2), {"terminal": -1.0}, ValueError, "terminal must be positive"),
+        (torch.ones(1, 2, 2), {"terminal": "adjacents"}, ValueError, "terminal must be"),
+    ],
+)
+def test_bad_input_is_refused_with_advice(information, settings, error, message):
+    with pytest.raises(error, match=message):
+        solve(information, **settings)
+
+
+def test_a_flow_is_a_batch_that_can_be_indexed():
+    flow = solve(sample(3, 2, 4, 4))
+    assert_same_flow(flow[-1], flow[2], 0)
+    assert flow[1].certificate.iterations.shape == (1,)
+    assert flow.certificate[1].conservation == flow.certificate.conservation[1].item()
+    with pytest.raises(IndexError, match="item 3 of a batch of 3"):
+        flow[3]

@@ -1,0 +1,117 @@
+"""Layered Laplacian systems against dense and exact rational arithmetic."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from gaflow.solvers import blocktri
+from gaflow.solvers.blocktri import solve_laplacian
+
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def weights(b: int, layers: int, t: int, spread: float, seed: int = 0) -> Weights:
+    """Positive edge weights over `spread` orders of magnitude."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return 10 ** (spread * (torch.rand(*shape, generator=generator, dtype=torch.float64) - 0.5))
+
+    return draw(b, layers, t, t), draw(b, t), draw(b, t), draw(b)
+
+
+def laplacian(item: int, given: Weights) -> list[list[Fraction]]:
+    """The matrix itself, exactly, node by node: layers from the input up, then the super-source; target left out."""
+    weight, source, target, returning = given
+    _, layers, t, _ = weight.shape
+    n = (layers + 1) * t + 1
+    matrix = [[Fraction(0)] * n for _ in range(n)]
+
+    def connect(i: int, j: int | None, w: Tensor) -> None:
+        value = Fraction(w.item())
+        matrix[i][i] += value
+        if j is not None:
+            matrix[j][j] += value
+            matrix[i][j] -= value
+            matrix[j][i] -= value
+
+    for k in range(layers):
+        for i in range(t):
+            for j in range(t):
+                connect((k + 1) * t + i, k * t + j, weight[item, k, i, j])
+    for i in range(t):
+        connect(layers * t + i, n - 1, source[item, i])
+        connect(i, None, target[item, i])
+    connect(n - 1, None, returning[item])
+    return matrix
+
+
+def exact_solution(matrix: list[list[Fraction]], right: list[Fraction]) -> Tensor:
+    """Gaussian elimination in rational numbers."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    n = len(rows)
+    for i in range(n):
+        for j in range(i + 1, n):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    answer = [Fraction(0)] * n
+    for i in reversed(range(n)):
+        rest = sum((rows[i][j] * answer[j] for j in range(i + 1, n)), Fraction(0))
+        answer[i] = (rows[i][n] - rest) / rows[i][i]
+    return torch.tensor([float(x) for x in answer], dtype=torch.float64)
+
+
+def flat(answer: tuple[Tensor, Tensor]) -> Tensor:
+    return torch.cat([answer[0].flatten(1), answer[1][:, None]], 1)
+
+
+@pytest.fixture(params=["blocks", "dense", "careful"])
+def path(request, monkeypatch):
+    """Every way the system can be solved; gives the value of `careful`."""
+    monkeypatch.setattr(blocktri, "SMALL", 1e12 if request.param == "dense" else 0)
+    return request.param == "careful"
+
+
+@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (5, 1), (3, 4)])
+def test_every_path_solves_the_system_exactly(layers, t, path):
+    given = weights(2, layers, t, spread=2)
+    right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    top = torch.tensor([0.3, -2.0], dtype=torch.float64)
+    answer = flat(solve_laplacian(*given, right, top, careful=path))
+    rights = flat((right, top))
+    for item in range(2):
+        expected = exact_solution(laplacian(item, given), [Fraction(x.item()) for x in rights[item]])
+        torch.testing.assert_close(answer[item], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_the_careful_path_keeps_every_digit_over_forty_orders_of_magnitude():
+    given = weights(1, 3, 4, spread=40, seed=3)
+    right = torch.rand(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    top = torch.tensor([0.5], dtype=torch.float64)
+    answer = flat(solve_laplacian(*given, right, top, careful=True))[0]
+    expected = exact_solution(laplacian(0, given), [Fraction(x.item()) for x in flat((right, top))[0]])
+    torch.testing.assert_close(answer, expected, rtol=1e-13, atol=0)
+
+
+def test_dead_nodes_have_potential_zero(path):
+    weight, source, target, returning = weights(1, 2, 3, spread=1)
+    weight[:, 1, 1], weight[:, 0, :, 1], source[:, 1], target[:, 1] = 0, 0, 0, 0
+    right = torch.zeros(1, 3, 3, dtype=torch.float64)
+    node, _ = solve_laplacian(weight, source, target, returning, right, torch.ones(1).double(), careful=path)
+    assert (node[0, 0, 1], node[0, 2, 1]) == (0, 0)
+    assert (node[0, :, 0] > 0).all()
+
+
+def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypatch):
+    given = weights(2, 2, 3, spread=1)
+    for each in given:
+        each[1] = 0
+    given[0][1, 0] = -1.0  # no Laplacian at all
+    right = torch.ones(2, 3, 3, dtype=torch.float64)
+    for small in (0, 1e12):
+        monkeypatch.setattr(blocktri, "SMALL", small)
+        node, _ = solve_laplacian(*given, right, torch.ones(2).double())
+        assert torch.isfinite(node[0]).all()
+        assert torch.isnan(node[1]).any()
