@@ -39,7 +39,7 @@ def networks(count: int, seed: int = 0, layers: int = 24, tokens: int = 48) -> I
 
 
 def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.rand(*shape, generator=generator, dtype=torch.float64)
+    return torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
 def _make(kind: str, layers: int, tokens: int, generator: torch.Generator) -> Tensor:

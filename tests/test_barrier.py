@@ -47,7 +47,9 @@ def test_every_edge_agrees_with_fifty_digits(case):
 def test_answers_derived_by_hand(problem):
     flow = solve(problem.information, **problem.settings)
     for part in ("edges", "source", "target", "value"):
-        assert_near(getattr(flow, part)[0], torch.as_tensor(getattr(problem, part), dtype=torch.float64), problem.value, 1e-9)
+        assert_near(
+            getattr(flow, part)[0], torch.as_tensor(getattr(problem, part), dtype=torch.float64), problem.value, 1e-9
+        )
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
@@ -64,7 +66,7 @@ def test_forward_and_backward_networks_have_the_same_flow_reversed(barrier):
 @pytest.mark.parametrize("small", [0, 1e12])
 def test_a_batch_gives_what_each_item_alone_gives(barrier, small, monkeypatch):
     monkeypatch.setattr(blocktri, "SMALL", small)
-    information = torch.stack([sample(4, 6, 6), 1e4 * sample(4, 6, 6, seed=1) ** 5, sample(4, 6, 6, seed=2)])
+    information = torch.stack([sample(4, 6, 6), 1e4 * sample(4, 6, 6, seed=1) ** 9, 1 + sample(4, 6, 6)])
     flow = solve(information, barrier=barrier)
     assert len(set(flow.certificate.iterations.tolist())) > 1  # they leave the loop at different times
     for item in range(3):
@@ -147,7 +149,7 @@ def test_mu_can_be_given_absolutely():
 
 def test_a_binding_terminal_flattens_the_answer():
     information = sample(3, 5, 5) + 1
-    flow = solve(information, terminal=1e-3, epsilon=1e-4)
+    flow = solve(information, terminal=1e-3, epsilon=1e-6)
     torch.testing.assert_close(flow.target, torch.full_like(flow.target, 1e-3), rtol=1e-2, atol=0)
     assert solve(information).target.max() > 1
 
@@ -182,7 +184,7 @@ def test_a_single_long_path_over_thirty_orders_of_magnitude():
 def test_without_a_path_everything_is_zero_and_flagged():
     information = sample(3, 3, 4, 4)
     information[0, 1] = 0
-    information[2, 0, :, 1:] = 0
+    information[2, 0, 1:] = 0
     information[2, 1, :, 0] = 0  # alive in every layer, but no path through
     flow = solve(information)
     assert flow.certificate.dead.tolist() == [True, False, True]

@@ -2,9 +2,9 @@
 
     minimise  -f_return - sum_e mu_e [ log f_e + log(u_e - f_e) ]      subject to conservation at every node
 
-One step: choose mu (a tenth of the average complementarity, never below the target), linearise the optimality
-conditions edge by edge, factorise the Laplacian, move the potentials, and let every edge follow as far as it can. No
-line search, no predictor: see `edges.py` for why none is needed. At the target mu the steps converge quadratically.
+One step: lower the common level of mu (to a tenth where the last step went well), linearise the optimality
+conditions edge by edge, solve for the potentials, and let every edge follow as far as it can. No line search, no
+predictor: see `edges.py` for why none is needed. At the target mu the steps converge quadratically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = ["Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 
-SHRINK = 0.1  # the next mu, relative to the average complementarity
+SHRINK = 0.1  # the next level, relative to this one where the edges are central
+ROUNDING = 1e-15
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -68,9 +69,7 @@ def solve(
     return flow
 
 
-def _checked(
-    information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None
-) -> tuple[Tensor, Tensor | None]:
+def _checked(information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None) -> tuple[Tensor, Tensor | None]:
     """Both as tensors on one device, batched, or an error that says what is wrong with them."""
     if not isinstance(information, Tensor | np.ndarray):
         raise TypeError(f"information must be a tensor or array, not {type(information).__name__}")
@@ -82,9 +81,7 @@ def _checked(
         raise ValueError(f"information must have shape (l, t, t) or (b, l, t, t), no axis empty, not {given}")
     tensor = tensor.to(torch.float64).reshape(-1, *given[-3:])
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(
-            "information holds NaN or infinite values: find out where they come from before solving"
-        )
+        raise ValueError("information holds NaN or infinite values: find out where they come from before solving")
     if bool((tensor < 0).any()):
         raise ValueError(
             f"information holds negative values (smallest {tensor.min():.3g}), which cannot be capacities: "
@@ -115,9 +112,7 @@ class LogBarrier:
         given, name = (self.epsilon, "epsilon") if self.mu is None else (self.mu, "mu")
         value = torch.as_tensor(given)
         if not bool((value > 0).all() & torch.isfinite(value).all()):
-            raise ValueError(
-                f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum"
-            )
+            raise ValueError(f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum")
 
     def __call__(self, network: LayeredNetwork) -> Flow:
         """Solve the whole batch; items leave the loop as they converge."""
@@ -125,9 +120,7 @@ class LogBarrier:
         if self.mu is None:
             mu = self.epsilon * network.kappa / (2 * network.edges.clamp_min(1))
         else:
-            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(
-                network.kappa
-            )
+            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(network.kappa)
         result = _Result(network, mu)
         left = (~network.dead).nonzero().flatten()
         for careful, steps in ((False, self.steps), (True, self.careful_steps)):
@@ -146,7 +139,7 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
         value = state.outer.flow[:, -1]
         lost = torch.maximum(largest(imbalance[0]), imbalance[1].abs()) / value
         off = torch.maximum(largest(residuals[0]), largest(residuals[1])) / value
-        done = (state.mu <= state.target) & (off < TOLERANCE) & (lost < TOLERANCE)
+        done = (state.level <= state.floor) & (off < TOLERANCE) & (lost < TOLERANCE)
         hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
         leaving = done | hopeless
         if bool(leaving.any()):
@@ -167,14 +160,14 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
 
 
 def _linearize(state: State) -> tuple[list[Tensor], list[Tensor]]:
-    """Lower mu, then give the Newton weights and residuals of the inner and outer edges."""
+    """Lower the level, then give the Newton weights and residuals of the inner and outer edges."""
     parts = state.parts()
-    total = sum((edges.complementarity() for _, edges in parts), state.outer.complementarity())
-    state.mu = torch.maximum(state.target, torch.minimum(state.mu, SHRINK * total / (2 * state.count)))
+    total = sum((edges.complementarity(state.level) for _, edges in parts), state.outer.complementarity(state.level))
+    state.level = torch.maximum(state.floor, state.level * (SHRINK * total / (2 * state.count)).clamp_max(1))
     weight, residual = torch.empty_like(state.inner.flow), torch.empty_like(state.inner.flow)
     for part, edges in parts:
-        weight[:, part], residual[:, part] = edges.linearize(state.cost(part), state.mu)
-    outer_weight, outer_residual = state.outer.linearize(state.outer_cost(), state.mu)
+        weight[:, part], residual[:, part] = edges.linearize(state.cost(part), state.level)
+    outer_weight, outer_residual = state.outer.linearize(state.outer_cost(), state.level)
     return [weight, outer_weight], [residual, outer_residual]
 
 
@@ -187,14 +180,17 @@ def _step(
 ) -> None:
     """One Newton step: solve for the potentials, then let every edge follow."""
     (weight, outer), t = weights, state.node.shape[-1]
+    if careful:  # a residual below the rounding error of its flow is noise, and would drown much smaller differences
+        flows = (state.inner.flow, state.outer.flow)
+        residuals = [torch.where(e.abs() > ROUNDING * f, e, 0.0) for e, f in zip(residuals, flows, strict=True)]
     pushed = divergence(*residuals)
     right = imbalance[0] + pushed[0], imbalance[1] + pushed[1]
     node, source = solve_laplacian(weight, outer[:, :t], outer[:, t:-1], outer[:, -1], *right, careful)
     state.move(node, source)
     for part, edges in state.parts():
         change = residuals[0][:, part].addcmul_(weight[:, part], drop(node, part), value=-1)
-        edges.step(change, state.mu)
-    state.outer.step(residuals[1].addcmul_(outer, outer_drop(node, source), value=-1), state.mu)
+        edges.step(change, state.level)
+    state.outer.step(residuals[1].addcmul_(outer, outer_drop(node, source), value=-1), state.level)
 
 
 class _Result:
@@ -221,9 +217,7 @@ class _Result:
         self.iterations[item] += steps
         self.conservation[item], self.dual[item], self.centrality[item] = errors
         self.cut[item] = state.cut() * unit
-        self.outer[item] = torch.nan_to_num(
-            state.outer.flow * state.outer.live * unit[:, None], 0.0, 0.0, 0.0
-        )
+        self.outer[item] = torch.nan_to_num(state.outer.flow * state.outer.live * unit[:, None], 0.0, 0.0, 0.0)
         flow = state.inner.flow.mul_(state.inner.live).mul_(unit[:, None, None, None])
         self.edges[item] = flow if bool(done.all()) else torch.nan_to_num(flow, 0.0, 0.0, 0.0)
 
@@ -247,6 +241,4 @@ class _Result:
             seconds=torch.full_like(value, seconds),
             converged=self.converged,
         )
-        return Flow(
-            self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate
-        )
+        return Flow(self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate)

@@ -40,30 +40,11 @@ def solve_laplacian(
     down = torch.cat([target[:, None], weight.sum(-1)], 1)
     # a dead node has no weight at all: a 1 on the diagonal gives it potential 0
     up = up + ((up == 0) & (down == 0))
-    if not careful and b * ((layers + 1) * t) ** 3 <= SMALL:
+    if careful:
+        return _careful(weight, source, target, returning, up, right, right_source)
+    if b * ((layers + 1) * t) ** 3 <= SMALL:
         return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
-    root = (target + up[:, 0]).rsqrt()
-    half = root[..., None] * weight[:, 0].mT  # (b, t, t): columns are the nodes above
-    side = root[..., None] * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): to the ground, right-hand side
-    halves, sides, factors = [half], [side], [torch.diag_embed(1 / root)]
-    for k in range(1, layers + 1):
-        inner, carried = half.mT @ half, half.mT @ side
-        ground = carried[..., 0]
-        factor = (_careful_cholesky if careful else _cholesky)(inner, ground + up[:, k])
-        lower = factor.mT
-        above = weight[:, k].mT if k < layers else source[..., None]
-        half = solve_triangular(lower, above, upper=False)
-        side = solve_triangular(lower, torch.stack([ground, right[:, k] + carried[..., 1]], -1), upper=False)
-        halves.append(half)
-        sides.append(side)
-        factors.append(factor)
-    carried = (half.mT @ side)[:, 0]
-    top = (right_source + carried[:, 1]) / (returning + carried[:, 0])
-    node, nodes = top[:, None, None], []
-    for half, side, factor in zip(reversed(halves), reversed(sides), reversed(factors), strict=True):
-        node = solve_triangular(factor, side[..., 1:] + half @ node, upper=True)
-        nodes.append(node)
-    return torch.cat(nodes[::-1], -1).mT, top
+    return _blocks(weight, source, target, returning, up, right, right_source)
 
 
 def _dense(
@@ -82,6 +63,39 @@ def _dense(
     return answer[:, :-1].reshape(b, layers + 1, t), answer[:, -1]
 
 
+def _blocks(
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    returning: Tensor,
+    up: Tensor,
+    right: Tensor,
+    right_source: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Layer by layer, LAPACK inside a layer; the right-hand side is eliminated along with the matrix."""
+    layers = weight.shape[1]
+    root = (target + up[:, 0]).rsqrt()[..., None]
+    half = root * weight[:, 0].mT  # (b, t, t): columns are the nodes above
+    side = root * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): weights to the ground, right-hand side
+    done = [(torch.diag_embed(1 / root[..., 0]), half, side)]
+    for k in range(1, layers + 1):
+        inner, carried = half.mT @ half, half.mT @ side
+        ground = carried[..., 0]
+        factor = _cholesky(inner, ground + up[:, k])
+        above = weight[:, k].mT if k < layers else source[..., None]
+        half = solve_triangular(factor.mT, above, upper=False)
+        rest = torch.stack([ground, right[:, k] + carried[..., 1]], -1)
+        side = solve_triangular(factor.mT, rest, upper=False)
+        done.append((factor, half, side))
+    carried = (half.mT @ side)[:, 0]
+    top = (right_source + carried[:, 1]) / (returning + carried[:, 0])
+    node, nodes = top[:, None, None], []
+    for factor, half, side in reversed(done):
+        node = solve_triangular(factor, side[..., 1:] + half @ node, upper=True)
+        nodes.append(node)
+    return torch.cat(nodes[::-1], -1).mT, top
+
+
 def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
     """Upper factor of `diag(inner 1 + excess) - inner`, NaN where there is none; overwrites `inner`."""
     diagonal = inner.diagonal(dim1=-2, dim2=-1)
@@ -93,16 +107,45 @@ def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
     return factor.add_(torch.where(failed > 0, torch.nan, 0.0)[:, None, None])
 
 
-def _careful_cholesky(inner: Tensor, excess: Tensor) -> Tensor:
-    """The same factor by positive arithmetic only, one node at a time; overwrites `inner`."""
-    excess, factor = excess.clone(), torch.zeros_like(inner)
+def _careful(
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    returning: Tensor,
+    up: Tensor,
+    right: Tensor,
+    right_source: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The same elimination in shares of a pivot, which are exactly 1 where one weight is all that counts."""
+    layers = weight.shape[1]
+    inner, side = torch.zeros_like(weight[:, 0]), torch.stack([target, right[:, 0]], -1)
+    done, carried = [], side
+    for k in range(layers + 1):
+        factor, pivot = _shares(inner, side[..., 0] + up[:, k])
+        above = weight[:, k].mT if k < layers else source[..., None]
+        half, side = (solve_triangular(factor.mT, x, upper=False, unitriangular=True) for x in (above, side))
+        share = half / pivot
+        done.append((factor, share, side / pivot))
+        inner, carried = share.mT @ half, share.mT @ side
+        if k < layers:
+            side = torch.stack([carried[..., 0], right[:, k + 1] + carried[..., 1]], -1)
+    top = (right_source + carried[:, 0, 1]) / (returning + carried[:, 0, 0])
+    node, nodes = top[:, None, None], []
+    for factor, share, side in reversed(done):
+        node = solve_triangular(factor, side[..., 1:] + share @ node, upper=True, unitriangular=True)
+        nodes.append(node)
+    return torch.cat(nodes[::-1], -1).mT, top
+
+
+def _shares(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors `U^T diag(pivot) U` of `diag(inner 1 + excess) - inner` without a subtraction; overwrites `inner`."""
+    excess, factor, pivots = excess.clone(), torch.zeros_like(inner), torch.empty_like(excess)
     inner.diagonal(dim1=-2, dim2=-1).zero_()
     for i in range(excess.shape[-1]):
         row = inner[:, i, i + 1 :]
-        pivot = row.sum(-1) + excess[:, i]
-        share = row / pivot[:, None]
-        factor[:, i, i] = pivot.sqrt()
-        factor[:, i, i + 1 :] = -row / factor[:, i, i, None]
+        pivots[:, i] = row.sum(-1) + excess[:, i]
+        share = row / pivots[:, i, None]
+        factor[:, i, i + 1 :] = -share
         inner[:, i + 1 :, i + 1 :] += row[:, :, None] * share[:, None, :]
         excess[:, i + 1 :] += share * excess[:, i, None]
-    return factor
+    return factor, pivots[..., None]

@@ -1,18 +1,21 @@
 """The variables of the barrier problem: flows, slacks and multipliers on edges, potentials on nodes.
 
-With potentials `p` (target at 0), reduced cost `s = c + p_tail - p_head`, slack `g = u - f` and multipliers `z`, `v` the
-solution satisfies `s = z - v`, `f z = mu`, `g v = mu` and conservation. Eliminating `df`, `dz` and `dv` from a Newton
-step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
+With potentials `p` (target at 0), reduced cost `s = c + p_tail - p_head`, slack `g = u - f` and multipliers `z`, `v`
+the solution satisfies `s = z - v`, `f z = mu`, `g v = mu` and conservation. Eliminating `df`, `dz` and `dv` from a
+Newton step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
 
-    w = f g / d        e = (mu (g - f) - f g s) / d        Laplacian(w) dp = div(f + e)        df = e - w (dp_tail - dp_head)
+    w = f g / d                            e = (mu (g - f) - f g s) / d
+    Laplacian(w) dp = div(f + e)           df = e - w (dp_tail - dp_head)
 
-`e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is the
-answer. The two conventions this file owns:
+`e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is
+the answer. The three conventions this file owns:
 
 * **Every edge has its own step length.** `f`, `g`, `z` and `v` keep at least the share `KEEP` of themselves in a step,
   each edge for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut
   short only adds an imbalance of its own size, which the next step removes.
-* **A potential is the sum of two floats.** Where nothing binds, potentials differ by `mu / f`, far below the rounding
+* **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
+  barriers would otherwise start with some edges pressed against their bounds.
+* **A potential is the sum of three floats.** Where nothing binds, potentials differ by `mu / f`, far below the rounding
   error of a potential near -1, and the flow there depends on just these differences.
 """
 
@@ -38,38 +41,40 @@ class Edges:
 
     capacity: Tensor  # u
     live: Tensor  # 1.0 or 0.0
-    omega: Tensor  # barrier weight, broadcastable: mu_e = mu * omega
+    goal: Tensor  # the mu_e to reach, broadcastable
     flow: Tensor  # f
     slack: Tensor  # g, kept apart from u - f, which rounds to 0 where an edge is full
     below: Tensor  # z, multiplier of f >= 0
     above: Tensor  # v, multiplier of g >= 0
 
     @classmethod
-    def start(cls, capacity: Tensor, omega: Tensor, mu: Tensor) -> Edges:
+    def start(cls, capacity: Tensor, goal: Tensor, level: Tensor) -> Edges:
         """A central start: a moderate flow on every edge, whatever its capacity, and multipliers to match."""
         live = capacity > 0
         flow = torch.where(live, capacity / (2 + capacity), GONE)
         slack = torch.where(live, capacity - flow, 1.0)
-        push = along(mu, capacity) * omega
-        return cls(capacity, live.to(capacity.dtype), omega, flow, slack, push / flow, push / slack)
+        push = torch.maximum(goal, along(level, goal))
+        return cls(capacity, live.to(capacity.dtype), goal, flow, slack, push / flow, push / slack)
 
-    def linearize(self, cost: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    def push(self, level: Tensor) -> Tensor:
+        """mu_e of every edge: no edge goes below the common level before all do."""
+        return torch.maximum(self.goal, along(level, self.goal))
+
+    def linearize(self, cost: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
         """The Newton weight w and the residual e of every edge."""
         scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
         product = self.flow * self.slack
-        residual = (
-            (self.slack - self.flow).mul_(along(mu, cost) * self.omega).addcmul_(product, cost, value=-1)
-        )
+        residual = (self.slack - self.flow).mul_(self.push(level)).addcmul_(product, cost, value=-1)
         return product.mul_(scale), residual.mul_(scale)
 
-    def complementarity(self) -> Tensor:
-        """Sum of (f z + g v) / omega over live edges, (b,)."""
+    def complementarity(self, level: Tensor) -> Tensor:
+        """Sum of (f z + g v) / mu_e over live edges, (b,): twice their number when all are central."""
         total = torch.addcmul(self.flow * self.below, self.slack, self.above)
-        return total.mul_(self.live).div_(self.omega).flatten(1).sum(-1)
+        return total.mul_(self.live).div_(self.push(level)).flatten(1).sum(-1)
 
-    def step(self, change: Tensor, mu: Tensor) -> None:
+    def step(self, change: Tensor, level: Tensor) -> None:
         """Take the Newton step `change` of the flow as far as each edge allows."""
-        push = along(mu, change) * self.omega
+        push = self.push(level)
         below = torch.addcmul(push, self.below, change, value=-1).div_(self.flow)
         torch.maximum(below, self.below * KEEP, out=self.below)
         above = torch.addcmul(push, self.above, change).div_(self.slack)
@@ -78,13 +83,12 @@ class Edges:
         self.flow.add_(change)
         self.slack.sub_(change)
 
-    def errors(self, cost: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
         scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
-        push = along(mu, cost) * self.omega
         dual = (cost - self.below + self.above) * self.flow * self.slack * scale
-        lower = (push - self.flow * self.below) * self.slack * scale
-        upper = (push - self.slack * self.above) * self.flow * scale
+        lower = (self.goal - self.flow * self.below) * self.slack * scale
+        upper = (self.goal - self.slack * self.above) * self.flow * scale
         return largest(dual), torch.maximum(largest(lower), largest(upper))
 
     def take(self, items: Tensor) -> Edges:
@@ -93,11 +97,9 @@ class Edges:
 
     def layers(self, part: slice) -> Edges:
         """A view of these layers."""
-        omega = self.omega if self.omega.shape[1] == 1 else self.omega[:, part]
+        goal = self.goal if self.goal.shape[1] == 1 else self.goal[:, part]
         names = ("flow", "slack", "below", "above")
-        return Edges(
-            self.capacity[:, part], self.live[:, part], omega, *(getattr(self, n)[:, part] for n in names)
-        )
+        return Edges(self.capacity[:, part], self.live[:, part], goal, *(getattr(self, n)[:, part] for n in names))
 
 
 @dataclass
@@ -105,13 +107,13 @@ class State:
     """The items that are still being solved; capacities, flows and mu are in units of each item's kappa."""
 
     item: Tensor  # (b,) where in the batch each came from
-    target: Tensor  # (b,) the mu to reach
-    mu: Tensor  # (b,) the mu of the current step, never rising
+    level: Tensor  # (b,) no mu_e is below it yet; never rises
+    floor: Tensor  # (b,) the smallest mu_e to reach
     count: Tensor  # (b,) m, the number of live edges
     inner: Edges  # (b, l, t, t)
     outer: Edges  # (b, 2 t + 1): source edges, target edges, return edge
-    node: Tensor  # (2, b, l+1, t) potentials, high and low part
-    source: Tensor  # (2, b) the super-source's
+    node: Tensor  # (3, b, l+1, t) potentials, largest part first
+    source: Tensor  # (3, b) the super-source's
 
     @classmethod
     def start(cls, network: LayeredNetwork, mu: Tensor, capacity_weighted: bool, items: Tensor) -> State:
@@ -125,20 +127,21 @@ class State:
         if capacity_weighted:
             weights = (inner, torch.cat([outer[:, :-1], one[:, None]], 1))  # the return edge weighs kappa
             mean = sum(x.flatten(1).sum(-1) for x in weights) / count
-            inner_omega, outer_omega = (torch.where(x > 0, x / along(mean, x), 1.0) for x in weights)
+            goals = [torch.where(x > 0, x * along(target / mean, x), along(target, x)) for x in weights]
         else:
-            inner_omega, outer_omega = one[:, None, None, None], one[:, None]
-        first = torch.maximum(target, 1 / count)
+            goals = [target[:, None, None, None], target[:, None]]
+        level = torch.maximum(target, 1 / count)
+        floor = torch.minimum(*(x.flatten(1).amin(-1) for x in goals))
         b, layers, t, _ = inner.shape
         return cls(
             items,
-            target,
-            first,
+            level,
+            floor,
             count,
-            Edges.start(inner, inner_omega, first),
-            Edges.start(outer, outer_omega, first),
-            node=inner.new_zeros(2, b, layers + 1, t),
-            source=inner.new_zeros(2, b),
+            Edges.start(inner, goals[0], level),
+            Edges.start(outer, goals[1], level),
+            node=inner.new_zeros(3, b, layers + 1, t),
+            source=inner.new_zeros(3, b),
         )
 
     def parts(self) -> list[tuple[slice, Edges]]:
@@ -150,24 +153,24 @@ class State:
 
     def cost(self, part: slice) -> Tensor:
         """Reduced costs of the edges of layers `part`."""
-        return drop(self.node[0], part).add_(drop(self.node[1], part))
+        return _total([drop(node, part) for node in self.node])
 
     def outer_cost(self) -> Tensor:
         """Reduced costs of the outer edges; the return edge costs -1."""
-        high = outer_drop(self.node[0], self.source[0])
-        high[:, -1] -= 1
-        return high.add_(outer_drop(self.node[1], self.source[1]))
+        parts = [outer_drop(node, source) for node, source in zip(self.node, self.source, strict=True)]
+        parts[0][:, -1] -= 1
+        return _total(parts)
 
     def errors(self) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error of any edge at the target mu, (b,) each."""
-        dual, central = self.outer.errors(self.outer_cost(), self.target)
+        dual, central = self.outer.errors(self.outer_cost())
         for part, edges in self.parts():
-            more = edges.errors(self.cost(part), self.target)
+            more = edges.errors(self.cost(part))
             dual, central = torch.maximum(dual, more[0]), torch.maximum(central, more[1])
         return dual, central
 
     def cut(self) -> Tensor:
-        """An upper bound of every flow, in units of kappa: the potentials, scaled to -1 at the source, are a fractional cut."""
+        """An upper bound of every flow, in units of kappa: potentials scaled to -1 at the source are a fractional cut."""
         outer = (-outer_drop(self.node[0], self.source[0])[:, :-1]).relu_()
         total = (self.outer.capacity[:, :-1] * outer).sum(-1)
         for part, edges in self.parts():
@@ -176,15 +179,15 @@ class State:
         return torch.where(self.source[0] < 0, bound, 1.0)
 
     def move(self, node: Tensor, source: Tensor) -> None:
-        """Add to the potentials, keeping in the low part what rounding would lose."""
-        self.node = _two_sum(self.node, node)
-        self.source = _two_sum(self.source, source)
+        """Add to the potentials, keeping in the lower parts what rounding would lose."""
+        self.node = _accumulate(self.node, node)
+        self.source = _accumulate(self.source, source)
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
         inner, outer = self.inner.take(items), self.outer.take(items)
         node, source = self.node[:, items], self.source[:, items]
-        values = (x[items] for x in (self.item, self.target, self.mu, self.count))
+        values = (x[items] for x in (self.item, self.level, self.floor, self.count))
         return State(*values, inner, outer, node, source)
 
 
@@ -217,9 +220,23 @@ def divergence(inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     return leaving - entering, source.sum(-1) - returning
 
 
-def _two_sum(pair: Tensor, change: Tensor) -> Tensor:
-    """`pair` (high, low) plus `change` without rounding error in the high part (Knuth's TwoSum)."""
-    high, low = pair[0], pair[1] + change
-    total = high + low
-    shifted = total - high
-    return torch.stack([total, (high - (total - shifted)) + (low - shifted)])
+def _total(parts: list[Tensor]) -> Tensor:
+    """Sum of the parts of a potential difference; the first two may cancel, so the small ones are added first."""
+    high, middle, low = parts
+    return high.add_(middle.add_(low))
+
+
+def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
+    """A number in three parts plus a plain one, in three parts again."""
+    high, rest = _two_sum(parts[0], change)
+    middle, rest = _two_sum(parts[1], rest)
+    high, middle = _two_sum(high, middle)
+    middle, low = _two_sum(middle, parts[2] + rest)
+    return torch.stack([high, middle, low])
+
+
+def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The rounded sum and its rounding error, exactly (Knuth)."""
+    total = a + b
+    shifted = total - a
+    return total, (a - (total - shifted)) + (b - shifted)

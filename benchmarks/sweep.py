@@ -1,0 +1,70 @@
+"""Robustness: thousands of hard networks, each of which must converge or be all dead.
+
+`python -m benchmarks.sweep` (about ten minutes on one core) writes results/sweep.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import torch
+
+from benchmarks.report import provenance, write
+from gaflow import solve
+from tests.sweep import networks
+
+
+@dataclass
+class Row:
+    """What became of one kind of network."""
+
+    count: int = 0
+    dead: int = 0
+    failed: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    worst: float = 0.0
+
+
+def main() -> None:
+    """Solve them all, one by one, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=11)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: dict[tuple[str, str], Row] = defaultdict(Row)
+    for hard in networks(given.count, given.seed):
+        row = rows[hard.kind, hard.barrier]
+        flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier, throw=False)
+        found = flow.certificate[0]
+        row.count += 1
+        row.dead += found.dead
+        if not found.converged:
+            row.failed.append(hard.index)
+        if not found.dead:
+            row.steps.append(found.iterations)
+            row.worst = max(row.worst, found.conservation, found.dual, found.centrality)
+    lines = [
+        "# Hard networks",
+        "",
+        "l 1..24, t 1..48, epsilon 1e-9..1e3; worst = largest conservation, dual or centrality error of any network.",
+        "",
+        provenance(count=given.count, seed=given.seed),
+        "| kind | barrier | networks | all dead | not converged | steps, mean | steps, most | worst |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (kind, barrier), row in sorted(rows.items()):
+        mean, most = (sum(row.steps) / len(row.steps), max(row.steps)) if row.steps else (0, 0)
+        lines.append(
+            f"| {kind} | {barrier} | {row.count} | {row.dead} | {len(row.failed)} | {mean:.1f} | {most} | {row.worst:.0e} |"
+        )
+    print("\n".join(lines))
+    print("written to", write("sweep.md", "\n".join(lines) + "\n").name)
+    if failed := [index for row in rows.values() for index in row.failed]:
+        raise SystemExit(f"not converged: {failed}")
+
+
+if __name__ == "__main__":
+    main()
