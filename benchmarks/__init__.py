@@ -1,0 +1,1 @@
+"""Scripts that measure; their tables are in results/."""

@@ -57,9 +57,8 @@ def main() -> None:
     ]
     for (kind, barrier), row in sorted(rows.items()):
         mean, most = (sum(row.steps) / len(row.steps), max(row.steps)) if row.steps else (0, 0)
-        lines.append(
-            f"| {kind} | {barrier} | {row.count} | {row.dead} | {len(row.failed)} | {mean:.1f} | {most} | {row.worst:.0e} |"
-        )
+        cells = (kind, barrier, row.count, row.dead, len(row.failed), f"{mean:.1f}", most, f"{row.worst:.0e}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     print("\n".join(lines))
     print("written to", write("sweep.md", "\n".join(lines) + "\n").name)
     if failed := [index for row in rows.values() for index in row.failed]:

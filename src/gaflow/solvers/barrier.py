@@ -132,7 +132,7 @@ class LogBarrier:
 
 def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
-    failed, errors = [state.item[:0]], ()
+    failed = [state.item[:0]]
     for step in range(steps + 1):
         weights, residuals = _linearize(state)
         imbalance = divergence(state.inner.flow, state.outer.flow)
@@ -141,20 +141,18 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
         off = torch.maximum(largest(residuals[0]), largest(residuals[1])) / value
         done = (state.level <= state.floor) & (off < TOLERANCE) & (lost < TOLERANCE)
         hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
-        leaving = done | hopeless
-        if bool(leaving.any()):
-            # the residual is measured with the multipliers: they must have arrived too
-            errors = tuple(x / value for x in state.errors())
-            done = done & (torch.maximum(*errors) < 10 * TOLERANCE)
+        if bool((done | hopeless).any()):
+            errors = torch.stack([lost, *(x / value for x in state.errors())])
+            done &= errors.amax(0) < 10 * TOLERANCE  # residuals were measured with the multipliers: are they right?
             leaving = done | hopeless
-        if bool(leaving.any()):
-            result.store(state, leaving, done, (lost, *errors), step)
-            failed.append(state.item[leaving & ~done])
-            if bool(leaving.all()):
-                break
-            stay = ~leaving
-            state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
-            weights, residuals = [x[stay] for x in weights], [x[stay] for x in residuals]
+            if bool(leaving.any()):
+                result.store(state, leaving, done, errors, step)
+                failed.append(state.item[leaving & ~done])
+                stay = ~leaving
+                state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
+                weights, residuals = [x[stay] for x in weights], [x[stay] for x in residuals]
+        if not len(state.item):
+            break
         _step(state, weights, residuals, imbalance, careful)
     return torch.cat(failed)
 
@@ -206,12 +204,10 @@ class _Result:
         zero = torch.zeros_like(network.kappa)
         self.conservation, self.dual, self.centrality, self.cut = (zero.clone() for _ in range(4))
 
-    def store(
-        self, state: State, leaving: Tensor, done: Tensor, errors: tuple[Tensor, Tensor, Tensor], steps: int
-    ) -> None:
+    def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor, steps: int) -> None:
         """Keep flows and errors of the `leaving` items; a failed one is kept too, as far as it is finite."""
         if not bool(leaving.all()):
-            state, done, errors = state.take(leaving), done[leaving], tuple(x[leaving] for x in errors)
+            state, done, errors = state.take(leaving), done[leaving], errors[:, leaving]
         item, unit = state.item, self.network.kappa[state.item]
         self.converged[item] = done
         self.iterations[item] += steps

@@ -170,7 +170,7 @@ class State:
         return dual, central
 
     def cut(self) -> Tensor:
-        """An upper bound of every flow, in units of kappa: potentials scaled to -1 at the source are a fractional cut."""
+        """A bound of every flow, in units of kappa: potentials scaled to -1 at the source are a fractional cut."""
         outer = (-outer_drop(self.node[0], self.source[0])[:, :-1]).relu_()
         total = (self.outer.capacity[:, :-1] * outer).sum(-1)
         for part, edges in self.parts():
@@ -187,8 +187,8 @@ class State:
         """These items, copied."""
         inner, outer = self.inner.take(items), self.outer.take(items)
         node, source = self.node[:, items], self.source[:, items]
-        values = (x[items] for x in (self.item, self.level, self.floor, self.count))
-        return State(*values, inner, outer, node, source)
+        level, floor, count = self.level[items], self.floor[items], self.count[items]
+        return State(self.item[items], level, floor, count, inner, outer, node, source)
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:
