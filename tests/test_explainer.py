@@ -132,6 +132,12 @@ def test_a_model_without_a_padding_token_explains_lists_one_by_one():
     assert_same(found[1], ex(SHORT))
 
 
+def test_an_explainer_says_what_it_explains():
+    assert repr(make()) == (
+        "Explainer(BertForSequenceClassification, text-classification, labels negative, positive, neutral)"
+    )
+
+
 def test_an_empty_list_gives_an_empty_list():
     assert make()([]) == []
 
@@ -374,7 +380,7 @@ def test_a_stream_names_the_text_that_is_wrong_by_its_place_in_the_whole():
         ex.stream(["dog"], "nope")  # without waiting for the first result to be asked for
 
 
-def test_a_flow_that_did_not_converge_names_the_texts_of_the_list(monkeypatch):
+def test_a_flow_that_did_not_converge_names_the_texts_of_the_list():
     ex = make()
     original = room.find_method("agf")
 
@@ -385,12 +391,12 @@ def test_a_flow_that_did_not_converge_names_the_texts_of_the_list(monkeypatch):
         def __call__(self, trace):
             flow = original(trace).flow
             assert flow is not None
-            raise SolveError("item 1 did not converge", flow, [1])
+            raise SolveError("item 0 did not converge", flow, [0])
 
     texts = ["dog", SENTENCE, SENTENCE + " it is", "dog dog"]
-    with pytest.raises(SolveError, match=r"texts \[1\]: item 1") as caught:
+    with pytest.raises(SolveError, match=r"texts \[2\]: item 0") as caught:
         ex(texts, Failing(), batch_size=2)
-    assert caught.value.items == [1]
+    assert caught.value.items == [2]
 
 
 def test_edge_flows_can_be_left_out():

@@ -29,7 +29,9 @@ ROOMS = [
     "results",
     "explainer",
     "__init__",
+    "estimate",
     "terminal",
+    "commands",
     "cli",
     "__main__",
 ]

@@ -37,6 +37,7 @@ def test_words_are_what_a_reader_would_call_so(text, expected):
 
 def test_words_that_one_token_reaches_into_are_one_word():
     assert words_of("U.S. army", [(0, 4), (5, 9)]) == ["U.S.", "army"]
+    assert words_of("a.b.c d", [(0, 5), (2, 3), (4, 5), (6, 7)]) == ["a.b.c", "d"]
     assert words_of("今日は天気", [(0, 2), (2, 3), (3, 5)]) == ["今日", "は", "天気"]
 
 

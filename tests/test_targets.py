@@ -137,6 +137,7 @@ def test_a_single_logit_is_read_through_a_sigmoid_unless_it_is_regression():
 
 def test_labels_missing_from_the_config_get_their_usual_names():
     assert Head.of(config(id2label={1: "yes"}, num_labels=2)).labels == ("LABEL_0", "yes")
+    assert Head.of(config(id2label={"0": "no", "1": "yes"}, num_labels=2)).labels == ("no", "yes")
 
 
 def test_targets_have_names_for_display():

@@ -323,6 +323,28 @@ def test_a_config_nested_in_another_is_set_and_restored():
     assert inner.config._attn_implementation == "sdpa"
 
 
+def test_a_compiled_model_is_traced_as_it_was_before():
+    class Compiled(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, *_, **__):
+            raise AssertionError("the compiled code was run")
+
+    model, tokenizer = bert()
+    batch = make_batch(tokenizer)
+    assert_same_trace(trace(Compiled(model), batch, first_logit), trace(model, batch, first_logit), 0)
+
+
+def test_a_decoder_fills_no_cache():
+    model, tokenizer = FAMILIES["gpt2"]()
+    seen = []
+    model.register_forward_pre_hook(lambda _, __, options: seen.append(options["use_cache"]), with_kwargs=True)
+    trace(model, make_batch(tokenizer), first_logit)
+    assert seen == [False]
+
+
 def test_threads_may_share_a_model():
     model, tokenizer = bert()
     batches = [make_batch(tokenizer, [text]) for text in (SENTENCE, SHORT, "x", "the dog")]
@@ -415,6 +437,25 @@ def test_a_model_made_in_inference_mode_is_refused():
     with torch.inference_mode():
         model, tokenizer = bert()
     with pytest.raises(UnsupportedModelError, match="inference_mode"):
+        trace(model, make_batch(tokenizer), first_logit)
+
+
+def test_a_model_that_shows_only_some_of_its_layers_is_refused():
+    model, tokenizer = bert()
+
+    def drop(_, __, outputs):
+        outputs["attentions"] = outputs["attentions"][1:]
+        return outputs
+
+    model.register_forward_hook(drop)
+    with pytest.raises(UnsupportedModelError, match="2 of its 3 layers"):
+        trace(model, make_batch(tokenizer), first_logit)
+
+
+def test_an_output_cut_off_from_autograd_is_refused():
+    model, tokenizer = bert()
+    model.classifier.register_forward_hook(lambda _, __, logits: logits.detach())
+    with pytest.raises(UnsupportedModelError, match="cut off from autograd"):
         trace(model, make_batch(tokenizer), first_logit)
 
 

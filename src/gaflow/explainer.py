@@ -21,12 +21,12 @@ from gaflow.loading import load_model
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.results import attributions
 from gaflow.targets import Head, Resolved, Target, explained
-from gaflow.text import Encoding, Padding, batches, check_text, collate, encode, length_limit
+from gaflow.text import Encoding, Padding, Text, batches, check_text, collate, encode, length_limit
 from gaflow.tracing import trace
 
 __all__ = ["Explainer", "explain"]
 
-Text = str | tuple[str, str]
+Texts = list[str] | list[tuple[str, str]] | list[Text]
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
 Progress = bool | Callable[[int, int], object]
 _WINDOW = 8  # batches that `stream` reads ahead to sort by length
@@ -53,6 +53,9 @@ class Explainer:
         self.model = loaded.model
         self.tokenizer = loaded.tokenizer
         self.task = loaded.task
+
+    def __repr__(self) -> str:
+        return f"Explainer({type(self.model).__name__}, {self.task}, labels {', '.join(self.head.labels[:5])})"
 
     @property
     def head(self) -> Head:
@@ -84,7 +87,7 @@ class Explainer:
     @overload
     def __call__(
         self,
-        text: list[Text] | list[str] | list[tuple[str, str]],
+        text: Texts,
         method: AnyMethod = None,
         target: Target | list[Target] = None,
         *,
@@ -232,6 +235,40 @@ class Explainer:
             return [attributions(encodings, traced, resolved, head, m, m(traced), keep_flow) for m in methods]
 
 
+@overload
+def explain(
+    text: Text,
+    model: Any = None,
+    method: AnyMethod = None,
+    target: Target = None,
+    *,
+    tokenizer: Any = None,
+    task: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    batch_size: int = 16,
+    truncation: bool = False,
+    progress: Progress = False,
+) -> Attribution: ...
+
+
+@overload
+def explain(
+    text: Texts,
+    model: Any = None,
+    method: AnyMethod = None,
+    target: Target | list[Target] = None,
+    *,
+    tokenizer: Any = None,
+    task: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    batch_size: int = 16,
+    truncation: bool = False,
+    progress: Progress = False,
+) -> list[Attribution]: ...
+
+
 def explain(
     text: Any,
     model: Any = None,
@@ -245,7 +282,7 @@ def explain(
     batch_size: int = 16,
     truncation: bool = False,
     progress: Progress = False,
-) -> Any:
+) -> Attribution | list[Attribution]:
     """Explain a text (giving an Attribution) or a list of texts (giving a list) in one call.
 
     The model is loaded anew by every call; make an Explainer to use it more than once.

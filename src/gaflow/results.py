@@ -30,10 +30,10 @@ def attributions(
     keep_flow: bool,
 ) -> list[Attribution]:
     """One attribution per encoding, from the scores that `method` gave for the traced batch."""
-    values = scores.values.detach().double().cpu()
+    values = scores.values.detach().cpu().double()  # in this order: some devices have no float64
     if not bool(torch.isfinite(values).all()):
         raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
-    logits, output = traced.logits.double().cpu(), traced.output.tolist()
+    logits, output = traced.logits.cpu().double(), traced.output.tolist()
     flow = None if scores.flow is None else _to_host(scores.flow)
     through = None if flow is None else flow.through().numpy()
     found = []

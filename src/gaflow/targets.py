@@ -41,7 +41,7 @@ class Head:
         """The head that a model's config describes."""
         names = getattr(config, "id2label", None) or {}
         count = getattr(config, "num_labels", None) or len(names)
-        labels = tuple(str(names.get(k, f"LABEL_{k}")) for k in range(count))
+        labels = tuple(str(names.get(k, names.get(str(k), f"LABEL_{k}"))) for k in range(count))
         problem = getattr(config, "problem_type", None)
         if problem == "regression":
             return cls(labels, "none")

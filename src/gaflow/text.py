@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gaflow.errors import TextError
 from gaflow.spans import Span, search_spans, tidy_spans
 
-__all__ = ["Batch", "Encoding", "Padding", "batches", "check_text", "collate", "encode", "length_limit"]
+__all__ = ["Batch", "Encoding", "Padding", "Text", "batches", "check_text", "collate", "encode", "length_limit"]
 
 Text = str | tuple[str, str]
 _UNLIMITED = 10**9  # tokenizers write 1e30 when they do not know their limit

@@ -50,7 +50,8 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) ->
         outputs = model(**_arguments(model, batch))
         attentions = _attentions(model, outputs, batch)
         hidden = tuple(getattr(outputs, "hidden_states", None) or ())
-        y = choose(_logits(model, outputs))
+        logits = _logits(model, outputs)
+        y = choose(logits)
         inside = [k for k, h in enumerate(hidden) if h.requires_grad]
         found = torch.autograd.grad(y.sum(), [*attentions, *(hidden[k] for k in inside)], allow_unused=True)
     gradients = [g for g in found[: len(attentions)] if g is not None]
@@ -59,6 +60,7 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) ->
     of_hidden = dict(zip(inside, found[len(attentions) :], strict=True))
     with torch.inference_mode(False), torch.no_grad():
         attention = _stack(attentions, batch)
+        del outputs, attentions, found  # long texts need the memory
         if not bool(attention.amin() >= 0):
             raise _unsupported(model, "its attention weights are negative or not finite, so no weights of an average")
         return Trace(
@@ -66,7 +68,7 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) ->
             gradient=_stack(gradients, batch),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden.get(k) for k in range(len(hidden))),
-            logits=outputs.logits.detach(),
+            logits=logits.detach(),
             output=y.detach(),
             mask=batch.mask,
         )
@@ -112,6 +114,8 @@ def _logits(model: nn.Module, outputs: Any) -> Tensor:
     logits = getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
         raise _unsupported(model, "it returns no logits")
+    if not logits.requires_grad:
+        raise _unsupported(model, "its logits are cut off from autograd")
     return logits
 
 
