@@ -1,18 +1,16 @@
-# `make test` and `make demo` need nothing but Python >= 3.11; everything else is installed into .venv.
+# `make demo` and `make test` need nothing but Python >= 3.11; everything else goes into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install test lint types clean
+.PHONY: demo test lint types install clean
 
-install: $(VENV)/.installed
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gaflow needs Python >= 3.11: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+test: lint types
+	$(BIN)/python -m pytest -n 2
 
 lint: install
 	$(BIN)/ruff check .
@@ -21,8 +19,22 @@ lint: install
 types: install
 	$(BIN)/pyright
 
-test: lint types
-	$(BIN)/python -m pytest -n 2
+install: $(VENV)/.installed
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gaflow needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by itself, so that the pin decides which build comes
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch
+	$(PIP) -e '.[cli]'
+	touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) dist build
