@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types install clean
+.PHONY: demo test lint types install release-check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -35,6 +35,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# the wheel in an environment of its own, away from the repository
+release-check: install
+	rm -rf build/release && mkdir -p build/release
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/release .
+	$(PYTHON) -m venv build/release/venv
+	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls build/release/*.whl)[cli]"
+	cd build/release && venv/bin/gaflow explain "although this dog is not cute, it is very smart."
 
 clean:
 	rm -rf $(VENV) dist build
