@@ -1,0 +1,28 @@
+"""The pictures of the documentation, made by the code they show: `python docs/pictures.py`."""
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+import gaflow
+from gaflow.terminal import render
+
+HERE = Path(__file__).parent
+TEXT = "although this dog is not cute, it is very smart."
+
+
+def explain() -> str:
+    """What `gaflow explain` shows, as SVG without the web fonts that Rich refers to."""
+    console = Console(record=True, width=84, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(render(gaflow.Explainer()(TEXT), console))
+    svg = console.export_svg(title=f'gaflow explain "{TEXT}"', unique_id="gaflow")  # the id: the same in every run
+    svg = re.sub(r"@font-face \{.*?\}|<!-- .*? -->", "", svg, flags=re.DOTALL)
+    return (
+        "\n".join(line.rstrip() for line in svg.replace("Fira Code", "monospace").splitlines() if line.strip()) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    (HERE / "explain.svg").write_text(explain(), encoding="utf-8")
