@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from gaflow import loading
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.loading import load_model
+from gaflow.loading import load_model, outline
 from tests.models import bert, wordpiece
 
 
@@ -174,3 +174,18 @@ def test_without_a_model_the_embedded_one_is_loaded_if_there_is_one(folder, tmp_
     monkeypatch.setattr(loading, "_ASSETS", tmp_path / "none")
     with pytest.raises(GaflowError, match="no embedded demo model: pass model="):
         load()
+
+
+def test_an_outline_has_everything_but_the_weights(folder):
+    full, found = load(folder), outline(folder)
+    assert all(p.is_meta for p in found.model.parameters())
+    assert [p.shape for p in found.model.parameters()] == [p.shape for p in full.model.parameters()]
+    assert (type(found.model), found.model.dtype, found.task) == (type(full.model), full.model.dtype, full.task)
+    assert found.tokenizer("dog")["input_ids"] == full.tokenizer("dog")["input_ids"]
+
+
+def test_an_outline_needs_no_file_of_weights(folder):
+    (folder / "model.safetensors").unlink()
+    assert outline(str(folder)).model.config.num_hidden_layers == 3
+    with pytest.raises(GaflowError, match="nowhere"):
+        outline(folder / "nowhere")

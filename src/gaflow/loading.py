@@ -18,7 +18,7 @@ from torch import nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
 
-__all__ = ["TASKS", "Loaded", "load_model"]
+__all__ = ["TASKS", "Loaded", "load_model", "outline"]
 
 TASKS = (
     "text-classification",
@@ -98,12 +98,10 @@ def _embedded() -> Path:
 def _from_name(
     name: str, tokenizer: Any, task: str | None, device: torch.device | str | None, dtype: torch.dtype
 ) -> Loaded:
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     with _quiet(), _named(name):
-        config = AutoConfig.from_pretrained(name)
-        built_for = next(iter(getattr(config, "architectures", None) or ()), None)
-        task = _check_task(task or _task_of_name(built_for or "") or "text-classification", name)
+        config, built_for, task = _configuration(name, task)
         model, report = AutoModelForSequenceClassification.from_pretrained(
             name, config=config, dtype=dtype, output_loading_info=True
         )
@@ -118,6 +116,27 @@ def _from_name(
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return Loaded(model.to(device).eval(), tokenizer, task)
+
+
+def outline(model: str | Path | None) -> Loaded:
+    """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
+    from transformers import AutoModelForSequenceClassification
+
+    name = _place(_embedded() if model is None else model)
+    with _quiet(), _named(name):
+        config, _, task = _configuration(name, None)
+        with torch.device("meta"):
+            empty = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    return Loaded(empty.eval(), _load_tokenizer(name), task)
+
+
+def _configuration(name: str, task: str | None) -> tuple[Any, str | None, str]:
+    """The model's config, the architecture it was made as, and the task."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(name)
+    built_for = next(iter(getattr(config, "architectures", None) or ()), None)
+    return config, built_for, _check_task(task or _task_of_name(built_for or "") or "text-classification", name)
 
 
 def _load_tokenizer(name: str) -> Any:
@@ -178,13 +197,11 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 @contextmanager
 def _named(name: str) -> Iterator[None]:
     """Say in one line which name could not be loaded."""
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, GaflowError):
-            raise
+    except GaflowError:
+        raise
+    except Exception as error:  # a folder's files are anybody's, and so are the errors they cause in transformers
         first = str(error).strip().split("\n")[0]
         raise GaflowError(
             f"cannot load {name!r}: {first} (give a hub id or a folder with config, weights and tokenizer)"

@@ -1,0 +1,86 @@
+"""The command `gaflow`: starts the program and turns whatever goes wrong into one line and an exit code.
+
+The convention this file owns: 0 done; 2 bad input (an unknown option, text, model, target, file ...); 1 anything
+else; 130 interrupted. One line on stderr says why, and a traceback is only shown with GAFLOW_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from gaflow.errors import GaflowError, MissingExtraError
+
+__all__ = ["main"]
+
+_QUIET = {  # read by the libraries when they are imported, which is later
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_SPOKEN = {  # what Python's users read, and those of the command line
+    "pass model=,": "give --model,",
+    ", or a transformers model with its tokenizer": "",
+    "pass truncation=True": "add --truncation",
+}
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run `gaflow` with `args` (None: the process's own) and give its exit code."""
+    debug = os.environ.get("GAFLOW_DEBUG", "") not in ("", "0")
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 is no reason to fail
+    try:
+        with warnings.catch_warnings():
+            if not sys.warnoptions and not debug:
+                warnings.simplefilter("ignore")
+            return _run(args)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails once more at exit
+        return 1
+    except (GaflowError, ValueError, TypeError, OSError) as error:
+        if debug:
+            raise
+        return _fail(_translate(str(error)) or type(error).__name__, 2)
+    except Exception as error:
+        if debug:
+            raise
+        return _fail(f"{type(error).__name__}: {error} (GAFLOW_DEBUG=1 shows where)", 1)
+
+
+def _run(args: Sequence[str] | None) -> int:
+    try:
+        from gaflow.commands import run
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("typer", "click", "rich"):
+            raise
+        raise MissingExtraError(f"the command line needs {missing}; run: pip install 'gaflow[cli]'") from error
+    code = run(args)
+    sys.stdout.flush()
+    return code
+
+
+def _translate(message: str) -> str:
+    for python, command in _SPOKEN.items():
+        message = message.replace(python, command)
+    return message
+
+
+def _fail(message: str, code: int) -> int:
+    try:
+        from gaflow.terminal import one_line
+    except ModuleNotFoundError:  # Rich is the very thing that is missing
+        one_line = str
+    sys.stderr.write(f"gaflow: {one_line(message)}\n")
+    return code

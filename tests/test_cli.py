@@ -1,0 +1,193 @@
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import gaflow
+from gaflow import cli, commands, loading
+from gaflow.cli import main
+from tests.models import SENTENCE, bert
+
+BLOCKED = "import sys; sys.modules[{!r}] = None; from gaflow.cli import main; sys.exit(main({!r}))"
+IMPORTED = "import sys; from gaflow.cli import main; [main(a) for a in {!r}]; sys.stderr.write(str([*sys.modules]))"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model, tokenizer = bert()
+    place = tmp_path_factory.mktemp("models") / "tiny"
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "GAFLOW_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**cli._QUIET, "HF_HUB_OFFLINE": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def python(*args, **settings):
+    return subprocess.run([sys.executable, *args], capture_output=True, timeout=300, **settings)
+
+
+def fails(capfd, args, *parts):
+    """`args` end with exit code 2 and one line on stderr that has all of `parts`; nothing on stdout."""
+    assert main([str(a) for a in args]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("gaflow: ")
+    assert err.endswith("\n")
+    assert len(err.splitlines()) == 1
+    assert "\x1b" not in err
+    for part in parts:
+        assert part in err
+    return err
+
+
+def test_a_process_prints_one_json_document_and_nothing_else(folder):
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}  # the last digits depend on the number of threads
+    done = python("-m", "gaflow", "explain", SENTENCE, "--model", str(folder), "--json", env=settings)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    found = json.loads(done.stdout)
+    expected = gaflow.explain(SENTENCE, model=folder).to_dict()
+    assert found["certificate"].pop("seconds") > 0
+    expected["certificate"].pop("seconds")
+    assert found == json.loads(json.dumps(expected))
+
+
+def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colours(folder):
+    command = ("-m", "gaflow", "explain", SENTENCE, "--model", str(folder))
+    piped = python(*command)
+    forced = python(*command, env={**os.environ, "FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm"})
+    plain = python(*command, env={**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"})
+    assert piped.returncode == forced.returncode == plain.returncode == 0
+    assert b"\x1b" not in piped.stdout + piped.stderr
+    assert re.search(rb"\x1b\[38;2;[\d;]+;48;2;[\d;]+msmart\x1b\[0m", forced.stdout)
+    assert not re.search(rb"\x1b\[[\d;]*[34]8;", plain.stdout)
+    assert forced.stderr == b""
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(missing):
+    done = python("-c", BLOCKED.format(missing, ["methods"]))
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.decode() == f"gaflow: the command line needs {missing}; run: pip install 'gaflow[cli]'\n"
+
+
+def test_what_needs_no_model_does_not_import_transformers():
+    done = python("-c", IMPORTED.format([["--help"], ["--version"], ["methods"], ["explain", "--help"]]))
+    assert done.returncode == 0
+    assert b"agf" in done.stdout
+    assert b"'torch'" in done.stderr
+    assert b"'transformers'" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    line = f"{sys.executable} -m gaflow methods --json | {sys.executable} -c pass"
+    done = subprocess.run(line, shell=True, capture_output=True, timeout=300)
+    assert done.stderr == b""
+
+
+def test_unknown_usage_is_one_line(capfd):
+    fails(capfd, ["explan"], "explan", "gaflow --help")
+    fails(capfd, ["explain"], "TEXT", "gaflow explain --help")
+    fails(capfd, ["explain", "a", "b"], "(b)")
+    fails(capfd, ["explain", "-5 degrees"], "-5", "goes after '--'")
+    fails(capfd, ["explain", "a", "--top", "many"], "--top", "'many'")
+    fails(capfd, ["explain", "a", "--top", "-1"], "--top", "-1")
+    fails(capfd, ["--nope"], "--nope")
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_text_is_refused(capfd, folder, text):
+    fails(capfd, ["explain", text, "--model", folder], "text is", "give at least one word")
+
+
+def test_bad_arguments_are_named(capfd, folder):
+    fails(capfd, ["explain", "a", "--model", folder, "--method", "agff"], "'agff'", "agf")
+    fails(capfd, ["explain", "a", "--model", folder, "--target", "nice"], "'nice'", "'negative'")
+    fails(capfd, ["explain", "a", "--model", folder, "--target", "7"], "'7'")
+    fails(capfd, ["explain", "a", "--model", folder, "--target", "positive minus nice"], "positive minus nice")
+    fails(capfd, ["explain", "a", "--model", folder, "--device", "warp"], "--device 'warp'")
+    fails(capfd, ["explain", "a", "--model", folder, "--device", "meta"], "--device 'meta'")
+    fails(capfd, ["explain", "good " * 100, "--model", folder], "102 tokens", "takes 64", "--truncation")
+    fails(capfd, ["explain", "a\udcffb", "--model", folder], "surrogate at 1")
+
+
+def test_models_that_are_not_there_are_named(capfd, tmp_path):
+    fails(capfd, ["explain", "a", "--model", "/no/such/model"], "'/no/such/model'")
+    fails(capfd, ["explain", "a", "--model", ""], "''")
+    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
+    fails(capfd, ["info", "/no/such/model"], "'/no/such/model'")
+    fails(capfd, ["info", tmp_path], str(tmp_path))
+    fails(capfd, ["info", "no-one/no-such-model"], "'no-one/no-such-model'")
+
+
+def test_broken_models_are_one_line(capfd, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": "many"}')
+    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path), "num_hidden_layers")
+    (tmp_path / "config.json").write_text("not json")
+    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
+
+
+def test_without_an_embedded_model_the_option_is_asked_for(capfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "_ASSETS", tmp_path)
+    err = fails(capfd, ["explain", "a"], "give --model, a hub id or a local path")
+    assert "model=" not in err
+    fails(capfd, ["info"], "no embedded")
+
+
+def test_messages_with_hostile_input_stay_harmless(capfd, folder):
+    fails(capfd, ["explain", "a", "--model", folder, "--target", "\x1b[31m[red]\nx"], "\\x1b[31m[red]")
+    fails(capfd, ["explain", "a", "--method", "\x9b2J" * 1000])
+    fails(capfd, ["\x1b]0;x\x07"], "No such command")
+    fails(capfd, ["explain", "a", "--model", "/\x1b[2J"], "\\x1b[2J")
+
+
+def raising(error):
+    def make(*args, **settings):
+        raise error
+
+    return make
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(capfd, monkeypatch):
+    monkeypatch.setattr(commands, "Explainer", raising(KeyboardInterrupt()))
+    assert main(["explain", "a"]) == 130
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):
+    monkeypatch.setattr(commands, "Explainer", raising(RuntimeError("first\nsecond")))
+    assert main(["explain", "a"]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "gaflow: RuntimeError: first second (GAFLOW_DEBUG=1 shows where)\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("deep"), ValueError("deep")])
+def test_debugging_shows_where_it_happened(monkeypatch, error):
+    monkeypatch.setattr(commands, "Explainer", raising(error))
+    monkeypatch.setenv("GAFLOW_DEBUG", "1")
+    with pytest.raises(type(error), match="deep"):
+        main(["explain", "a"])
+
+
+def test_warnings_of_libraries_stay_off_the_terminal(capfd, monkeypatch, recwarn):
+    import warnings
+
+    def warn(*args, **settings):
+        warnings.warn("look at me", stacklevel=1)
+        raise ValueError("done")
+
+    monkeypatch.setattr(sys, "warnoptions", [])
+    monkeypatch.setattr(commands, "Explainer", warn)
+    assert fails(capfd, ["explain", "a"]) == "gaflow: done\n"
+    assert not recwarn.list
