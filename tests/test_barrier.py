@@ -231,7 +231,7 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
 @pytest.mark.parametrize(
     ("information", "settings", "error", "message"),
     [
-        ([[1.0]], {}, TypeError, "tensor or array, not list"),
+        ("abc", {}, TypeError, "tensor or array, not str"),
         (torch.ones(3, 3), {}, ValueError, r"not \(3, 3\)"),
         (torch.ones(2, 3, 4), {}, ValueError, r"not \(2, 3, 4\)"),
         (torch.ones(0, 3, 3), {}, ValueError, "no axis empty"),

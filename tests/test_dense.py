@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gaflow.dense import as_networks, dense_network, integral_scale, layered_arcs
+from gaflow.dense import dense_network, integral_scale, layered_arcs
 
 INFORMATION = torch.rand(4, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -129,12 +129,12 @@ def test_the_arcs_are_the_nonzeros_of_the_matrix_in_its_order(direction):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (torch.ones(2, 3, 4), ValueError, r"shape \(2, 3, 4\)"),
-        (torch.ones(3, 3), ValueError, r"shape \(3, 3\)"),
-        (torch.ones(2, 0, 0), ValueError, r"shape \(2, 0, 0\)"),
-        (torch.full((1, 2, 2), math.nan), ValueError, "NaN or infinity"),
-        (torch.full((1, 2, 2), math.inf), ValueError, "NaN or infinity"),
-        (-torch.ones(1, 2, 2), ValueError, "holds -1; capacities must not be negative"),
+        (torch.ones(2, 3, 4), ValueError, r"not \(2, 3, 4\)"),
+        (torch.ones(3, 3), ValueError, r"not \(3, 3\)"),
+        (torch.ones(2, 0, 0), ValueError, r"not \(2, 0, 0\)"),
+        (torch.full((1, 2, 2), math.nan), ValueError, "NaN or infinite"),
+        (torch.full((1, 2, 2), math.inf), ValueError, "NaN or infinite"),
+        (-torch.ones(1, 2, 2), ValueError, "smallest -1"),
         (torch.ones(1, 2, 2, dtype=torch.complex64), TypeError, "complex64"),
         (torch.ones(2, 1, 2, 2), ValueError, "not a batch of 2"),
     ],
@@ -147,10 +147,3 @@ def test_what_is_no_network_is_refused(given, error, message):
 def test_an_unknown_direction_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="backward, forward, not 'sideways'"):
         dense_network(INFORMATION, "sideways")
-
-
-def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
-    for given in (INFORMATION.float(), INFORMATION.tolist(), INFORMATION.numpy(), INFORMATION[None]):
-        networks = as_networks(given)
-        assert networks.dtype == torch.float64
-        assert networks.shape == (1, 4, 3, 3)

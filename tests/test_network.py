@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gaflow.network import Certificate, Flow, LayeredNetwork
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
 
 
 def live_by_enumeration(information: Tensor, real: list[int]) -> np.ndarray:
@@ -176,3 +176,17 @@ def test_a_certificate_becomes_plain_numbers():
     assert certificate.to_dict()["dual"] == [1.0, 1.5]
     assert certificate[1].to_dict()["dual"] == 1.5
     assert isinstance(certificate[1].dual, float)
+
+
+def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
+    information = torch.rand(4, 3, 3)
+    for given in (information, information.tolist(), information.numpy(), information[None]):
+        networks = as_networks(given)
+        assert networks.dtype == torch.float64
+        assert networks.shape == (1, 4, 3, 3)
+
+
+def test_one_mask_serves_a_whole_batch():
+    networks = torch.rand(2, 4, 3, 3)
+    assert as_mask([1, 0, 1], networks).tolist() == [[True, False, True]] * 2
+    assert as_mask(None, networks) is None

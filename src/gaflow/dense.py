@@ -28,11 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.network import as_networks
+
 __all__ = [
     "DIRECTIONS",
     "Arcs",
     "DenseNetwork",
-    "as_networks",
     "check_direction",
     "dense_network",
     "integral_scale",
@@ -145,23 +146,6 @@ def integral_scale(capacities: Tensor, total: float) -> tuple[float, bool]:
         beta += 1
     largest = min(math.floor(math.log10(INT64_MAX) - math.log10(total)), LARGEST_EXPONENT)
     return 10.0 ** min(beta, largest), largest < beta
-
-
-def as_networks(information: Any) -> Tensor:
-    """`information` as float64 (b, l, t, t); refuses what is no batch of layered networks."""
-    given = torch.as_tensor(information)
-    if given.dim() not in (3, 4) or given.shape[-1] != given.shape[-2] or 0 in given.shape:
-        raise ValueError(
-            f"information has shape {tuple(given.shape)}; give (layers, tokens, tokens), or a batch of those"
-        )
-    if given.is_complex() or given.dtype == torch.bool:
-        raise TypeError(f"information has dtype {given.dtype}; give real numbers")
-    given = given.detach().to(torch.float64)
-    if not bool(torch.isfinite(given).all()):
-        raise ValueError("information holds NaN or infinity; capacities must be finite")
-    if bool((given < 0).any()):
-        raise ValueError(f"information holds {float(given.min()):.6g}; capacities must not be negative")
-    return given if given.dim() == 4 else given[None]
 
 
 def check_direction(direction: str) -> None:

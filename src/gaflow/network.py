@@ -18,9 +18,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Certificate", "Flow", "LayeredNetwork"]
+__all__ = ["Certificate", "Flow", "LayeredNetwork", "as_mask", "as_networks"]
 
 NEGLIGIBLE = 1e-100
+
+
+def as_networks(information: Any) -> Tensor:
+    """`information` as float64 (b, l, t, t), detached; refuses what is no batch of layered networks."""
+    try:
+        given = torch.as_tensor(information).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"information must be a tensor or array, not {type(information).__name__}: {error}") from None
+    if given.is_complex() or given.dtype == torch.bool:
+        raise TypeError(f"information must hold real numbers, not {given.dtype}")
+    shape = tuple(given.shape)
+    if given.dim() not in (3, 4) or shape[-1] != shape[-2] or 0 in shape:
+        raise ValueError(f"information must have shape (l, t, t) or (b, l, t, t), no axis empty, not {shape}")
+    given = given.to(torch.float64).reshape(-1, *shape[-3:])
+    if not bool(torch.isfinite(given).all()):
+        raise ValueError("information holds NaN or infinite values: find out where they come from before solving")
+    if bool((given < 0).any()):
+        raise ValueError(
+            f"information holds negative values (smallest {given.min():.3g}), which cannot be capacities: "
+            "take its positive part, information.relu()"
+        )
+    return given
+
+
+def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
+    """`mask` as bool (b, t) beside `networks` (b, l, t, t); None stays None: every token is real."""
+    if mask is None:
+        return None
+    real = torch.as_tensor(mask, device=networks.device)
+    shape = (networks.shape[0], networks.shape[-1])
+    if tuple(real.shape) not in {shape, shape[1:]}:
+        raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(real.shape)}")
+    return real.bool().expand(shape)
 
 
 @dataclass(frozen=True)
@@ -149,11 +182,7 @@ class Flow:
         if not -len(self.value) <= item < len(self.value):
             raise IndexError(f"item {item} of a batch of {len(self.value)} flows")
         one = slice(item, item + 1 or None)
-        parts = {
-            f.name: getattr(self, f.name)[one]
-            for f in fields(self)
-            if isinstance(getattr(self, f.name), Tensor)
-        }
+        parts = {f.name: getattr(self, f.name)[one] for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
         parts["certificate"] = replace(
             self.certificate,
             **{f.name: getattr(self.certificate, f.name)[one] for f in fields(self.certificate)},

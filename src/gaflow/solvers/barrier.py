@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
-from gaflow.network import Certificate, Flow, LayeredNetwork
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
 from gaflow.solvers.blocktri import solve_laplacian
 from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
 
@@ -53,10 +53,10 @@ def solve(
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
     """
-    tensor, real = _checked(information, mask)
+    networks = as_networks(information)
     settings = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
     ends = "adjacent" if terminal is None and barrier == "capacity" else terminal
-    flow = settings(LayeredNetwork.build(tensor, real, ends))
+    flow = settings(LayeredNetwork.build(networks, as_mask(mask, networks), ends))
     if throw and not bool(flow.converged.all()):
         items = (~flow.converged).nonzero().flatten().tolist()
         raise SolveError(
@@ -67,33 +67,6 @@ def solve(
             items,
         )
     return flow
-
-
-def _checked(information: Tensor | np.ndarray, mask: Tensor | np.ndarray | None) -> tuple[Tensor, Tensor | None]:
-    """Both as tensors on one device, batched, or an error that says what is wrong with them."""
-    if not isinstance(information, Tensor | np.ndarray):
-        raise TypeError(f"information must be a tensor or array, not {type(information).__name__}")
-    tensor = torch.as_tensor(information).detach()
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"information must hold real numbers, not {tensor.dtype}")
-    given = tuple(tensor.shape)
-    if tensor.dim() not in (3, 4) or given[-1] != given[-2] or 0 in given:
-        raise ValueError(f"information must have shape (l, t, t) or (b, l, t, t), no axis empty, not {given}")
-    tensor = tensor.to(torch.float64).reshape(-1, *given[-3:])
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError("information holds NaN or infinite values: find out where they come from before solving")
-    if bool((tensor < 0).any()):
-        raise ValueError(
-            f"information holds negative values (smallest {tensor.min():.3g}), which cannot be capacities: "
-            "take its positive part, information.relu()"
-        )
-    if mask is None:
-        return tensor, None
-    real = torch.as_tensor(mask, device=tensor.device)
-    shape = (len(tensor), given[-1])
-    if tuple(real.shape) not in {shape, shape[1:]}:
-        raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(real.shape)}")
-    return tensor, real.bool().expand(shape)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.dense import Arcs, as_networks, check_direction, integral_scale, layered_arcs
+from gaflow.dense import Arcs, check_direction, integral_scale, layered_arcs
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.network import Certificate, Flow, LayeredNetwork
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
 
 __all__ = ["max_flow"]
 
@@ -48,11 +48,7 @@ def max_flow(
     _solver()
     check_direction(direction)
     given = as_networks(information)
-    if mask is not None:
-        mask = torch.as_tensor(mask, device=given.device)
-        if mask.shape != (shape := (len(given), given.shape[-1])):
-            raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(mask.shape)}")
-    network = LayeredNetwork.build(given, mask, terminal)
+    network = LayeredNetwork.build(given, as_mask(mask, given), terminal)
     solved = [_solve_one(network, k, given[k], direction, integral) for k in range(len(given))]
     return _gather(network, solved)
 

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.dense import Arcs, as_networks, check_direction, layered_arcs
+from gaflow.dense import Arcs, check_direction, layered_arcs
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.network import Certificate, Flow, LayeredNetwork
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_networks
 
 __all__ = ["cvxpy_flow"]
 
