@@ -189,3 +189,9 @@ def test_an_outline_needs_no_file_of_weights(folder):
     assert outline(str(folder)).model.config.num_hidden_layers == 3
     with pytest.raises(GaflowError, match="nowhere"):
         outline(folder / "nowhere")
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "nowhere"])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(folder, device):
+    with pytest.raises(ValueError, match=rf"device '{device}' cannot be used here \(.*\); try 'cpu'"):
+        load(folder, device=device)

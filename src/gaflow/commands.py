@@ -15,7 +15,6 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 import gaflow
@@ -118,7 +117,6 @@ def explain(
     if top < 0:
         raise ValueError(f"--top must be at least 0, not {top}")
     find_method(method)  # a slip should not cost the loading of a model
-    _check_device(device)
     _check_save(save)
     given = _read(text, pair)
     with _waiting("explaining"):
@@ -154,17 +152,6 @@ def _stdin() -> str:
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise TextError(f"stdin is not UTF-8 (byte {error.start}: {error.reason}); convert it first") from None
-
-
-def _check_device(device: str | None) -> None:
-    if device is None:
-        return
-    try:
-        if torch.empty(0, device=device).device.type == "meta":
-            raise RuntimeError("meta tensors hold no data")
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"--device {device!r} cannot be used here ({reason}); try cpu") from None
 
 
 def _check_save(save: Path | None) -> None:

@@ -100,6 +100,7 @@ def _from_name(
 ) -> Loaded:
     from transformers import AutoModelForSequenceClassification
 
+    place = _usable(device)
     with _quiet(), _named(name):
         config, built_for, task = _configuration(name, task)
         model, report = AutoModelForSequenceClassification.from_pretrained(
@@ -113,9 +114,21 @@ def _from_name(
             f"{name!r} has no weights for {', '.join(missing[:4])}{' and others' * (len(missing) > 4)}: it "
             f"was made as {built_for}, so its classifier would be random. Use one fine-tuned to classify text"
         )
+    return Loaded(model.to(place).eval(), tokenizer, task)
+
+
+def _usable(device: torch.device | str | None) -> torch.device:
+    """The device to load to; None takes the GPU if there is one."""
     if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Loaded(model.to(device).eval(), tokenizer, task)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.empty(0, device=device).device
+        if place.type == "meta":
+            raise RuntimeError("meta tensors hold no data")
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ValueError(f"device {str(device)!r} cannot be used here ({reason}); try 'cpu'") from None
+    return place
 
 
 def outline(model: str | Path | None) -> Loaded:
