@@ -160,6 +160,20 @@ class Attribution:
             0.0 if self.certificate is None else self.certificate.gap,
         )
 
+    def to_html(self, path: str | Path | None = None, *, words: bool = False) -> str:
+        """A self-contained page, also written to `path` if given; `words` colours words instead of tokens.
+
+        `gaflow.html.page` puts several attributions side by side.
+        """
+        from gaflow.html import page
+
+        return page(self, path, words=words)
+
+    def _repr_html_(self) -> str:
+        from gaflow.html import fragment
+
+        return fragment(self)
+
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file; an existing file is replaced only once all is written."""
         tensors = {"scores": torch.from_numpy(self.scores.copy())}
