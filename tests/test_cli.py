@@ -117,7 +117,7 @@ def test_bad_arguments_are_named(capfd, folder):
     fails(capfd, ["explain", "a", "--model", folder, "--target", "7"], "'7'")
     fails(capfd, ["explain", "a", "--model", folder, "--target", "positive minus nice"], "positive minus nice")
     fails(capfd, ["explain", "a", "--model", folder, "--device", "warp"], "device 'warp'")
-    fails(capfd, ["explain", "a", "--model", folder, "--device", "meta"], "--device 'meta'")
+    fails(capfd, ["explain", "a", "--model", folder, "--device", "meta"], "device 'meta'")
     fails(capfd, ["explain", "good " * 100, "--model", folder], "102 tokens", "takes 64", "--truncation")
     fails(capfd, ["explain", "a\udcffb", "--model", folder], "surrogate at 1")
 
