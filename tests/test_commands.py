@@ -284,3 +284,11 @@ def watch(seen):
         seen.append("done")
 
     return status
+
+
+
+def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
+    place = tmp_path / "why.html"
+    assert "smart" in gives(capfd, "explain", SENTENCE, "--model", folder, "--html", place)
+    assert place.read_text(encoding="utf-8") == gaflow.Explainer(folder)(SENTENCE).to_html()
+    assert "is a folder" in refused(capfd, "explain", "a", "--html", tmp_path)

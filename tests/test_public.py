@@ -33,7 +33,6 @@ ROOMS = [
     "results",
     "explainer",
     "__init__",
-    "estimate",
     "terminal",
     "commands",
     "cli",

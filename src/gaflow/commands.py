@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass
 from inspect import getdoc
@@ -106,6 +106,7 @@ def explain(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all to FILE (safetensors), for gaflow.load.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")] = None,
 ) -> None:
     """Show what each token of TEXT contributed to the prediction.
 
@@ -117,16 +118,16 @@ def explain(
     if top < 0:
         raise ValueError(f"--top must be at least 0, not {top}")
     find_method(method)  # a slip should not cost the loading of a model
-    _check_save(save)
+    _check_file("--save", save)
+    _check_file("--html", html)
     given = _read(text, pair)
     with _waiting("explaining"):
         explainer = Explainer(model, device=device)
         att = explainer(given, method, target, truncation=truncation, keep_flow=save is not None)
     if save is not None:
-        try:
-            att.save(save)
-        except OSError as error:  # which names a temporary file
-            raise OSError(f"--save {str(save)!r} cannot be written: {error.strerror or error}") from error
+        _write("--save", save, att.save)
+    if html is not None:
+        _write("--html", html, lambda path: att.to_html(path, words=words))
     if as_json:
         _print_json(att.to_dict())
     else:
@@ -154,11 +155,18 @@ def _stdin() -> str:
         raise TextError(f"stdin is not UTF-8 (byte {error.start}: {error.reason}); convert it first") from None
 
 
-def _check_save(save: Path | None) -> None:
-    if save is not None and save.is_dir():
-        raise OSError(f"--save {str(save)!r} is a folder; give the name of a file")
-    if save is not None and not save.parent.is_dir():
-        raise OSError(f"--save {str(save)!r}: there is no folder {str(save.parent)!r}; make it first")
+def _check_file(option: str, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise OSError(f"{option} {str(path)!r} is a folder; give the name of a file")
+    if path is not None and not path.parent.is_dir():
+        raise OSError(f"{option} {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+
+
+def _write(option: str, path: Path, write: Callable[[Path], object]) -> None:
+    try:
+        write(path)
+    except OSError as error:  # which names a temporary file
+        raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
 
 
 @app.command()

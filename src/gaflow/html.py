@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gaflow.markup import View, flags, headline, legend, level_class, notes, safe, shortened, text, top
 from gaflow.shading import LEVELS, foreground, shade, underline
-from gaflow.storage import _replace as write_whole
+from gaflow.storage import write_whole
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution

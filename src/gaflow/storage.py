@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["FORMAT", "read", "write", "write_whole"]
 
 FORMAT = 1
 _KEY = "gaflow"
@@ -27,10 +27,11 @@ def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -
     from safetensors.torch import save
 
     own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
-    _replace(Path(path), save(own, {_KEY: json.dumps({"format": FORMAT, **about})}))
+    write_whole(Path(path), save(own, {_KEY: json.dumps({"format": FORMAT, **about})}))
 
 
-def _replace(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is either whole or not there, whatever happens on the way."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
