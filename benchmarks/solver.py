@@ -33,8 +33,9 @@ from gaflow.tracing import Trace, trace
 LAYERS, HEADS, WIDTH = 12, 12, 768
 CVXPY_UP_TO = 14
 HEADER = (
-    "| t | forward | forward + backward | training | trace | solve | trace + agf + solve | ratio to forward + backward | steps "
-    "| floor of solve | solve / floor | peak memory of solve, MiB | CVXPY (epsilon) | CVXPY / solve |"
+    "| t | forward | forward + backward | training | trace | solve | trace + agf + solve "
+    "| ratio to forward + backward | steps | floor of solve | solve / floor | peak memory of solve, MiB "
+    "| CVXPY (epsilon) | CVXPY / solve |"
 )
 
 
