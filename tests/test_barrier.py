@@ -1,5 +1,7 @@
 """The barrier solver: exact answers, laws, robustness, refusals."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -154,17 +156,55 @@ def test_a_binding_terminal_flattens_the_answer():
     assert solve(information).target.max() > 1
 
 
+def test_terminals_can_be_one_per_item_and_much_narrower_than_everything_else():
+    information = sample(3, 5, 5) + 1
+    each = torch.tensor([1e-20, 2.0, 40.0], dtype=torch.float64)
+    for barrier in BARRIERS:
+        flow = solve(information.expand(3, 3, 5, 5), terminal=each, barrier=barrier)
+        for item in range(3):
+            assert_same_flow(flow[item], solve(information, terminal=each[item].item(), barrier=barrier))
+        assert (flow.value <= 5 * each).all()
+        assert flow.value[0] > 0
+
+
+def test_masks_of_all_kinds_share_a_batch():
+    information, mask = sample(3, 2, 4, 4), torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]])
+    flow = solve(information, mask=mask)
+    assert flow.certificate.dead.tolist() == [True, False, False]
+    assert_near(flow.target[1, 1], solve(information[1, :, 1:2, 1:2]).value[0], flow.value[1])
+    assert_near(flow.target[2], solve(information[2]).target[0], flow.value[2])
+
+
+def test_peaked_attention_over_many_tokens_needs_no_second_try():
+    generator = torch.Generator().manual_seed(1)
+    attention = torch.softmax(6 * torch.randn(12, 2, 160, 160, generator=generator, dtype=torch.float64), -1)
+    gradient = torch.randn(attention.shape, generator=generator, dtype=torch.float64)
+    flow = solve((attention * gradient).relu().mean(1))
+    assert flow.certificate.iterations.item() < LogBarrier.steps
+
+
+def test_lists_keep_every_digit():
+    assert solve([[[1e-50]]]).value.item() == pytest.approx(1e-50, rel=1e-5)
+
+
+def test_any_order_of_memory_is_taken():
+    information = sample(3, 4, 4).numpy()
+    assert_same_flow(solve(information[::-1]), solve(information[::-1].copy()), 0)
+
+
 def test_the_hard_ones_converge():
     for hard in networks(60, seed=5, layers=12, tokens=24):
         flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier)
-        dead = flow.certificate.dead.item()
-        assert dead == (LayeredNetwork.build(hard.information[None]).edges.item() == 0)
-        assert dead or flow.value.item() > 0
+        paths = torch.ones(hard.information.shape[-1], dtype=torch.float64)
+        for layer in (hard.information > 0).double():
+            paths = (layer @ paths).sign()  # which nodes have a way down
+        assert flow.certificate.dead.item() == (paths.max().item() == 0)
+        assert flow.certificate.dead.item() or flow.value.item() > 0
         assert flow.certificate.conservation.item() < 1e-9
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
-def test_the_careful_factorisation_gives_the_same_flow(barrier, monkeypatch):
+def test_the_careful_factorisation_gives_the_same_flow(barrier):
     information = sample(2, 4, 6, 6)
     expected = solve(information, barrier=barrier)
     network = LayeredNetwork.build(information, terminal="adjacent" if barrier == "capacity" else None)
@@ -225,13 +265,14 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
     flow = solve(information, throw=False)
     assert flow.converged.tolist() == [True, False]
     assert torch.isfinite(flow.edges).all()
+    json.dumps(flow.certificate.to_dict(), allow_nan=False)
     assert_near(caught.value.flow.edges, flow.edges, flow.value, 0)
 
 
 @pytest.mark.parametrize(
     ("information", "settings", "error", "message"),
     [
-        ("abc", {}, TypeError, "tensor or array, not str"),
+        ("abc", {}, TypeError, "tensor or array of real numbers, not str"),
         (torch.ones(3, 3), {}, ValueError, r"not \(3, 3\)"),
         (torch.ones(2, 3, 4), {}, ValueError, r"not \(2, 3, 4\)"),
         (torch.ones(0, 3, 3), {}, ValueError, "no axis empty"),
@@ -247,6 +288,10 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
         (torch.ones(1, 2, 2), {"barrier": "log"}, ValueError, r'"uniform" or "capacity", not .log.'),
         (torch.ones(1, 2, 2), {"terminal": -1.0}, ValueError, "terminal must be positive"),
         (torch.ones(1, 2, 2), {"terminal": "adjacents"}, ValueError, "terminal must be"),
+        (torch.ones(1, 2, 2), {"mu": torch.ones(2)}, ValueError, r"mu must be one number or one for each of 1 items"),
+        (torch.ones(1, 2, 2), {"epsilon": "a"}, TypeError, "epsilon must be a number, or one per item, not 'a'"),
+        (torch.ones(1, 2, 2), {"mask": torch.tensor([0.0, -10.0])}, ValueError, "1 for real tokens and 0 for padding"),
+        (torch.full((1, 2, 2), 1e308, dtype=torch.float64), {}, ValueError, "overflows .*scale them down"),
     ],
 )
 def test_bad_input_is_refused_with_advice(information, settings, error, message):

@@ -286,7 +286,6 @@ def watch(seen):
     return status
 
 
-
 def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
     place = tmp_path / "why.html"
     assert "smart" in gives(capfd, "explain", SENTENCE, "--model", folder, "--html", place)

@@ -157,3 +157,16 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
     with pytest.raises(MissingExtraError, match=r"gaflow\[maxflow\]"):
         max_flow(torch.ones(1, 2, 2))
+
+
+def test_padding_smaller_than_every_capacity_changes_nothing():
+    information = torch.rand(3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    padded = torch.full((3, 5, 5), 1e-9, dtype=torch.float64)
+    padded[:, :4, :4] = information
+    expected = max_flow(information)
+    assert max_flow(padded, mask=[1, 1, 1, 1, 0]).value.item() == expected.value.item()
+
+
+def test_a_narrow_place_in_a_wide_path_is_not_rounded_away():
+    path = torch.tensor([1.0, 1e-25], dtype=torch.float64)[:, None, None]
+    assert max_flow(path, integral=False).value.item() == pytest.approx(1e-25, rel=1e-12)

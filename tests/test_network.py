@@ -188,5 +188,7 @@ def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
 
 def test_one_mask_serves_a_whole_batch():
     networks = torch.rand(2, 4, 3, 3)
-    assert as_mask([1, 0, 1], networks).tolist() == [[True, False, True]] * 2
+    mask = as_mask([1, 0, 1], networks)
+    assert mask is not None
+    assert mask.tolist() == [[True, False, True]] * 2
     assert as_mask(None, networks) is None

@@ -15,20 +15,24 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Certificate", "Flow", "LayeredNetwork", "as_mask", "as_networks"]
+__all__ = ["Certificate", "Flow", "LayeredNetwork", "as_mask", "as_networks", "per_item"]
 
-NEGLIGIBLE = 1e-100
+NEGLIGIBLE = 1e-100  # of kappa: can change no score, but its square would underflow in the solver
 
 
 def as_networks(information: Any) -> Tensor:
     """`information` as float64 (b, l, t, t), detached; refuses what is no batch of layered networks."""
-    try:
-        given = torch.as_tensor(information).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"information must be a tensor or array, not {type(information).__name__}: {error}") from None
+    if isinstance(information, Tensor):
+        given = information.detach()
+    else:
+        array = np.array(information)  # a copy: any stride or byte order, read-only or not
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"information must be a tensor or array of real numbers, not {type(information).__name__}")
+        given = torch.from_numpy(array if array.dtype.kind == "b" else array.astype(np.float64))
     if given.is_complex() or given.dtype == torch.bool:
         raise TypeError(f"information must hold real numbers, not {given.dtype}")
     shape = tuple(given.shape)
@@ -53,7 +57,22 @@ def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
     shape = (networks.shape[0], networks.shape[-1])
     if tuple(real.shape) not in {shape, shape[1:]}:
         raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(real.shape)}")
+    if not bool(((real == 0) | (real == 1)).all()):
+        raise ValueError("mask must hold 1 for real tokens and 0 for padding, nothing else")
     return real.bool().expand(shape)
+
+
+def per_item(value: Any, items: int, device: torch.device, name: str) -> Tensor:
+    """`value`, one positive number or one per item, as float64 (b,)."""
+    try:
+        given = torch.as_tensor(value, dtype=torch.float64, device=device).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be a number, or one per item, not {value!r}") from None
+    if given.dim() > 1 or given.numel() not in (1, items):
+        raise ValueError(f"{name} must be one number or one for each of {items} items, not shape {tuple(given.shape)}")
+    if not bool((given > 0).all() & torch.isfinite(given).all()):
+        raise ValueError(f"{name} must be positive and finite, not {value}")
+    return given.expand(items)
 
 
 @dataclass(frozen=True)
@@ -67,7 +86,7 @@ class LayeredNetwork:
     kappa: Tensor  # (b,) the smallest layer sum, an upper bound of the flow
     edges: Tensor  # (b,) m, the number of live edges, terminals and return edge included
     dead: Tensor  # (b,) bool: no path at all, every flow is 0
-    negligible: Tensor  # (b,) edges dropped because they are beyond NEGLIGIBLE of the largest capacity
+    negligible: Tensor  # (b,) live edges dropped because their capacity is below NEGLIGIBLE of kappa
 
     @classmethod
     def build(
@@ -85,12 +104,12 @@ class LayeredNetwork:
         b, _, t, _ = information.shape
         real = torch.ones(b, t, dtype=torch.bool, device=information.device) if mask is None else mask.bool()
         capacity = information.to(torch.float64) * (real[:, None, :, None] & real[:, None, None, :])
-        # a 1e-100th of the largest capacity can change no score, but its square would underflow in the solver
-        positive = capacity > NEGLIGIBLE * capacity.amax((-3, -2, -1), keepdim=True)
-        negligible = (capacity > 0).sum((-3, -2, -1)) - positive.sum((-3, -2, -1))
-        above, below = _liveness(positive, real)
-        node = above & below  # (b, l+1, t)
-        capacity = capacity * (positive & node[:, 1:, :, None] & node[:, :-1, None, :])
+        capacity, node = _prune(capacity, real)
+        kappa = capacity.sum((-2, -1)).amin(-1)
+        limit = torch.where(torch.isfinite(kappa), NEGLIGIBLE * kappa, 0.0)
+        tiny = (capacity > 0) & (capacity < limit[:, None, None, None])
+        if bool(tiny.any()):
+            capacity, node = _prune(capacity.masked_fill(tiny, 0), real)
         live = capacity > 0
         top, bottom = node[:, -1], node[:, 0]
         if isinstance(terminal, str):
@@ -101,22 +120,35 @@ class LayeredNetwork:
             if terminal is None:
                 each = real.sum(-1) * capacity.amax((-3, -2, -1))
             else:
-                each = torch.as_tensor(terminal, dtype=torch.float64, device=capacity.device).expand(b)
-                if not bool((each > 0).all() & torch.isfinite(each).all()):
-                    raise ValueError(f"terminal must be positive and finite, not {terminal}")
+                each = per_item(terminal, b, capacity.device, "terminal")
             source, target = each[:, None] * top, each[:, None] * bottom
         sums = capacity.sum((-2, -1))  # (b, l)
         dead = ~live.flatten(1).any(-1)
+        returning = sums.sum(-1) + source.sum(-1) + target.sum(-1)
+        if not bool(torch.isfinite(returning).all()):
+            raise ValueError(f"the sum of all capacities overflows (largest {capacity.max():.3g}): scale them down")
         return cls(
             capacity=capacity,
             source=source,
             target=target,
-            returning=sums.sum(-1) + source.sum(-1) + target.sum(-1),
+            returning=returning,
             kappa=sums.amin(-1),
             edges=torch.where(dead, 0, live.sum((-3, -2, -1)) + top.sum(-1) + bottom.sum(-1) + 1),
             dead=dead,
-            negligible=negligible,
+            negligible=tiny.sum((-3, -2, -1)),
         )
+
+    def unit(self) -> Tensor:
+        """The smallest cut through a layer or the terminals (b,), 1 for dead items: what a solver measures flow in."""
+        ends = torch.minimum(self.source.sum(-1), self.target.sum(-1))
+        return torch.where(self.dead, 1.0, torch.minimum(self.kappa, ends))
+
+
+def _prune(capacity: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Capacities of live edges only, and which nodes are alive (b, l+1, t)."""
+    above, below = _liveness(capacity > 0, real)
+    node = above & below
+    return capacity * (node[:, 1:, :, None] & node[:, :-1, None, :]), node
 
 
 def _liveness(positive: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:

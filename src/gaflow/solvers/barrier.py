@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
-from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks, per_item
 from gaflow.solvers.blocktri import solve_laplacian
 from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
 
@@ -32,13 +32,13 @@ TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative 
 
 
 def solve(
-    information: Tensor | np.ndarray,
+    information: Tensor | np.ndarray | list,
     *,
     epsilon: float = 1e-6,
     mu: float | Tensor | None = None,
     barrier: Barrier = "uniform",
-    terminal: float | Tensor | None = None,
-    mask: Tensor | np.ndarray | None = None,
+    terminal: float | Tensor | str | None = None,
+    mask: Tensor | np.ndarray | list | None = None,
     throw: bool = True,
 ) -> Flow:
     """The unique barrier-regularised maximum flow of each information tensor.
@@ -48,7 +48,8 @@ def solve(
     `mu = epsilon kappa / (2 m)` unless `mu` (absolute) is given. `barrier`: "uniform" is the paper's; "capacity" weighs
     each edge by its capacity, so that edges which do not bind share the flow in proportion to it.
     `terminal`: the capacity of the terminal edges, one number or one per item; None takes one that never binds
-    (`t max(information)`, or for barrier="capacity" the sum of the adjacent capacities); the paper's is `t`.
+    (`t max(information)`, or for barrier="capacity" the sum of the capacities beside it: "adjacent"). The paper's is
+    `t`.
 
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
@@ -59,10 +60,12 @@ def solve(
     flow = settings(LayeredNetwork.build(networks, as_mask(mask, networks), ends))
     if throw and not bool(flow.converged.all()):
         items = (~flow.converged).nonzero().flatten().tolist()
+        found = flow.certificate
+        worst = max(float(x[items].max()) for x in (found.conservation, found.dual, found.centrality))
         raise SolveError(
-            f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, largest imbalance "
-            f"{flow.certificate.conservation[items].max():.1e} of the flow value); a larger epsilon or mu makes the "
-            "problem easier, and throw=False returns the flagged result",
+            f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, off by up to "
+            f"{worst:.1e} of the flow value); a larger epsilon or mu makes the problem easier, and throw=False returns "
+            "the flagged result",
             flow,
             items,
         )
@@ -76,29 +79,28 @@ class LogBarrier:
     epsilon: float = 1e-6
     mu: float | Tensor | None = None  # absolute; overrides epsilon
     barrier: Barrier = "uniform"
-    steps: int = 60
+    steps: int = 150
     careful_steps: int = 200  # for what is left then, from the start, with the subtraction-free factorisation
 
     def __post_init__(self) -> None:
         if self.barrier not in ("uniform", "capacity"):
             raise ValueError(f'barrier must be "uniform" or "capacity", not {self.barrier!r}')
-        given, name = (self.epsilon, "epsilon") if self.mu is None else (self.mu, "mu")
-        value = torch.as_tensor(given)
-        if not bool((value > 0).all() & torch.isfinite(value).all()):
-            raise ValueError(f"{name} must be positive and finite, not {given}; towards 0 the flow tends to a maximum")
 
     def __call__(self, network: LayeredNetwork) -> Flow:
         """Solve the whole batch; items leave the loop as they converge."""
         started = time.perf_counter()
+        unit, device = network.unit(), network.kappa.device
         if self.mu is None:
-            mu = self.epsilon * network.kappa / (2 * network.edges.clamp_min(1))
+            relative = per_item(self.epsilon, len(unit), device, "epsilon") / (2 * network.edges.clamp_min(1))
+            mu, target = relative * network.kappa, relative * (network.kappa / unit)
         else:
-            mu = torch.as_tensor(self.mu, dtype=torch.float64, device=network.kappa.device).expand_as(network.kappa)
-        result = _Result(network, mu)
+            mu = per_item(self.mu, len(unit), device, "mu")
+            target = mu / unit
+        result = _Result(network, unit, mu)
         left = (~network.dead).nonzero().flatten()
         for careful, steps in ((False, self.steps), (True, self.careful_steps)):
             if len(left):
-                state = State.start(network, mu, self.barrier == "capacity", left)
+                state = State.start(network, unit, target, self.barrier == "capacity", left)
                 left = _iterate(state, steps, careful, result)
         return result.flow(time.perf_counter() - started)
 
@@ -121,7 +123,7 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
             if bool(leaving.any()):
                 result.store(state, leaving, done, errors, step)
                 failed.append(state.item[leaving & ~done])
-                stay = ~leaving
+                stay = (~leaving).nonzero().flatten()
                 state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
                 weights, residuals = [x[stay] for x in weights], [x[stay] for x in residuals]
         if not len(state.item):
@@ -134,7 +136,8 @@ def _linearize(state: State) -> tuple[list[Tensor], list[Tensor]]:
     """Lower the level, then give the Newton weights and residuals of the inner and outer edges."""
     parts = state.parts()
     total = sum((edges.complementarity(state.level) for _, edges in parts), state.outer.complementarity(state.level))
-    state.level = torch.maximum(state.floor, state.level * (SHRINK * total / (2 * state.count)).clamp_max(1))
+    spread = (total / (2 * state.count)).sqrt()  # 1 if all edges are central; a few that lag behind hold the level up
+    state.level = torch.maximum(state.floor, state.level * (SHRINK * spread).clamp_max(1))
     weight, residual = torch.empty_like(state.inner.flow), torch.empty_like(state.inner.flow)
     for part, edges in parts:
         weight[:, part], residual[:, part] = edges.linearize(state.cost(part), state.level)
@@ -167,8 +170,8 @@ def _step(
 class _Result:
     """Collects the items of a batch as they leave the loop."""
 
-    def __init__(self, network: LayeredNetwork, mu: Tensor):
-        self.network, self.mu = network, mu
+    def __init__(self, network: LayeredNetwork, unit: Tensor, mu: Tensor):
+        self.network, self.unit, self.mu = network, unit, mu
         self.edges = torch.zeros_like(network.capacity)
         b, t = network.source.shape
         self.outer = network.capacity.new_zeros(b, 2 * t + 1)
@@ -178,17 +181,19 @@ class _Result:
         self.conservation, self.dual, self.centrality, self.cut = (zero.clone() for _ in range(4))
 
     def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor, steps: int) -> None:
-        """Keep flows and errors of the `leaving` items; a failed one is kept too, as far as it is finite."""
+        """Keep flows and errors of the `leaving` items; one that broke down is 0 everywhere and off by all of it."""
         if not bool(leaving.all()):
-            state, done, errors = state.take(leaving), done[leaving], errors[:, leaving]
-        item, unit = state.item, self.network.kappa[state.item]
+            chosen = leaving.nonzero().flatten()
+            state, done, errors = state.take(chosen), done[chosen], errors[:, chosen]
+        item, unit = state.item, self.unit[state.item]
+        sound = torch.isfinite(errors).all(0)
         self.converged[item] = done
         self.iterations[item] += steps
-        self.conservation[item], self.dual[item], self.centrality[item] = errors
+        self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
-        self.outer[item] = torch.nan_to_num(state.outer.flow * state.outer.live * unit[:, None], 0.0, 0.0, 0.0)
+        self.outer[item] = (state.outer.flow * state.outer.live * unit[:, None]).masked_fill(~sound[:, None], 0)
         flow = state.inner.flow.mul_(state.inner.live).mul_(unit[:, None, None, None])
-        self.edges[item] = flow if bool(done.all()) else torch.nan_to_num(flow, 0.0, 0.0, 0.0)
+        self.edges[item] = flow.masked_fill_(~sound[:, None, None, None], 0)
 
     def flow(self, seconds: float) -> Flow:
         """The finished batch with its certificate."""
@@ -198,7 +203,7 @@ class _Result:
             conservation=self.conservation,
             dual=self.dual,
             centrality=self.centrality,
-            gap=self.cut - value,
+            gap=(self.cut - value).clamp_min(0),  # below 0 by rounding only
             cut=self.cut,
             kappa=network.kappa,
             mu=self.mu,

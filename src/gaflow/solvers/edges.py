@@ -28,7 +28,7 @@ from torch import Tensor
 
 from gaflow.network import LayeredNetwork
 
-__all__ = ["Edges", "State", "divergence", "drop", "largest"]
+__all__ = ["Edges", "State", "divergence", "drop", "largest", "outer_drop"]
 
 KEEP = 0.1
 GONE = 1e-250  # stands for the flow on a dead edge: no weight, no residual, and no division by zero
@@ -53,7 +53,7 @@ class Edges:
         live = capacity > 0
         flow = torch.where(live, capacity / (2 + capacity), GONE)
         slack = torch.where(live, capacity - flow, 1.0)
-        push = torch.maximum(goal, along(level, goal))
+        push = torch.maximum(goal, along(level, goal))  # as in push()
         return cls(capacity, live.to(capacity.dtype), goal, flow, slack, push / flow, push / slack)
 
     def push(self, level: Tensor) -> Tensor:
@@ -68,9 +68,10 @@ class Edges:
         return product.mul_(scale), residual.mul_(scale)
 
     def complementarity(self, level: Tensor) -> Tensor:
-        """Sum of (f z + g v) / mu_e over live edges, (b,): twice their number when all are central."""
-        total = torch.addcmul(self.flow * self.below, self.slack, self.above)
-        return total.mul_(self.live).div_(self.push(level)).flatten(1).sum(-1)
+        """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
+        push = self.push(level)
+        below, above = (self.flow * self.below).div_(push), (self.slack * self.above).div_(push)
+        return below.square_().addcmul_(above, above).mul_(self.live).flatten(1).sum(-1)
 
     def step(self, change: Tensor, level: Tensor) -> None:
         """Take the Newton step `change` of the flow as far as each edge allows."""
@@ -104,7 +105,7 @@ class Edges:
 
 @dataclass
 class State:
-    """The items that are still being solved; capacities, flows and mu are in units of each item's kappa."""
+    """The items that are still being solved; capacities, flows and mu are in each item's own unit of flow."""
 
     item: Tensor  # (b,) where in the batch each came from
     level: Tensor  # (b,) no mu_e is below it yet; never rises
@@ -116,16 +117,16 @@ class State:
     source: Tensor  # (3, b) the super-source's
 
     @classmethod
-    def start(cls, network: LayeredNetwork, mu: Tensor, capacity_weighted: bool, items: Tensor) -> State:
-        """`items` of the network at the start of the central path; `mu` (b,) is the absolute target."""
-        unit = network.kappa[items]
+    def start(cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, weighted: bool, items: Tensor) -> State:
+        """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
+        unit, target = unit[items], mu[items]
         inner = network.capacity[items] / along(unit, network.capacity)
         ends = (network.source, network.target, network.returning[:, None])
         outer = torch.cat([x[items] / unit[:, None] for x in ends], 1)
-        count, target = network.edges[items].to(unit.dtype), mu[items] / unit
-        one = torch.ones_like(unit)
-        if capacity_weighted:
-            weights = (inner, torch.cat([outer[:, :-1], one[:, None]], 1))  # the return edge weighs kappa
+        count = network.edges[items].to(unit.dtype)
+        if weighted:
+            returning = (network.kappa[items] / unit)[:, None]  # the return edge weighs kappa
+            weights = (inner, torch.cat([outer[:, :-1], returning], 1))
             mean = sum(x.flatten(1).sum(-1) for x in weights) / count
             goals = [torch.where(x > 0, x * along(target / mean, x), along(target, x)) for x in weights]
         else:
@@ -170,7 +171,7 @@ class State:
         return dual, central
 
     def cut(self) -> Tensor:
-        """A bound of every flow, in units of kappa: potentials scaled to -1 at the source are a fractional cut."""
+        """A bound of every flow: potentials scaled to -1 at the source are a fractional cut, and so is the unit."""
         outer = (-outer_drop(self.node[0], self.source[0])[:, :-1]).relu_()
         total = (self.outer.capacity[:, :-1] * outer).sum(-1)
         for part, edges in self.parts():

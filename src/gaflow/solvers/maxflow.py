@@ -37,7 +37,7 @@ def max_flow(
     integral: bool = True,
     *,
     terminal: float | Tensor | str | None = None,
-    mask: Tensor | None = None,
+    mask: Any = None,
 ) -> Flow:
     """A maximum flow of every network in `information`, (l, t, t) or (b, l, t, t).
 
@@ -48,7 +48,10 @@ def max_flow(
     _solver()
     check_direction(direction)
     given = as_networks(information)
-    network = LayeredNetwork.build(given, as_mask(mask, given), terminal)
+    real = as_mask(mask, given)
+    if real is not None:  # what padding holds must not choose gamma
+        given = given * (real[:, None, :, None] & real[:, None, None, :])
+    network = LayeredNetwork.build(given, real, terminal)
     solved = [_solve_one(network, k, given[k], direction, integral) for k in range(len(given))]
     return _gather(network, solved)
 
@@ -65,6 +68,8 @@ class _Solved:
 def _solve_one(network: LayeredNetwork, item: int, given: Tensor, direction: str, integral: bool) -> _Solved:
     began = time.perf_counter()
     capacity = network.capacity[item].cpu().numpy()
+    if not integral:  # no edge carries more than kappa; wider ones would only take precision from the narrow
+        capacity = np.minimum(capacity, network.kappa[item].item())
     # A terminal wider than the edges next to it never binds; the narrower number leaves int64 more room.
     source = np.minimum(network.source[item].cpu().numpy(), capacity[-1].sum(-1))
     target = np.minimum(network.target[item].cpu().numpy(), capacity[0].sum(-2))
