@@ -35,7 +35,7 @@ LAYERS, HEADS, WIDTH = 12, 12, 768
 CVXPY_UP_TO = 14
 HEADER = (
     "| t | forward | forward + backward | training | trace | solve | trace + agf + solve "
-    "| ratio to forward + backward | steps | floor of solve | solve / floor | peak memory of solve, MiB "
+    "| ratio to forward + backward | ratio to training | steps | floor of solve | solve / floor | peak memory of solve, MiB "
     "| CVXPY (epsilon) | CVXPY / solve |"
 )
 
@@ -113,7 +113,7 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
     cvxpy = with_cvxpy(capacities[0]) if t <= CVXPY_UP_TO else None
     cells = [
         f"{t} | {plain:.3f} | {own:.3f} | {trained:.3f} | {traced:.3f} | {solved:.3f} | {whole:.3f}",
-        f"{whole / own:.2f} | {steps}",
+        f"{whole / own:.2f} | {whole / trained:.2f} | {steps}",
         f"{floor:.4f} | {solved / floor:.1f} | {child_memory(t)}",
         f"{cvxpy[0]:.1f} ({cvxpy[1]:g}) | {cvxpy[0] / solved:.0f}" if cvxpy else "not solved | ",
     ]
