@@ -1,8 +1,6 @@
 """`python -m gaflow`."""
 
-import sys
-
-from gaflow.cli import main
+from gaflow.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

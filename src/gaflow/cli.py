@@ -11,10 +11,11 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 from gaflow.errors import GaflowError, MissingExtraError
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
 
 _QUIET = {  # read by the libraries when they are imported, which is later
     "TRANSFORMERS_VERBOSITY": "error",
@@ -56,6 +57,16 @@ def main(args: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _fail(f"{type(error).__name__}: {error} (GAFLOW_DEBUG=1 shows where)", 1)
+
+
+def program() -> NoReturn:
+    """The installed command: `main`, then straight out, since tearing torch down takes as long as an explanation."""
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def _run(args: Sequence[str] | None) -> int:
