@@ -35,8 +35,8 @@ LAYERS, HEADS, WIDTH = 12, 12, 768
 CVXPY_UP_TO = 14
 HEADER = (
     "| t | forward | forward + backward | training | trace | solve | trace + agf + solve "
-    "| ratio to forward + backward | ratio to training | steps | floor of solve | solve / floor | peak memory of solve, MiB "
-    "| CVXPY (epsilon) | CVXPY / solve |"
+    "| ratio to forward + backward | ratio to training | steps | floor of solve | solve / floor "
+    "| peak memory of solve, MiB | CVXPY (epsilon) | CVXPY / solve |"
 )
 
 
