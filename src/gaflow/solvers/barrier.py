@@ -109,11 +109,11 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
     for step in range(steps + 1):
-        weights, residuals = _linearize(state)
+        _linearize(state)
         imbalance = divergence(state.inner.flow, state.outer.flow)
         value = state.outer.flow[:, -1]
         lost = torch.maximum(largest(imbalance[0]), imbalance[1].abs()) / value
-        off = torch.maximum(largest(residuals[0]), largest(residuals[1])) / value
+        off = torch.maximum(largest(state.inner.residual), largest(state.outer.residual)) / value
         done = (state.level <= state.floor) & (off < TOLERANCE) & (lost < TOLERANCE)
         hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
         if bool((done | hopeless).any()):
@@ -125,46 +125,36 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
                 failed.append(state.item[leaving & ~done])
                 stay = (~leaving).nonzero().flatten()
                 state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
-                weights, residuals = [x[stay] for x in weights], [x[stay] for x in residuals]
         if not len(state.item):
             break
-        _step(state, weights, residuals, imbalance, careful)
+        _step(state, imbalance, careful)
     return torch.cat(failed)
 
 
-def _linearize(state: State) -> tuple[list[Tensor], list[Tensor]]:
-    """Lower the level, then give the Newton weights and residuals of the inner and outer edges."""
+def _linearize(state: State) -> None:
+    """Lower the level, then set the Newton weight and residual of every edge."""
     parts = state.parts()
     total = sum((edges.complementarity(state.level) for _, edges in parts), state.outer.complementarity(state.level))
     spread = (total / (2 * state.count)).sqrt()  # 1 if all edges are central; a few that lag behind hold the level up
     state.level = torch.maximum(state.floor, state.level * (SHRINK * spread).clamp_max(1))
-    weight, residual = torch.empty_like(state.inner.flow), torch.empty_like(state.inner.flow)
     for part, edges in parts:
-        weight[:, part], residual[:, part] = edges.linearize(state.cost(part), state.level)
-    outer_weight, outer_residual = state.outer.linearize(state.outer_cost(), state.level)
-    return [weight, outer_weight], [residual, outer_residual]
+        edges.linearize(state.cost(part), state.level)
+    state.outer.linearize(state.outer_cost(), state.level)
 
 
-def _step(
-    state: State,
-    weights: list[Tensor],
-    residuals: list[Tensor],
-    imbalance: tuple[Tensor, Tensor],
-    careful: bool,
-) -> None:
+def _step(state: State, imbalance: tuple[Tensor, Tensor], careful: bool) -> None:
     """One Newton step: solve for the potentials, then let every edge follow."""
-    (weight, outer), t = weights, state.node.shape[-1]
+    inner, outer, t = state.inner, state.outer, state.node.shape[-1]
     if careful:  # a residual below the rounding error of its flow is noise, and would drown much smaller differences
-        flows = (state.inner.flow, state.outer.flow)
-        residuals = [torch.where(e.abs() > ROUNDING * f, e, 0.0) for e, f in zip(residuals, flows, strict=True)]
-    pushed = divergence(*residuals)
-    right = imbalance[0] + pushed[0], imbalance[1] + pushed[1]
-    node, source = solve_laplacian(weight, outer[:, :t], outer[:, t:-1], outer[:, -1], *right, careful)
+        for edges in (inner, outer):
+            edges.residual.mul_(edges.residual.abs() > ROUNDING * edges.flow)
+    pushed = divergence(inner.residual, outer.residual)
+    weights = inner.weight, outer.weight[:, :t], outer.weight[:, t:-1], outer.weight[:, -1]
+    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], careful)
     state.move(node, source)
     for part, edges in state.parts():
-        change = residuals[0][:, part].addcmul_(weight[:, part], drop(node, part), value=-1)
-        edges.step(change, state.level)
-    state.outer.step(residuals[1].addcmul_(outer, outer_drop(node, source), value=-1), state.level)
+        edges.step(drop(node, part), state.level)
+    outer.step(outer_drop(node, source), state.level)
 
 
 class _Result:

@@ -46,6 +46,8 @@ class Edges:
     slack: Tensor  # g, kept apart from u - f, which rounds to 0 where an edge is full
     below: Tensor  # z, multiplier of f >= 0
     above: Tensor  # v, multiplier of g >= 0
+    weight: Tensor  # w of the current step; scratch, like the next: fresh memory is slower than arithmetic
+    residual: Tensor  # e of the current step, then the change of flow
 
     @classmethod
     def start(cls, capacity: Tensor, goal: Tensor, level: Tensor) -> Edges:
@@ -54,18 +56,21 @@ class Edges:
         flow = torch.where(live, capacity / (2 + capacity), GONE)
         slack = torch.where(live, capacity - flow, 1.0)
         push = torch.maximum(goal, along(level, goal))  # as in push()
-        return cls(capacity, live.to(capacity.dtype), goal, flow, slack, push / flow, push / slack)
+        below, above = push / flow, push / slack
+        scratch = torch.empty_like(flow), torch.empty_like(flow)
+        return cls(capacity, live.to(capacity.dtype), goal, flow, slack, below, above, *scratch)
 
     def push(self, level: Tensor) -> Tensor:
         """mu_e of every edge: no edge goes below the common level before all do."""
         return torch.maximum(self.goal, along(level, self.goal))
 
-    def linearize(self, cost: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-        """The Newton weight w and the residual e of every edge."""
+    def linearize(self, cost: Tensor, level: Tensor) -> None:
+        """Set the Newton weight w and the residual e of every edge."""
         scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
-        product = self.flow * self.slack
-        residual = (self.slack - self.flow).mul_(self.push(level)).addcmul_(product, cost, value=-1)
-        return product.mul_(scale), residual.mul_(scale)
+        product = torch.mul(self.flow, self.slack, out=self.weight)
+        residual = torch.sub(self.slack, self.flow, out=self.residual)
+        residual.mul_(self.push(level)).addcmul_(product, cost, value=-1).mul_(scale)
+        product.mul_(scale)
 
     def complementarity(self, level: Tensor) -> Tensor:
         """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
@@ -73,9 +78,9 @@ class Edges:
         below, above = (self.flow * self.below).div_(push), (self.slack * self.above).div_(push)
         return below.square_().addcmul_(above, above).mul_(self.live).flatten(1).sum(-1)
 
-    def step(self, change: Tensor, level: Tensor) -> None:
-        """Take the Newton step `change` of the flow as far as each edge allows."""
-        push = self.push(level)
+    def step(self, drop: Tensor, level: Tensor) -> None:
+        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows."""
+        push, change = self.push(level), self.residual.addcmul_(self.weight, drop, value=-1)
         below = torch.addcmul(push, self.below, change, value=-1).div_(self.flow)
         torch.maximum(below, self.below * KEEP, out=self.below)
         above = torch.addcmul(push, self.above, change).div_(self.slack)
@@ -99,7 +104,7 @@ class Edges:
     def layers(self, part: slice) -> Edges:
         """A view of these layers."""
         goal = self.goal if self.goal.shape[1] == 1 else self.goal[:, part]
-        names = ("flow", "slack", "below", "above")
+        names = ("flow", "slack", "below", "above", "weight", "residual")
         return Edges(self.capacity[:, part], self.live[:, part], goal, *(getattr(self, n)[:, part] for n in names))
 
 
