@@ -115,3 +115,20 @@ def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypat
         node, _ = solve_laplacian(*given, right, torch.ones(2).double())
         assert torch.isfinite(node[0]).all()
         assert torch.isnan(node[1]).any()
+
+
+def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
+    monkeypatch.setattr(blocktri, "SMALL", 0)
+    weight, source, target, returning = weights(2, 3, 6, spread=1)
+    weight[:, -1, 2:], source[:, 2:] = 0, 0
+    right = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    right[:, -1, 2:] = 0
+    given = (weight, source, target, returning, right, torch.ones(2).double())
+    expected = flat(solve_laplacian(*given))
+    torch.testing.assert_close(flat(solve_laplacian(*given, top=2)), expected, rtol=1e-12, atol=1e-14)
+    monkeypatch.setattr(blocktri, "LARGE", 1)
+    torch.testing.assert_close(flat(solve_laplacian(*given)), expected, rtol=1e-12, atol=1e-14)
+    both = (weight[:, -1:], source, target, returning, right[:, -2:], torch.ones(2).double())
+    torch.testing.assert_close(
+        flat(solve_laplacian(*both, top=2)), flat(solve_laplacian(*both)), rtol=1e-12, atol=1e-14
+    )

@@ -150,7 +150,7 @@ def _step(state: State, imbalance: tuple[Tensor, Tensor], careful: bool) -> None
             edges.residual.mul_(edges.residual.abs() > ROUNDING * edges.flow)
     pushed = divergence(inner.residual, outer.residual)
     weights = inner.weight, outer.weight[:, :t], outer.weight[:, t:-1], outer.weight[:, -1]
-    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], careful)
+    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], careful, state.top)
     state.move(node, source)
     for part, edges in state.parts():
         edges.step(drop(node, part), state.level)

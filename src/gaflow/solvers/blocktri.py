@@ -18,6 +18,7 @@ from torch.linalg import cholesky_ex, solve_triangular
 
 __all__ = ["solve_laplacian"]
 
+LARGE = 256
 SMALL = 4e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 
 
@@ -29,11 +30,13 @@ def solve_laplacian(
     right: Tensor,
     right_source: Tensor,
     careful: bool = False,
+    top: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Potentials (b, l+1, t) and, of the super-source, (b,) whose Laplacian is the right-hand side; target at 0.
 
-    Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). A batch item whose matrix
-    is singular in floating point comes back NaN.
+    Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are
+    known to be dead: with a head that reads one token that is nearly all of a layer. A batch item whose matrix is
+    singular in floating point comes back NaN.
     """
     b, layers, t, _ = weight.shape
     up = torch.cat([weight.sum(-2), source[:, None]], 1)  # (b, l+1, t)
@@ -44,7 +47,7 @@ def solve_laplacian(
         return _careful(weight, source, target, returning, up, right, right_source)
     if b * ((layers + 1) * t) ** 3 <= SMALL:
         return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
-    return _blocks(weight, source, target, returning, up, right, right_source)
+    return _blocks(weight, source, target, returning, up, right, right_source, top or t)
 
 
 def _dense(
@@ -71,29 +74,44 @@ def _blocks(
     up: Tensor,
     right: Tensor,
     right_source: Tensor,
+    top: int,
 ) -> tuple[Tensor, Tensor]:
     """Layer by layer, LAPACK inside a layer; the right-hand side is eliminated along with the matrix."""
-    layers = weight.shape[1]
+    layers, t = weight.shape[1], weight.shape[-1]
+    above = [weight[:, k].mT for k in range(layers)] + [source[:, :top, None]]  # columns are the nodes above
+    above[layers - 1] = above[layers - 1][..., :top]
     root = (target + up[:, 0]).rsqrt()[..., None]
-    half = root * weight[:, 0].mT  # (b, t, t): columns are the nodes above
+    half = root * above[0]
     side = root * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): weights to the ground, right-hand side
     done = [(torch.diag_embed(1 / root[..., 0]), half, side)]
     for k in range(1, layers + 1):
-        inner, carried = half.mT @ half, half.mT @ side
+        size = half.shape[-1]
+        inner, carried = _gram(half), half.mT @ side
         ground = carried[..., 0]
-        factor = _cholesky(inner, ground + up[:, k])
-        above = weight[:, k].mT if k < layers else source[..., None]
-        half = solve_triangular(factor.mT, above, upper=False)
-        rest = torch.stack([ground, right[:, k] + carried[..., 1]], -1)
+        factor = _cholesky(inner, ground + up[:, k, :size])
+        half = solve_triangular(factor.mT, above[k], upper=False)
+        rest = torch.stack([ground, right[:, k, :size] + carried[..., 1]], -1)
         side = solve_triangular(factor.mT, rest, upper=False)
         done.append((factor, half, side))
     carried = (half.mT @ side)[:, 0]
-    top = (right_source + carried[:, 1]) / (returning + carried[:, 0])
-    node, nodes = top[:, None, None], []
+    highest = (right_source + carried[:, 1]) / (returning + carried[:, 0])
+    node, nodes = highest[:, None, None], []
     for factor, half, side in reversed(done):
         node = solve_triangular(factor, side[..., 1:] + half @ node, upper=True)
         nodes.append(node)
-    return torch.cat(nodes[::-1], -1).mT, top
+    nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - top))
+    return torch.cat(nodes[::-1], -1).mT, highest
+
+
+def _gram(half: Tensor) -> Tensor:
+    """`half^T half`; of a large one, which is symmetric, only three quarters are multiplied out."""
+    size = half.shape[-1]
+    if size < LARGE:
+        return half.mT @ half
+    left, right = half[..., : size // 2], half[..., size // 2 :]
+    cross = left.mT @ right
+    upper = torch.cat([left.mT @ left, cross], -1)
+    return torch.cat([upper, torch.cat([cross.mT, right.mT @ right], -1)], -2)
 
 
 def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:

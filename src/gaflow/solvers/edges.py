@@ -120,6 +120,7 @@ class State:
     outer: Edges  # (b, 2 t + 1): source edges, target edges, return edge
     node: Tensor  # (3, b, l+1, t) potentials, largest part first
     source: Tensor  # (3, b) the super-source's
+    top: int  # output nodes from here on are dead in every item
 
     @classmethod
     def start(cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, weighted: bool, items: Tensor) -> State:
@@ -148,6 +149,7 @@ class State:
             Edges.start(outer, goals[1], level),
             node=inner.new_zeros(3, b, layers + 1, t),
             source=inner.new_zeros(3, b),
+            top=int((outer[:, :t] > 0).any(0).nonzero().amax()) + 1,
         )
 
     def parts(self) -> list[tuple[slice, Edges]]:
@@ -194,7 +196,7 @@ class State:
         inner, outer = self.inner.take(items), self.outer.take(items)
         node, source = self.node[:, items], self.source[:, items]
         level, floor, count = self.level[items], self.floor[items], self.count[items]
-        return State(self.item[items], level, floor, count, inner, outer, node, source)
+        return State(self.item[items], level, floor, count, inner, outer, node, source, self.top)
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:
