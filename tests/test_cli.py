@@ -36,7 +36,7 @@ def python(*args, **settings):
     return subprocess.run([sys.executable, *args], capture_output=True, timeout=300, **settings)
 
 
-def fails(capfd, args, *parts):
+def assert_fails(capfd, args, *parts):
     """`args` end with exit code 2 and one line on stderr that has all of `parts`; nothing on stdout."""
     assert main([str(a) for a in args]) == 2
     out, err = capfd.readouterr()
@@ -97,59 +97,59 @@ def test_a_reader_that_goes_away_is_no_error():
 
 
 def test_unknown_usage_is_one_line(capfd):
-    fails(capfd, ["explan"], "explan", "gaflow --help")
-    fails(capfd, ["explain"], "TEXT", "gaflow explain --help")
-    fails(capfd, ["explain", "a", "b"], "(b)")
-    fails(capfd, ["explain", "-5 degrees"], "-5", "goes after '--'")
-    fails(capfd, ["explain", "a", "--top", "many"], "--top", "'many'")
-    fails(capfd, ["explain", "a", "--top", "-1"], "--top", "-1")
-    fails(capfd, ["--nope"], "--nope")
+    assert_fails(capfd, ["explan"], "explan", "gaflow --help")
+    assert_fails(capfd, ["explain"], "TEXT", "gaflow explain --help")
+    assert_fails(capfd, ["explain", "a", "b"], "(b)")
+    assert_fails(capfd, ["explain", "-5 degrees"], "-5", "goes after '--'")
+    assert_fails(capfd, ["explain", "a", "--top", "many"], "--top", "'many'")
+    assert_fails(capfd, ["explain", "a", "--top", "-1"], "--top", "-1")
+    assert_fails(capfd, ["--nope"], "--nope")
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_text_is_refused(capfd, folder, text):
-    fails(capfd, ["explain", text, "--model", folder], "text is", "give at least one word")
+    assert_fails(capfd, ["explain", text, "--model", folder], "text is", "give at least one word")
 
 
 def test_bad_arguments_are_named(capfd, folder):
-    fails(capfd, ["explain", "a", "--model", folder, "--method", "agff"], "'agff'", "agf")
-    fails(capfd, ["explain", "a", "--model", folder, "--target", "nice"], "'nice'", "'negative'")
-    fails(capfd, ["explain", "a", "--model", folder, "--target", "7"], "'7'")
-    fails(capfd, ["explain", "a", "--model", folder, "--target", "positive minus nice"], "positive minus nice")
-    fails(capfd, ["explain", "a", "--model", folder, "--device", "warp"], "device 'warp'")
-    fails(capfd, ["explain", "a", "--model", folder, "--device", "meta"], "device 'meta'")
-    fails(capfd, ["explain", "good " * 100, "--model", folder], "102 tokens", "takes 64", "--truncation")
-    fails(capfd, ["explain", "a\udcffb", "--model", folder], "surrogate at 1")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--method", "agff"], "'agff'", "agf")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--target", "nice"], "'nice'", "'negative'")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--target", "7"], "'7'")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--target", "positive minus nice"], "positive minus nice")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--device", "warp"], "device 'warp'")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--device", "meta"], "device 'meta'")
+    assert_fails(capfd, ["explain", "good " * 100, "--model", folder], "102 tokens", "takes 64", "--truncation")
+    assert_fails(capfd, ["explain", "a\udcffb", "--model", folder], "surrogate at 1")
 
 
 def test_models_that_are_not_there_are_named(capfd, tmp_path):
-    fails(capfd, ["explain", "a", "--model", "/no/such/model"], "'/no/such/model'")
-    fails(capfd, ["explain", "a", "--model", ""], "''")
-    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
-    fails(capfd, ["info", "/no/such/model"], "'/no/such/model'")
-    fails(capfd, ["info", tmp_path], str(tmp_path))
-    fails(capfd, ["info", "no-one/no-such-model"], "'no-one/no-such-model'")
+    assert_fails(capfd, ["explain", "a", "--model", "/no/such/model"], "'/no/such/model'")
+    assert_fails(capfd, ["explain", "a", "--model", ""], "''")
+    assert_fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
+    assert_fails(capfd, ["info", "/no/such/model"], "'/no/such/model'")
+    assert_fails(capfd, ["info", tmp_path], str(tmp_path))
+    assert_fails(capfd, ["info", "no-one/no-such-model"], "'no-one/no-such-model'")
 
 
 def test_broken_models_are_one_line(capfd, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": "many"}')
-    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path), "num_hidden_layers")
+    assert_fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path), "num_hidden_layers")
     (tmp_path / "config.json").write_text("not json")
-    fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
+    assert_fails(capfd, ["explain", "a", "--model", tmp_path], str(tmp_path))
 
 
 def test_without_an_embedded_model_the_option_is_asked_for(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(loading, "_ASSETS", tmp_path)
-    err = fails(capfd, ["explain", "a"], "give --model, a hub id or a local path")
+    err = assert_fails(capfd, ["explain", "a"], "give --model, a hub id or a local path")
     assert "model=" not in err
-    fails(capfd, ["info"], "no embedded")
+    assert_fails(capfd, ["info"], "no embedded")
 
 
 def test_messages_with_hostile_input_stay_harmless(capfd, folder):
-    fails(capfd, ["explain", "a", "--model", folder, "--target", "\x1b[31m[red]\nx"], "\\x1b[31m[red]")
-    fails(capfd, ["explain", "a", "--method", "\x9b2J" * 1000])
-    fails(capfd, ["\x1b]0;x\x07"], "No such command")
-    fails(capfd, ["explain", "a", "--model", "/\x1b[2J"], "\\x1b[2J")
+    assert_fails(capfd, ["explain", "a", "--model", folder, "--target", "\x1b[31m[red]\nx"], "\\x1b[31m[red]")
+    assert_fails(capfd, ["explain", "a", "--method", "\x9b2J" * 1000])
+    assert_fails(capfd, ["\x1b]0;x\x07"], "No such command")
+    assert_fails(capfd, ["explain", "a", "--model", "/\x1b[2J"], "\\x1b[2J")
 
 
 def raising(error):
@@ -189,5 +189,5 @@ def test_warnings_of_libraries_stay_off_the_terminal(capfd, monkeypatch, recwarn
 
     monkeypatch.setattr(sys, "warnoptions", [])
     monkeypatch.setattr(commands, "Explainer", warn)
-    assert fails(capfd, ["explain", "a"]) == "gaflow: done\n"
+    assert assert_fails(capfd, ["explain", "a"]) == "gaflow: done\n"
     assert not recwarn.list
