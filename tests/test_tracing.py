@@ -21,9 +21,9 @@ from transformers import (
 )
 from transformers.models.bert import modeling_bert
 
-from gaflow.errors import UnsupportedModelError
+from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.text import Batch, Padding, collate, encode
-from gaflow.tracing import trace
+from gaflow.tracing import Trace, trace
 from tests.models import FAMILIES, SENTENCE, bert, distilbert, roberta
 
 SHORT = "a good film"
@@ -33,8 +33,8 @@ def make_batch(tokenizer, texts=(SENTENCE, SHORT)):
     return collate(encode(tokenizer, [(text, None) for text in texts]), Padding(tokenizer.pad_token_id))
 
 
-def first_logit(logits):
-    return logits[:, 0]
+def first_logit(_):
+    return lambda logits, items: logits[:, 0]
 
 
 def state(model):
@@ -92,7 +92,7 @@ def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family
 def test_the_output_is_the_models_own(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace(model, batch, lambda logits: logits[:, 1] - logits[:, 2])
+    found = trace(model, batch, lambda _: lambda logits, items: logits[:, 1] - logits[:, 2])
     inputs = {k: v for k, v in batch.inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
     if family == "distilbert":
         inputs.pop("token_type_ids")
@@ -229,7 +229,7 @@ def test_the_model_is_left_exactly_as_found_when_something_fails(error, where):
             fail()
         if where == "backward":
             logits.register_hook(fail)
-        return logits[:, 0]
+        return first_logit(logits)
 
     if where == "forward":
         model.bert.encoder.layer[1].register_forward_hook(fail)
@@ -471,3 +471,49 @@ def test_an_output_without_logits_is_refused():
     _, tokenizer = bert()
     with pytest.raises(UnsupportedModelError, match="no logits"):
         trace(Bare(), make_batch(tokenizer, [SHORT]), first_logit)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_asking_again_gives_the_traced_output(family):
+    model, tokenizer = FAMILIES[family]()
+    found = trace(model, make_batch(tokenizer), first_logit)
+    with torch.no_grad():
+        logits = found.again().logits([1, 0, 1])
+        assert not logits.requires_grad
+    torch.testing.assert_close(logits, found.logits[[1, 0, 1]], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.again().output([1, 0]), found.output[[1, 0]], rtol=1e-4, atol=1e-6)
+
+
+def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
+    model, tokenizer = bert()
+    model.train()
+    batch = make_batch(tokenizer, [SENTENCE])
+    found = trace(model, batch, first_logit)
+    before = state(model)
+    ids = batch.inputs["input_ids"].repeat(2, 1)
+    ids[1, 2] = tokenizer.mask_token_id
+    same, other = found.again().output([0, 0], input_ids=ids).tolist()
+    assert state(model) == before
+    assert same == pytest.approx(found.output.item(), abs=1e-6)
+    assert abs(other - same) > 1e-4
+
+
+def test_the_rows_read_are_those_that_the_head_pools():
+    expected = {"bert": "first", "distilbert": "first", "gpt2": "last"}
+    for family, pooled in expected.items():
+        model, tokenizer = FAMILIES[family]()
+        found = trace(model, make_batch(tokenizer), first_logit)
+        last = found.mask.sum(-1) - 1
+        where = torch.zeros_like(last) if pooled == "first" else last
+        assert torch.equal(found.rows(), torch.nn.functional.one_hot(where, found.mask.shape[1]).float()), family
+
+
+def test_a_mean_pooling_head_reads_all_real_rows_alike():
+    model, tokenizer = FAMILIES["modernbert"](classifier_pooling="mean")
+    found = trace(model, make_batch(tokenizer), first_logit)
+    torch.testing.assert_close(found.rows(), found.mask / found.mask.sum(-1, keepdim=True))
+
+
+def test_a_trace_of_bare_tensors_cannot_ask_again():
+    with pytest.raises(GaflowError, match="without one"):
+        Trace(torch.ones(1, 1, 1, 1, 1), torch.ones(1, 1, 1, 1, 1), (), (), *torch.ones(3, 1, 1)).again()

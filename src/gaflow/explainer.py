@@ -22,7 +22,7 @@ from gaflow.methods import METHODS, Method, find_method
 from gaflow.results import attributions
 from gaflow.targets import Head, Resolved, Target, explained
 from gaflow.text import Encoding, Padding, Text, batches, check_text, collate, encode, length_limit
-from gaflow.tracing import trace
+from gaflow.tracing import Readout, trace
 
 __all__ = ["Explainer", "explain"]
 
@@ -225,9 +225,9 @@ class Explainer:
         head = self.head
         resolved: list[Resolved] = []
 
-        def choose(logits: Tensor) -> Tensor:
+        def choose(logits: Tensor) -> Readout:
             resolved.extend(head.resolve(logits, targets))
-            return explained(logits, resolved)
+            return lambda found, items: explained(found, [resolved[k] for k in items])
 
         with torch.inference_mode(False), torch.no_grad():
             batch = collate(encodings, self._padding, _device(self.model))

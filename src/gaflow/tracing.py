@@ -22,12 +22,39 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from gaflow.errors import UnsupportedModelError
+from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.text import Batch
 
-__all__ = ["Trace", "borrow", "trace"]
+__all__ = ["Question", "Readout", "Trace", "borrow", "trace"]
+
+Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked of which model, for methods that must ask again about changed inputs."""
+
+    model: nn.Module
+    batch: Batch
+    read: Readout
+
+    def logits(self, items: Sequence[int], **changed: Tensor) -> Tensor:
+        """Logits of texts `items` of the batch (any number of times each) with some inputs replaced.
+
+        Gradients flow if they are enabled where this is called.
+        """
+        chosen = torch.as_tensor(items, device=self.batch.mask.device)
+        inputs = {name: value[chosen] for name, value in self.batch.inputs.items()} | changed
+        wanted = torch.is_grad_enabled()
+        with borrow(self.model), torch.set_grad_enabled(wanted):
+            outputs = self.model(**_arguments(self.model, inputs, observe=False))
+            return _logits(self.model, outputs, wanted)
+
+    def output(self, items: Sequence[int], **changed: Tensor) -> Tensor:
+        """The explained scalar `y` (n,) of the same."""
+        return self.read(self.logits(items, **changed), items)
 
 
 @dataclass(frozen=True)
@@ -41,17 +68,35 @@ class Trace:
     logits: Tensor  # (b, c)
     output: Tensor  # (b,) y, the explained scalar
     mask: Tensor  # (b, t) bool: real tokens
+    question: Question | None = None  # what this answers; None for tensors that no model gave
+
+    def again(self) -> Question:
+        """The question, for methods that need more than the trace."""
+        if self.question is None:
+            raise GaflowError("this method asks the model again, but the trace was made without one")
+        return self.question
+
+    def rows(self) -> Tensor:
+        """How much each output position is read by the head, (b, t), rows summing to 1: where "row 0" is decided.
+
+        What is read shows in the gradient: past the last attention a position only speaks for itself, so that
+        `dy/dA` of the top layer is zero in every row that the head does not read. [CLS] heads read one row, heads
+        that pool by the mean read all of them alike.
+        """
+        read = (self.gradient[:, -1] != 0).any(-1).any(1).to(self.gradient.dtype)  # (b, t)
+        return read / read.sum(-1, keepdim=True).clamp_min(1)
 
 
-def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) -> Trace:
-    """Trace `model` on `batch`; `choose` maps its logits (b, c) to the explained scalars (b,)."""
+def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Readout]) -> Trace:
+    """Trace `model` on `batch`; `choose` sees its logits (b, c) and says how `y` is read from them."""
     model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
-        outputs = model(**_arguments(model, batch))
+        outputs = model(**_arguments(model, batch.inputs))
         attentions = _attentions(model, outputs, batch)
         hidden = tuple(getattr(outputs, "hidden_states", None) or ())
         logits = _logits(model, outputs)
-        y = choose(logits)
+        read = choose(logits)
+        y = read(logits, range(len(logits)))
         inside = [k for k, h in enumerate(hidden) if h.requires_grad]
         found = torch.autograd.grad(y.sum(), [*attentions, *(hidden[k] for k in inside)], allow_unused=True)
     gradients = [g for g in found[: len(attentions)] if g is not None]
@@ -71,16 +116,17 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Tensor]) ->
             logits=logits.detach(),
             output=y.detach(),
             mask=batch.mask,
+            question=Question(model, batch, read),
         )
 
 
-def _arguments(model: nn.Module, batch: Batch) -> dict[str, Any]:
+def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
     """The inputs and switches that the model's forward knows by name, or takes as further keywords."""
     parameters = inspect.signature(model.forward).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = "input_ids" in parameters
-    arguments: dict[str, Any] = {k: v for k, v in batch.inputs.items() if k in parameters or not named}
-    switches = {"output_attentions": True, "output_hidden_states": True, "return_dict": True}
+    arguments: dict[str, Any] = {k: v for k, v in inputs.items() if k in parameters or not named}
+    switches = {"output_attentions": observe, "output_hidden_states": observe, "return_dict": True}
     arguments |= {k: v for k, v in switches.items() if k in parameters or open_ended}
     if "use_cache" in parameters:
         arguments["use_cache"] = False
@@ -110,11 +156,11 @@ def _attentions(model: nn.Module, outputs: Any, batch: Batch) -> Sequence[Tensor
     return attentions
 
 
-def _logits(model: nn.Module, outputs: Any) -> Tensor:
+def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tensor:
     logits = getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
         raise _unsupported(model, "it returns no logits")
-    if not logits.requires_grad:
+    if differentiable and not logits.requires_grad:
         raise _unsupported(model, "its logits are cut off from autograd")
     return logits
 
