@@ -10,7 +10,18 @@ from torch import Tensor
 from gaflow.network import Flow
 from gaflow.tracing import Trace
 
-__all__ = ["Method", "Scores"]
+__all__ = ["About", "Method", "Scores"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a reader of scores has to know about the method they came from."""
+
+    family: str  # "flow", "attention", "gradient", "relevance", "perturbation" or "control"
+    signed: bool  # scores below 0 speak against the explained class
+    class_specific: bool  # another target gives other scores
+    passes: str  # of the model, e.g. "1 forward, 1 backward"
+    reference: str  # author, year and venue
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,7 @@ class Scores:
 
 @runtime_checkable
 class Method(Protocol):
-    """A settings object: it has a name and maps a trace to scores."""
+    """A settings object: it has a name and maps a trace to scores; ours also have an `about`."""
 
     @property
     def name(self) -> str: ...
