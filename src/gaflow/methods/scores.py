@@ -20,8 +20,15 @@ class About:
     family: str  # "flow", "attention", "gradient", "relevance", "perturbation" or "control"
     signed: bool  # scores below 0 speak against the explained class
     class_specific: bool  # another target gives other scores
-    passes: str  # of the model, e.g. "1 forward, 1 backward"
+    passes: str  # of the model that the scores come from: "none", "1 forward", "1 forward, 1 backward" or more
     reference: str  # author, year and venue
+    library: str = ""  # optional library that it is computed with, as imported
+    extra: str = ""  # the extra of gaflow that brings the library
+
+    @property
+    def one_trace(self) -> bool:
+        """Whether the trace that every explanation begins with is all that is asked of the model."""
+        return self.passes in ("none", "1 forward", "1 forward, 1 backward")
 
 
 @dataclass(frozen=True)
