@@ -4,6 +4,8 @@
 Edge `(l+1, i) -> (l, j)` has capacity `information[l, i, j]`; the super-source feeds every output node, every input
 node feeds the super-target, and the return edge target -> source closes the circulation. This is the backward
 direction (Algorithm 1); the forward network is the same with every edge reversed, and so is its barrier solution.
+Where sources or targets are chosen, only these output nodes hang on the super-source, only these input nodes on the
+super-target.
 
 The convention this file owns: **dead edges are removed first**. An edge lives if its capacity is positive, its tail
 can be reached from the source and its head reaches the target through positive edges. Everything else (`m`, kappa,
@@ -12,6 +14,8 @@ terminal capacities) is counted over live edges and real tokens only, so padding
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,7 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Certificate", "Flow", "LayeredNetwork", "as_mask", "as_networks", "per_item"]
+__all__ = ["Certificate", "Flow", "LayeredNetwork", "Nodes", "as_mask", "as_networks", "as_nodes", "per_item"]
+
+Nodes = Tensor | np.ndarray | int | Sequence[int] | Sequence[bool] | Sequence[Sequence[int]] | Sequence[Sequence[bool]]
 
 NEGLIGIBLE = 1e-100  # of kappa: can change no score, but its square would underflow in the solver
 
@@ -62,6 +68,56 @@ def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
     return real.bool().expand(shape)
 
 
+def as_nodes(chosen: Nodes | None, networks: Tensor, real: Tensor | None, name: str) -> Tensor | None:
+    """`chosen` tokens as bool (b, t) beside `networks` (b, l, t, t); None stays None: every real token.
+
+    Booleans are a mask, (t,) or (b, t); whole numbers are positions, the same for every item or a list for each.
+    """
+    if chosen is None:
+        return None
+    b, t = networks.shape[0], networks.shape[-1]
+    if isinstance(chosen, Tensor) and chosen.dtype == torch.bool and tuple(chosen.shape) in {(t,), (b, t)}:
+        return chosen.to(networks.device).expand(b, t)  # without a detour over the host
+    given = _plain(chosen)
+    rows = given if isinstance(given, list) else [given]
+    if not any(isinstance(row, list) for row in rows):
+        rows = [rows] * b
+    if len(rows) != b:
+        raise ValueError(f"{name} must be one list of positions, or one for each of {b} items, not {len(rows)} lists")
+    there = [[True] * t] * b if real is None else real.tolist()
+    flags = [_flags(row, there[item], f"{name} of item {item}") for item, row in enumerate(rows)]
+    return torch.tensor(flags, device=networks.device)
+
+
+def _plain(given: Any) -> Any:
+    """Tensors, arrays and sequences of whatever kind as lists of plain numbers."""
+    if isinstance(given, Tensor | np.ndarray | np.generic):
+        return given.tolist()
+    return [_plain(x) for x in given] if isinstance(given, Sequence) and not isinstance(given, str) else given
+
+
+def _flags(row: Any, real: list[bool], name: str) -> list[bool]:
+    """One flag per token: `row` itself, or True at the positions it lists."""
+    t = len(real)
+    kinds = {type(k) for k in row} if isinstance(row, list) else {list}
+    if not kinds <= {int} and kinds != {bool}:
+        raise TypeError(f"{name} must be positions (whole numbers) or a boolean mask, not {reprlib.repr(row)}")
+    if kinds == {bool}:
+        if len(row) != t:
+            raise ValueError(f"{name} must have one flag for each of {t} tokens, not {len(row)}")
+        return row
+    flags = [False] * t
+    for k in row:
+        if not -t <= k < t:
+            raise ValueError(f"{name}: there is no position {k} among {t} tokens, which are 0 to {t - 1}")
+        if not real[k]:
+            raise ValueError(f"{name}: position {k} is padding")
+        if flags[k]:
+            raise ValueError(f"{name}: position {k} is given twice; a mask has to be boolean, not 0 and 1")
+        flags[k] = True
+    return flags
+
+
 def per_item(value: Any, items: int, device: torch.device, name: str) -> Tensor:
     """`value`, one positive number or one per item, as float64 (b,)."""
     try:
@@ -94,9 +150,12 @@ class LayeredNetwork:
         information: Tensor,
         mask: Tensor | None = None,
         terminal: float | Tensor | str | None = None,
+        sources: Tensor | None = None,
+        targets: Tensor | None = None,
     ) -> LayeredNetwork:
         """Prune `information` (b, l, t, t) to its live edges and attach the terminals.
 
+        `mask` (b, t) says which tokens are real, `sources` and `targets` (b, t) which of them get a terminal edge.
         `terminal` is the capacity of the terminal edges: None gives `t * max(information)`, which never binds and
         scales with the input; a number (or one per item) is taken literally, the paper's choice being `t`;
         "adjacent" gives each terminal the sum of the live capacities next to it (paper, appendix A.2).
@@ -104,12 +163,14 @@ class LayeredNetwork:
         b, _, t, _ = information.shape
         real = torch.ones(b, t, dtype=torch.bool, device=information.device) if mask is None else mask.bool()
         capacity = information.to(torch.float64) * (real[:, None, :, None] & real[:, None, None, :])
-        capacity, node = _prune(capacity, real)
+        first = real if sources is None else real & sources
+        last = real if targets is None else real & targets
+        capacity, node = _prune(capacity, first, last)
         kappa = capacity.sum((-2, -1)).amin(-1)
         limit = torch.where(torch.isfinite(kappa), NEGLIGIBLE * kappa, 0.0)
         tiny = (capacity > 0) & (capacity < limit[:, None, None, None])
         if bool(tiny.any()):
-            capacity, node = _prune(capacity.masked_fill(tiny, 0), real)
+            capacity, node = _prune(capacity.masked_fill(tiny, 0), first, last)
         live = capacity > 0
         top, bottom = node[:, -1], node[:, 0]
         if isinstance(terminal, str):
@@ -144,17 +205,17 @@ class LayeredNetwork:
         return torch.where(self.dead, 1.0, torch.minimum(self.kappa, ends))
 
 
-def _prune(capacity: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def _prune(capacity: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """Capacities of live edges only, and which nodes are alive (b, l+1, t)."""
-    above, below = _liveness(capacity > 0, real)
+    above, below = _liveness(capacity > 0, first, last)
     node = above & below
     return capacity * (node[:, 1:, :, None] & node[:, :-1, None, :]), node
 
 
-def _liveness(positive: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def _liveness(positive: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes reached from the source (going down) and nodes that reach the target (going up), each (b, l+1, t)."""
     layers = positive.shape[1]
-    down, up = [real], [real]
+    down, up = [first], [last]
     for k in reversed(range(layers)):
         down.append((positive[:, k] & down[-1][:, :, None]).any(-2))
     for k in range(layers):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
-from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks, per_item
+from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
 from gaflow.solvers.blocktri import solve_laplacian
 from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
 
@@ -39,6 +39,8 @@ def solve(
     barrier: Barrier = "uniform",
     terminal: float | Tensor | str | None = None,
     mask: Tensor | np.ndarray | list | None = None,
+    sources: Nodes | None = None,
+    targets: Nodes | None = None,
     throw: bool = True,
 ) -> Flow:
     """The unique barrier-regularised maximum flow of each information tensor.
@@ -49,7 +51,8 @@ def solve(
     each edge by its capacity, so that edges which do not bind share the flow in proportion to it.
     `terminal`: the capacity of the terminal edges, one number or one per item; None takes one that never binds
     (`t max(information)`, or for barrier="capacity" the sum of the capacities beside it: "adjacent"). The paper's is
-    `t`.
+    `t`. `sources`, `targets`: the output positions that flow comes from and the input positions that it may go to, as
+    positions, a list of them for each item, or a boolean mask (t,) or (b, t); None takes all real tokens.
 
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
@@ -57,7 +60,9 @@ def solve(
     networks = as_networks(information)
     settings = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
     ends = "adjacent" if terminal is None and barrier == "capacity" else terminal
-    flow = settings(LayeredNetwork.build(networks, as_mask(mask, networks), ends))
+    real = as_mask(mask, networks)
+    above, below = as_nodes(sources, networks, real, "sources"), as_nodes(targets, networks, real, "targets")
+    flow = settings(LayeredNetwork.build(networks, real, ends, above, below))
     if throw and not bool(flow.converged.all()):
         items = (~flow.converged).nonzero().flatten().tolist()
         found = flow.certificate

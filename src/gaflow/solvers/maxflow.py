@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gaflow.dense import Arcs, check_direction, integral_scale, layered_arcs
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
+from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes
 
 __all__ = ["max_flow"]
 
@@ -38,12 +38,14 @@ def max_flow(
     *,
     terminal: float | Tensor | str | None = None,
     mask: Any = None,
+    sources: Nodes | None = None,
+    targets: Nodes | None = None,
 ) -> Flow:
     """A maximum flow of every network in `information`, (l, t, t) or (b, l, t, t).
 
     `integral=True` solves the network of Algorithm 1 (backward) or 2 (forward) with its integer capacities,
-    `integral=False` scales the capacities as finely as 64 bits allow. `terminal` and `mask` are those of
-    `solve`; by default terminals never bind.
+    `integral=False` scales the capacities as finely as 64 bits allow. `terminal`, `mask`, `sources` and
+    `targets` are those of `solve`; by default terminals never bind.
     """
     _solver()
     check_direction(direction)
@@ -51,7 +53,8 @@ def max_flow(
     real = as_mask(mask, given)
     if real is not None:  # what padding holds must not choose gamma
         given = given * (real[:, None, :, None] & real[:, None, None, :])
-    network = LayeredNetwork.build(given, real, terminal)
+    above, below = as_nodes(sources, given, real, "sources"), as_nodes(targets, given, real, "targets")
+    network = LayeredNetwork.build(given, real, terminal, above, below)
     solved = [_solve_one(network, k, given[k], direction, integral) for k in range(len(given))]
     return _gather(network, solved)
 

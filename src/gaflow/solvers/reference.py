@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gaflow.dense import Arcs, check_direction, layered_arcs
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.network import Certificate, Flow, LayeredNetwork, as_networks
+from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_networks, as_nodes
 
 __all__ = ["cvxpy_flow"]
 
@@ -43,6 +43,8 @@ def cvxpy_flow(
     barrier: str = "uniform",
     terminal: float | str | None = None,
     direction: str = "backward",
+    sources: Nodes | None = None,
+    targets: Nodes | None = None,
 ) -> Flow:
     """The flow of one network (l, t, t) as a batch of one; `epsilon=0` or `mu=0` is eq. 8, plain max-flow."""
     _cvxpy()
@@ -54,7 +56,8 @@ def cvxpy_flow(
         raise ValueError(f"cvxpy_flow takes one network (l, t, t), not a batch of {len(networks)}: index it first")
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
-    network = LayeredNetwork.build(networks, terminal=terminal)
+    above, below = as_nodes(sources, networks, None, "sources"), as_nodes(targets, networks, None, "targets")
+    network = LayeredNetwork.build(networks, None, terminal, above, below)
     kappa, edges = float(network.kappa), int(network.edges)
     if mu is None:
         mu = epsilon * kappa / (2 * edges) if edges else 0.0
