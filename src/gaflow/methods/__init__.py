@@ -4,27 +4,68 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
-from gaflow.errors import UnknownMethodError
+from gaflow.errors import MissingExtraError, UnknownMethodError
+from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
+from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod
-from gaflow.methods.scores import Method, Scores
+from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
+from gaflow.methods.scores import About, Method, Scores
 
-__all__ = ["DEFAULT", "METHODS", "FlowMethod", "Method", "Scores", "find_method"]
+__all__ = [
+    "DEFAULT",
+    "METHODS",
+    "About",
+    "AttCat",
+    "AttGrads",
+    "AttentionFlow",
+    "Cat",
+    "FlowMethod",
+    "GradSam",
+    "Grads",
+    "Method",
+    "Random",
+    "RawAttention",
+    "Rollout",
+    "Scores",
+    "find_method",
+]
 
 METHODS: dict[str, Method] = {
     "af": FlowMethod("af"),
     "gf": FlowMethod("gf"),
     "agf": FlowMethod("agf"),
+    "rawatt": RawAttention(),
+    "rollout": Rollout(),
+    "grads": Grads(),
+    "attgrads": AttGrads(),
+    "gradsam": GradSam(),
+    "cat": Cat(),
+    "attcat": AttCat(),
+    "attention_flow": AttentionFlow(),
+    "random": Random(),
 }
 
 DEFAULT = "agf"
 
 
 def find_method(method: str | Method | Callable[..., Any] | None) -> Method:
-    """The settings object that `method` means: a name, itself, or an information tensor's callable."""
-    if method is None:
-        return METHODS[DEFAULT]
+    """The settings object that `method` means: a name, itself, or an information tensor's callable.
+
+    A method whose optional library is not installed is refused here, before anything is computed.
+    """
+    found = _find(DEFAULT if method is None else method)
+    about = getattr(found, "about", None)
+    if isinstance(about, About) and about.library and find_spec(about.library) is None:
+        raise MissingExtraError(
+            f"method {found.name!r} needs {about.library}; run: pip install 'gaflow[{about.extra}]', or leave it out"
+        )
+    return found
+
+
+def _find(method: str | Method | Callable[..., Any]) -> Method:
     if isinstance(method, str):
         folded = method.strip().lower()
         if folded in METHODS:

@@ -7,15 +7,15 @@ scores of a text sum to its flow value. Names `af`, `gf` and `agf` always mean t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError
-from gaflow.information import INFORMATION, Information
-from gaflow.methods.scores import Scores
+from gaflow.information import INFORMATION, Information, af
+from gaflow.methods.scores import About, Scores, full_name
 from gaflow.solvers.barrier import Barrier, solve
 from gaflow.tracing import Trace
 
@@ -48,12 +48,14 @@ class FlowMethod:
         """The information tensor's name, followed by the settings that are not the defaults."""
         given = self.information
         base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
-        changed = [
-            f"{f.name}={getattr(self, f.name)!r}"
-            for f in fields(self)
-            if f.name not in ("information", "throw") and getattr(self, f.name) != f.default
-        ]
-        return f"{base}({', '.join(changed)})" if changed else base
+        return full_name(base, self, leave_out=("information", "throw"))
+
+    @property
+    def about(self) -> About:
+        """Only Attention Flow does without the gradient; what a callable does is not known."""
+        forward = self.information in ("af", af)
+        passes = "1 forward" if forward else "1 forward, 1 backward"
+        return About("flow", False, not forward, passes, "Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from gaflow.network import Flow
 from gaflow.tracing import Trace
 
-__all__ = ["About", "Method", "Scores"]
+__all__ = ["About", "Method", "Scores", "full_name"]
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,13 @@ class Method(Protocol):
     def name(self) -> str: ...
 
     def __call__(self, trace: Trace) -> Scores: ...
+
+
+def full_name(base: str, settings: Any, leave_out: Sequence[str] = ()) -> str:
+    """`base`, followed by the settings that are not the defaults: by this, results are told apart."""
+    changed = [
+        f"{f.name}={getattr(settings, f.name)!r}"
+        for f in fields(settings)
+        if f.name not in leave_out and getattr(settings, f.name) != f.default
+    ]
+    return f"{base}({', '.join(changed)})" if changed else base

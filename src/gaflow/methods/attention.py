@@ -1,0 +1,111 @@
+"""Attention methods (Abnar and Zuidema 2020): scores from attention weights alone, whatever class is explained.
+
+With `E` the mean over heads, `A^1 ... A^L` the attention weights (query x key) and `r` the rows that the head reads
+(one row for [CLS] heads, where `r A` is `A[0, :]`; `Trace.rows` decides it):
+
+- raw attention: `r (E A^L)`
+- rollout: `r M^L ... M^1` with `M^l = 1/2 E A^l + 1/2 I`
+- attention flow: `F[i, j]` is the maximum flow from output node `i` to input node `j`, each pair by itself, in the
+  layered network whose capacities are the `M^l`; the rows of `F` are divided by their sums, then `r F`
+
+The convention this file owns: the identity stands for the residual connection of **real** tokens only, so that
+padding neither gets nor passes on anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaflow.methods.scores import About, Scores, full_name
+from gaflow.solvers.pairs import pair_values
+from gaflow.tracing import Trace
+
+__all__ = ["AttentionFlow", "RawAttention", "Rollout"]
+
+_REFERENCE = "Abnar and Zuidema 2020, ACL"
+
+
+@dataclass(frozen=True)
+class RawAttention:
+    """Raw attention: how much the last layer attends to each token, mean over heads."""
+
+    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE)
+    name = "rawatt"
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch."""
+        return Scores(read_rows(trace.rows(), trace.attention[:, -1].mean(1)))
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Attention rollout: attention of all layers multiplied out, with residual connections."""
+
+    residual: float = 0.5  # weight of the identity, 0 <= residual < 1
+
+    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE)
+
+    def __post_init__(self) -> None:
+        _check_residual(self.residual)
+
+    @property
+    def name(self) -> str:
+        """Name and settings that are not the defaults."""
+        return full_name("rollout", self)
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch."""
+        scores = trace.rows()  # zero at padding, so that the identity below adds nothing there
+        for layer in reversed(range(trace.attention.shape[1])):
+            passed = read_rows(scores, trace.attention[:, layer].mean(1))
+            scores = (1 - self.residual) * passed + self.residual * scores
+        return Scores(scores)
+
+
+@dataclass(frozen=True)
+class AttentionFlow:
+    """Attention flow as first proposed: a maximum flow of its own to each token, solved by OR-Tools."""
+
+    residual: float = 0.5  # weight of the identity, 0 <= residual < 1
+
+    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE, "ortools", "maxflow")
+
+    def __post_init__(self) -> None:
+        _check_residual(self.residual)
+
+    @property
+    def name(self) -> str:
+        """Name and settings that are not the defaults."""
+        return full_name("attention_flow", self)
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch."""
+        attention = trace.attention.mean(2).cpu().double().numpy()
+        rows, mask = trace.rows().cpu().double().numpy(), trace.mask.cpu().numpy()
+        values = np.zeros(mask.shape)
+        for item, real in enumerate(mask):
+            values[item, real] = self._one(attention[item][:, real][:, :, real], rows[item, real])
+        return Scores(torch.as_tensor(values))
+
+    def _one(self, attention: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Scores (t,) of one text from its attention (l, t, t) and the weights of its rows (t,)."""
+        capacity = (1 - self.residual) * attention + self.residual * np.eye(len(rows))
+        read = np.flatnonzero(rows)
+        flows = pair_values(capacity, read.tolist())
+        sums = flows.sum(1, keepdims=True)
+        return rows[read] @ np.divide(flows, sums, out=np.zeros_like(flows), where=sums > 0)
+
+
+def read_rows(rows: Tensor, matrix: Tensor) -> Tensor:
+    """`rows @ matrix` for each item: (b, t) and (b, t, t) give (b, t)."""
+    return torch.einsum("bq,bqk->bk", rows.to(matrix.dtype), matrix)
+
+
+def _check_residual(residual: float) -> None:
+    if not 0 <= residual < 1:
+        raise ValueError(f"residual must be at least 0 and below 1, not {residual!r}: it weighs the identity")
