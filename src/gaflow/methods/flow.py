@@ -2,7 +2,9 @@
 input.
 
 The score of token `j` is the through-flow of input node `j`, which is the flow on its terminal edge; the
-scores of a text sum to its flow value. Names `af`, `gf` and `agf` always mean the paper's definition.
+scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they are the
+Shapley values of a sum of games, and sum to the flow value times the number of node layers. Names `af`, `gf` and
+`agf` always mean the paper's definition.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError
 from gaflow.information import INFORMATION, Information, af
+from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.scores import About, Scores, full_name
 from gaflow.solvers.barrier import Barrier, solve
 from gaflow.tracing import Trace
@@ -32,8 +35,16 @@ class FlowMethod:
     barrier: Barrier = "uniform"  # the paper's; or "capacity"
     terminal: float | None = None  # capacity of terminal edges; None never binds, the paper's is t
     throw: bool = True  # raise SolveError where the certificate is missed; False gives the flagged flow
+    sources: Chosen = (
+        None  # output tokens that flow comes from: positions, a name of NODES, trace -> (b, t) bool, or all
+    )
+    targets: Chosen = None  # input tokens that flow goes to, likewise
+    layer: Layer = 0  # the node layer whose through-flow are the scores; "all" for their sum
 
     def __post_init__(self) -> None:
+        for name in ("sources", "targets"):
+            object.__setattr__(self, name, check_nodes(getattr(self, name), name))
+        check_layer(self.layer)
         if isinstance(self.information, str):
             if self.information not in INFORMATION:
                 known = ", ".join(INFORMATION)
@@ -52,10 +63,11 @@ class FlowMethod:
 
     @property
     def about(self) -> About:
-        """Only Attention Flow does without the gradient; what a callable does is not known."""
-        forward = self.information in ("af", af)
+        """Only Attention Flow does without the gradient, which shows what the head reads; callables may do anything."""
+        attention_only = self.information in ("af", af) and not callable(self.sources) and not callable(self.targets)
+        forward = attention_only and "head" not in (self.sources, self.targets)
         passes = "1 forward" if forward else "1 forward, 1 backward"
-        return About("flow", False, not forward, passes, "Azarkhalili and Libbrecht 2025, ACL")
+        return About("flow", False, not attention_only, passes, "Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
@@ -70,9 +82,11 @@ class FlowMethod:
             barrier=self.barrier,
             terminal=self.terminal,
             mask=mask,
+            sources=nodes_of(self.sources, trace, "sources"),
+            targets=nodes_of(self.targets, trace, "targets"),
             throw=self.throw,
         )
-        return Scores(flow.target, flow)
+        return Scores(layer_scores(flow.through(), self.layer), flow)
 
     def _capacities(self, trace: Trace) -> Tensor:
         """The information tensor (b, l, t, t), checked to be one."""

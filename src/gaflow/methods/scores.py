@@ -38,6 +38,7 @@ class Scores:
 
     values: Tensor  # (b, t) token scores, 0 at padding
     flow: Flow | None = None  # flow methods only
+    facts: tuple[dict[str, float | str], ...] = ()  # (b,) what else is known of each text, if anything
 
 
 @runtime_checkable
@@ -53,8 +54,13 @@ class Method(Protocol):
 def full_name(base: str, settings: Any, leave_out: Sequence[str] = ()) -> str:
     """`base`, followed by the settings that are not the defaults: by this, results are told apart."""
     changed = [
-        f"{f.name}={getattr(settings, f.name)!r}"
+        f"{f.name}={_shown(getattr(settings, f.name))}"
         for f in fields(settings)
         if f.name not in leave_out and getattr(settings, f.name) != f.default
     ]
     return f"{base}({', '.join(changed)})" if changed else base
+
+
+def _shown(setting: Any) -> str:
+    """A callable by its name: its repr would tell where in memory it is."""
+    return getattr(setting, "__name__", type(setting).__name__) if callable(setting) else repr(setting)
