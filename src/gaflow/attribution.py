@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.methods.nodes import Layer, layer_scores, name_at_layer
 from gaflow.network import Certificate, Flow
 from gaflow.spans import Span, word_spans
 from gaflow.storage import read, write
@@ -112,6 +113,15 @@ class Attribution:
         if k < 0:
             raise ValueError(f"k must be >= 0, not {k}")
         return sorted(self.words() if words else self.pieces(), key=lambda w: -w.score)[:k]
+
+    def at_layer(self, layer: Layer) -> Attribution:
+        """The same with the through-flow of node layer `layer` (0 the input, -1 the output) as scores.
+
+        "all" sums over the node layers, so that the scores sum to their number times the flow value.
+        """
+        if self.layers is None:
+            raise GaflowError(f"method {self.method!r} has no flow through layers; flow methods such as agf do")
+        return replace(self, scores=layer_scores(self.layers, layer), method=name_at_layer(self.method, layer))
 
     def normalized(self, *, special: bool = True) -> np.ndarray:
         """Scores (t,) for display: divided by the largest absolute score, within [-1, 1]; zeros if all are.
