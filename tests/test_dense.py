@@ -85,7 +85,7 @@ def test_gamma_makes_the_smallest_entry_a_digit(smallest, gamma):
 
 def test_gamma_just_below_a_power_of_ten_keeps_the_smallest_entry():
     below = math.nextafter(1e-5, 0)
-    gamma, clamped = integral_scale(torch.tensor([below], dtype=torch.float64), 1.0)
+    gamma, clamped = integral_scale(torch.tensor([[[below]]], dtype=torch.float64))
     assert gamma == 1e6
     assert not clamped
 
@@ -103,6 +103,11 @@ def test_gamma_is_clamped_and_flagged_where_int64_would_overflow(smallest):
     assert network.adjacency[tail, head] == 1
     assert network.upper[tail, head] == smallest
     assert network.upper_int[tail, head] == 0
+
+
+def test_capacities_whose_sum_overflows_are_refused():
+    with pytest.raises(ValueError, match=r"overflows \(largest 1e\+308\): scale them down"):
+        dense_network(torch.full((2, 3, 3), 1e308, dtype=torch.float64))
 
 
 def test_a_zero_tensor_is_a_network_without_layer_edges():

@@ -65,6 +65,56 @@ def test_integral_capacities_are_those_of_the_algorithms(direction):
     assert flow.value.item() * gamma == pytest.approx(smallest_cut(np.floor(gamma * information.numpy())), rel=1e-15)
 
 
+def largest_integer_flow(upper: np.ndarray, source: int, target: int) -> int:
+    """Breadth-first augmenting paths on a dense matrix of Python integers."""
+    room = upper.astype(object)
+    value = 0
+    while True:
+        before, frontier = {source: source}, [source]
+        while frontier and target not in before:
+            after = [(a, b) for a in frontier for b in np.flatnonzero(room[a] > 0).tolist()]
+            frontier = []
+            for a, b in after:
+                if b not in before:
+                    before[b] = a
+                    frontier.append(b)
+        if target not in before:
+            return value
+        path, node = [], target
+        while node != source:
+            path.append((before[node], node))
+            node = before[node]
+        amount = min(room[a, b] for a, b in path)
+        for a, b in path:
+            room[a, b] -= amount
+            room[b, a] += amount
+        value += amount
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+@pytest.mark.parametrize("smallest", [1e-3, 1e-15, 3e-16, 1e-16, 7e-17, 3e-17, 1e-17, 1e-18, 1e-25])
+def test_the_integers_solved_are_those_of_the_dense_network(smallest, direction):
+    information = random_information(12, 3, 4, 4, density=0.7)
+    information[1, 2, 3] = smallest  # some of these clamp gamma, some just do not
+    dense = dense_network(information, direction)
+    flow = max_flow(information, direction, terminal=4)
+    found = flow.certificate[0]
+    assert (found.gamma, found.clamped) == (dense.gamma, dense.clamped)
+    expected = largest_integer_flow(dense.upper_int.numpy(), dense.source, dense.target)
+    assert flow.value.item() == expected / dense.gamma
+    padded = torch.full((1, 3, 6, 6), 1e-30, dtype=torch.float64)
+    padded[0, :, :4, :4] = information
+    again = max_flow(padded, direction, mask=[1, 1, 1, 1, 0, 0])
+    assert (again.certificate[0].gamma, again.value.item()) == (dense.gamma, expected / dense.gamma)
+
+
+def test_gamma_is_only_named_where_it_was_used():
+    information = random_information(1, 2, 3, 3)
+    assert max_flow(information, integral=False).certificate.gamma.tolist() == [0]
+    assert max_flow(information).certificate.gamma.item() == dense_network(information).gamma
+    assert max_flow(information).certificate.clamped.tolist() == [False]
+
+
 def test_whole_numbers_are_solved_without_any_gap():
     information = torch.randint(0, 9, (2, 3, 5, 5), generator=torch.Generator().manual_seed(0)).double()
     for integral in (True, False):
@@ -94,9 +144,11 @@ def test_capacities_over_thirty_orders_neither_overflow_nor_break():
     information = 10.0 ** (-30 * random_information(6, 2, 4, 5, 5))
     for integral in (True, False):
         flow = max_flow(information, integral=integral)
+        found = flow.certificate
         assert_flow(flow, information)
-        assert (flow.certificate.negligible > 0).all()
-        assert (flow.certificate.gap <= 1e-14 * flow.certificate.kappa).all()
+        assert (found.negligible > 0).all()
+        assert (found.gap <= (found.edges / found.gamma if integral else 1e-14 * found.kappa)).all()
+        assert found.clamped.tolist() == [integral, integral]
 
 
 @pytest.mark.parametrize("scale", [1e-305, 1e-200, 1e200, 1e300])

@@ -15,7 +15,7 @@ As printed, nothing is pruned, terminals have capacity `u_inf = t`, the return e
 the integral capacities are `int(gamma u)` with `gamma = 10^beta`, `beta = -floor(log10(smallest positive
 entry))`. Where the sum of all integral capacities (that of the return edge) would overflow int64, gamma is
 the largest power of ten for which it does not, and `clamped` says so: entries below 1 / gamma are then 0 in
-`upper_int`.
+`upper_int`. `max_flow` takes the same gamma, so that it solves these integers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 DIRECTIONS = ("backward", "forward")
-INT64_MAX = 2**63 - 1
+ROOM = 9.2e18  # for the sum of all integral capacities: below 2^63 by more than floats of that size round
 LARGEST_EXPONENT = 308  # of ten, in float64
 
 
@@ -83,7 +83,7 @@ def dense_network(information: Any, direction: str = "backward") -> DenseNetwork
             upper[mid:end, start:mid] = abar[j]
         else:
             upper[start:mid, mid:end] = abar[j].T
-    gamma, clamped = integral_scale(abar, float(upper.sum()))
+    gamma, clamped = integral_scale(abar)
     lower = torch.zeros_like(upper)
     ends = (q - 1, 0) if direction == "backward" else (0, q - 1)
     return DenseNetwork(
@@ -131,12 +131,9 @@ def _grid(values: np.ndarray, like: np.ndarray) -> np.ndarray:
     return np.broadcast_to(values, like.shape).ravel()
 
 
-def integral_scale(capacities: Tensor, total: float) -> tuple[float, bool]:
-    """gamma = 10^beta for the positive entries of `capacities`, and whether int64 forced a smaller one.
-
-    `total` is the largest number that, multiplied by gamma, must still fit.
-    """
-    positive = capacities[capacities > 0]
+def integral_scale(information: Tensor) -> tuple[float, bool]:
+    """gamma = 10^beta for one network (l, t, t), and whether int64 forced a smaller one."""
+    positive = information[information > 0]
     if not positive.numel():
         return 1.0, False
     smallest = float(positive.min())
@@ -144,7 +141,14 @@ def integral_scale(capacities: Tensor, total: float) -> tuple[float, bool]:
     # log10 rounds: just below a power of ten it gives that power, and gamma would be ten times too small.
     if beta <= LARGEST_EXPONENT and smallest * 10.0**beta < 1:
         beta += 1
-    largest = min(math.floor(math.log10(INT64_MAX) - math.log10(total)), LARGEST_EXPONENT)
+    # fsum: the same gamma for the same numbers, in whatever order they come.
+    try:
+        total = math.fsum(positive.tolist()) + 2 * information.shape[-1] ** 2
+    except OverflowError:
+        raise ValueError(
+            f"the sum of all capacities overflows (largest {positive.max():.3g}): scale them down"
+        ) from None
+    largest = min(math.floor(math.log10(ROOM) - math.log10(total)), LARGEST_EXPONENT)
     return 10.0 ** min(beta, largest), largest < beta
 
 

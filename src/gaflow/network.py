@@ -240,6 +240,8 @@ class Certificate:
     epsilon: Any  # barrier parameter, relative: mu = epsilon * kappa / (2 m)
     edges: Any  # m, live edges, terminals and return edge included
     negligible: Any  # positive capacities that were dropped, below 1e-100 of the largest
+    gamma: Any  # capacities were int(gamma u), as in Algorithms 1 and 2; 0: not these integers
+    clamped: Any  # gamma is smaller than the algorithms print it, so that int64 holds all capacities together
     dead: Any  # no path from source to target: all flows are 0
     iterations: Any  # factorisations used
     seconds: Any  # wall-clock time of the solve that held this item

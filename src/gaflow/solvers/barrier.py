@@ -205,6 +205,8 @@ class _Result:
             epsilon=2 * network.edges * self.mu / torch.where(network.dead, 1.0, network.kappa),
             edges=network.edges,
             negligible=network.negligible,
+            gamma=torch.zeros_like(value),
+            clamped=torch.zeros_like(network.dead),
             dead=network.dead,
             iterations=self.iterations,
             seconds=torch.full_like(value, seconds),

@@ -12,7 +12,7 @@ import numpy as np
 
 from gaflow.dense import layered_arcs
 from gaflow.errors import GaflowError
-from gaflow.solvers.maxflow import HEADROOM, _solver
+from gaflow.solvers.integers import HEADROOM, new_solver
 
 __all__ = ["pair_values"]
 
@@ -26,7 +26,7 @@ def pair_values(capacity: np.ndarray, outputs: Sequence[int]) -> np.ndarray:
     if not len(arcs.tail):
         return values
     bits = HEADROOM - math.frexp(float(capacity.sum((-2, -1)).max()))[1]
-    solver = _solver()
+    solver = new_solver()
     solver.add_arcs_with_capacity(arcs.tail, arcs.head, np.ldexp(arcs.capacity, bits).astype(np.int64))
     for row, output in enumerate(outputs):
         for token in range(tokens):

@@ -184,6 +184,8 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         epsilon=one(2 * count * mu / kappa if count else 0.0),
         edges=network.edges,
         negligible=one(0),
+        gamma=one(0.0),
+        clamped=one(False),
         dead=network.dead,
         iterations=one(solution.iterations),
         seconds=one(solution.seconds),
