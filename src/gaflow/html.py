@@ -24,7 +24,7 @@ from gaflow.storage import write_whole
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
 
-__all__ = ["fragment", "page"]
+__all__ = ["fragment", "named", "page"]
 
 _TOP = 10  # words in the table of one attribution
 _TOP_EACH = 6  # words in the tables of several
@@ -42,7 +42,7 @@ def page(
 
     It is also written to `path`, if given. `words` colours whole words instead of tokens.
     """
-    views = [View.of(name, att, words) for name, att in _named(attributions)]
+    views = [View.of(name, att, words) for name, att in named(attributions)]
     kind, inside = ("one", _one(views[0], "h1")) if len(views) == 1 else ("several", _several(views))
     document = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -63,7 +63,8 @@ def fragment(att: Attribution, *, words: bool = False) -> str:
     return f'<div class="{_scope()}">\n<style>\n{_style()}</style>\n{inside}</div>\n'
 
 
-def _named(given: Any) -> list[tuple[str, Attribution]]:
+def named(given: Any) -> list[tuple[str, Attribution]]:
+    """One attribution, several, or a dict of them, as (name, attribution); refuses anything else."""
     found: list[tuple[str, Any]]
     if isinstance(given, Mapping):
         found = [(str(name), att) for name, att in given.items()]
