@@ -13,7 +13,7 @@ central path. The imbalance of the result therefore tells its whole error.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,9 +55,14 @@ def exact_flow(
     mu: float | None = None,
     barrier: str = "uniform",
     terminal: float | str | None = None,
+    sources: Iterable[int] | None = None,
+    targets: Iterable[int] | None = None,
     digits: int = 50,
 ) -> Exact:
-    """Solve eq. 12 for one network (l, t, t), every edge flow to about `digits` digits of the flow value."""
+    """Solve eq. 12 for one network (l, t, t), every edge flow to about `digits` digits of the flow value.
+
+    Flow comes from the output nodes `sources` and goes to the input nodes `targets` (None: all).
+    """
     information = np.asarray(information, dtype=np.float64)
     positive = information[information > 0]
     if not positive.size:
@@ -67,7 +72,7 @@ def exact_flow(
     # The Newton matrix is about as badly conditioned as (capacity ratio)^2 / epsilon^2.
     ctx.dps = int(2 * digits + 3 * spread + 60)
     try:
-        layers = _live_edges(information)
+        layers = _live_edges(information, sources, targets)
         if not layers:
             return _assemble(information.shape, [], [], arb(0), arb(0), arb(0))
         edges, kappa = _circulation(layers, information.shape, barrier, terminal)
@@ -78,8 +83,11 @@ def exact_flow(
         ctx.dps = before
 
 
-def _live_edges(information: np.ndarray) -> list[tuple[Node, Node, float, tuple]]:
-    """Positive edges on a path from some output node to some input node, by graph search both ways."""
+def _live_edges(
+    information: np.ndarray, sources: Iterable[int] | None, targets: Iterable[int] | None
+) -> list[tuple[Node, Node, float, tuple]]:
+    """Positive edges on a path from a source among the output nodes to a target among the input nodes, by graph search
+    both ways."""
     depth = len(information)
     positive = [
         ((int(k) + 1, int(i)), (int(k), int(j)), float(information[k, i, j]), (int(k), int(i), int(j)))
@@ -91,8 +99,8 @@ def _live_edges(information: np.ndarray) -> list[tuple[Node, Node, float, tuple]
         down.setdefault(tail, []).append(head)
         up.setdefault(head, []).append(tail)
     tokens = range(information.shape[1])
-    from_source = _reach([(depth, i) for i in tokens], down)
-    to_target = _reach([(0, j) for j in tokens], up)
+    from_source = _reach([(depth, i) for i in (tokens if sources is None else sources)], down)
+    to_target = _reach([(0, j) for j in (tokens if targets is None else targets)], up)
     return [e for e in positive if e[0] in from_source and e[1] in to_target]
 
 

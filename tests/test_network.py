@@ -7,14 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks
+from gaflow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks, as_nodes
 
 
-def live_by_enumeration(information: Tensor, real: list[int]) -> np.ndarray:
-    """Mark the edges of every path from an output to an input node, trying all of them."""
+def live_by_enumeration(
+    information: Tensor, real: list[int], sources: list[int] | None = None, targets: list[int] | None = None
+) -> np.ndarray:
+    """Mark the edges of every path from an output node (of `sources`) to an input node (of `targets`), trying all."""
     layers, t, _ = information.shape
     live = np.zeros((layers, t, t), dtype=bool)
     for path in itertools.product(real, repeat=layers + 1):  # path[k] is the node of layer k
+        if (sources and path[-1] not in sources) or (targets and path[0] not in targets):
+            continue
         steps = [(k, path[k + 1], path[k]) for k in range(layers)]
         if all(information[step] > 0 for step in steps):
             for step in steps:
@@ -58,6 +62,52 @@ def test_the_random_networks_above_do_have_dead_edges_and_dead_networks():
     counts = [(int((x > 0).sum()), int(live_by_enumeration(x, [0, 1, 2, 3]).sum())) for x in networks]
     assert any(live == 0 < positive for positive, live in counts)
     assert any(0 < live < positive for positive, live in counts)
+
+
+def flags(t: int, *positions: int) -> Tensor:
+    return torch.zeros(1, t, dtype=torch.bool).index_fill(1, torch.tensor(positions), True)
+
+
+@pytest.mark.parametrize(("sources", "targets"), [([0], None), (None, [1, 2]), ([3], [0]), ([1, 2], [1, 3])])
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_only_what_lies_between_chosen_sources_and_targets_lives(seed, layers, sources, targets):
+    information = random_network(seed, layers, 4, 0.6)
+    above, below = (None if chosen is None else flags(4, *chosen) for chosen in (sources, targets))
+    network = LayeredNetwork.build(information[None], sources=above, targets=below)
+    live = live_by_enumeration(information, list(range(4)), sources, targets)
+    np.testing.assert_array_equal(network.capacity[0].numpy(), np.where(live, information.numpy(), 0))
+    np.testing.assert_array_equal(network.source[0].numpy() > 0, live[-1].any(-1))
+    np.testing.assert_array_equal(network.target[0].numpy() > 0, live[0].any(-2))
+    assert network.dead.item() is (not live.any())
+
+
+@pytest.mark.parametrize("terminal", [None, 3.0, "adjacent"])
+def test_choosing_ends_is_removing_the_other_rows_and_columns(terminal):
+    information = random_network(0, 3, 5, 0.8)[None]
+    network = LayeredNetwork.build(information, None, terminal, flags(5, 1, 4), flags(5, 0, 1, 2))
+    information[0, -1, [0, 2, 3]] = 0
+    information[0, 0, :, [3, 4]] = 0
+    assert_equal_item(network, 0, LayeredNetwork.build(information, terminal=terminal), list(range(5)))
+
+
+def test_items_may_have_ends_of_their_own_and_padding_is_never_one():
+    information = torch.stack([random_network(seed, 2, 4, 0.9) for seed in range(3)])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    sources, targets = torch.cat([flags(4, 0), flags(4, 1, 3), flags(4, 2)]), flags(4, 0, 2, 3).expand(3, 4)
+    network = LayeredNetwork.build(information, mask, None, sources, targets)
+    for k in range(3):
+        alone = LayeredNetwork.build(information[k, None], mask[k, None], None, sources[k, None], targets[k, None])
+        assert_equal_item(network, k, alone, list(range(4)))
+    assert (network.source[1] > 0).tolist() == [False, True, False, False]
+    assert (network.target[1] > 0).tolist() == [True, False, True, False]
+
+
+def test_ends_without_a_path_between_them_are_dead():
+    information = torch.eye(3).expand(1, 2, 3, 3)
+    assert LayeredNetwork.build(information, sources=flags(3, 0), targets=flags(3, 1, 2)).dead.item()
+    assert not LayeredNetwork.build(information, sources=flags(3, 0), targets=flags(3, 0)).dead.item()
+    assert LayeredNetwork.build(information, sources=torch.zeros(1, 3, dtype=torch.bool)).dead.item()
 
 
 def test_counts_kappa_and_return_are_taken_over_live_edges():
@@ -192,3 +242,67 @@ def test_one_mask_serves_a_whole_batch():
     assert mask is not None
     assert mask.tolist() == [[True, False, True]] * 2
     assert as_mask(None, networks) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 2],
+        (2, 0),
+        [-4, 2],
+        range(0, 4, 2),
+        torch.tensor([0, 2]),
+        np.array([0, 2]),
+        [[0, 2], [2, 0]],
+        [torch.tensor([0, 2]), (np.int64(2), 0)],
+        [True, False, True, False],
+        np.array([[True, False, True, False]] * 2),
+        torch.tensor([True, False, True, False]),
+        torch.tensor([[True, False, True, False]] * 2),
+        [[True, False, True, False], [0, 2]],
+    ],
+    ids=repr,
+)
+def test_nodes_are_positions_or_a_boolean_mask(given):
+    found = as_nodes(given, torch.rand(2, 3, 4, 4), None, "sources")
+    assert found is not None
+    assert found.tolist() == [[True, False, True, False]] * 2
+
+
+def test_every_item_may_have_its_own_nodes_or_none():
+    networks = torch.rand(3, 2, 4, 4)
+    found = as_nodes([[0], [], [1, 3]], networks, None, "sources")
+    assert found is not None
+    assert found.tolist() == [[True, False, False, False], [False] * 4, [False, True, False, True]]
+    single, nothing = as_nodes(3, networks, None, "sources"), as_nodes([], networks, None, "sources")
+    assert single is not None
+    assert nothing is not None
+    assert single.tolist() == [[False, False, False, True]] * 3
+    assert not nothing.any()
+    assert as_nodes(None, networks, None, "sources") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ([4], ValueError, "targets of item 0: there is no position 4 among 4 tokens, which are 0 to 3"),
+        ([[0], [-5]], ValueError, "targets of item 1: there is no position -5 among 4 tokens"),
+        ([[0], [0, 3]], ValueError, "targets of item 1: position 3 is padding"),
+        ([1, 1, 0, 0], ValueError, "position 1 is given twice; a mask has to be boolean"),
+        ([2, -2], ValueError, "position -2 is given twice"),
+        ([[0]], ValueError, "one for each of 2 items, not 1 lists"),
+        (torch.ones(3, 4, dtype=torch.bool), ValueError, "one for each of 2 items, not 3 lists"),
+        ([True, False], ValueError, "one flag for each of 4 tokens, not 2"),
+        ([0.5], TypeError, r"whole numbers\) or a boolean mask, not \[0.5\]"),
+        (torch.tensor([1.0, 0.0]), TypeError, "whole numbers"),
+        ([True, 2], TypeError, "whole numbers"),
+        ([0, [1]], TypeError, "whole numbers.*not 0"),
+        ([[[0]], [[1]]], TypeError, "whole numbers"),
+        ("head", TypeError, "whole numbers.*head"),
+        ({0}, TypeError, "whole numbers"),
+    ],
+)
+def test_what_names_no_nodes_is_refused(given, error, message):
+    real = torch.tensor([[True] * 4, [True, True, True, False]])
+    with pytest.raises(error, match=message):
+        as_nodes(given, torch.rand(2, 3, 4, 4), real, "targets")
