@@ -13,8 +13,9 @@ from gaflow.solvers import barrier as module
 from gaflow.solvers import blocktri
 from gaflow.solvers.barrier import LogBarrier, solve
 from gaflow.solvers.maxflow import max_flow
+from tests.exact import exact_flow
 from tests.make_exact import load
-from tests.problems import problems
+from tests.problems import path, problems
 from tests.sweep import networks
 
 BARRIERS = ("uniform", "capacity")
@@ -62,6 +63,93 @@ def test_forward_and_backward_networks_have_the_same_flow_reversed(barrier):
     assert_near(forward.edges.flip(1).mT, backward.edges, backward.value)
     assert_near(forward.source, backward.target, backward.value)
     assert_near(forward.target, backward.source, backward.value)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize(("sources", "targets"), [([0], None), (None, [1, 2]), ([2], [0]), ([1, 3], [3])])
+def test_flow_between_chosen_ends_agrees_with_fifty_digits(barrier, sources, targets):
+    information = sample(3, 4, 4) * (sample(3, 4, 4, seed=1) > 0.01)
+    ends = {"sources": sources, "targets": targets}
+    flow = solve(information, epsilon=1e-4, barrier=barrier, **ends)
+    expected = exact_flow(information.numpy(), epsilon=1e-4, barrier=barrier, **ends)
+    for part in ("edges", "source", "target", "value"):
+        wanted = torch.as_tensor(getattr(expected, part), dtype=torch.float64)
+        assert_near(getattr(flow, part)[0], wanted, expected.value, 1e-9)
+    assert flow.certificate.edges.item() == expected.live
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_between_two_nodes_with_one_path_it_is_the_flow_of_that_path(barrier):
+    expected = path("path", [0.5, 0.25, 2.0], barrier=barrier, epsilon=1e-3, terminal=0.75)
+    information = torch.zeros(3, 4, 4, dtype=torch.float64)
+    information[2, 3, 1], information[1, 1, 2], information[0, 2, 0] = 2.0, 0.25, 0.5
+    information[2, [0, 1, 2]] = 7.0  # from other sources
+    information[0, :, [1, 2, 3]] = 7.0  # to other targets
+    flow = solve(information, sources=[3], targets=[0], **expected.settings)
+    assert flow.value.item() == pytest.approx(expected.value, rel=1e-9)
+    assert_near(flow.through()[0, [3, 2, 1, 0], [3, 1, 2, 0]], flow.value.expand(4), expected.value, 1e-9)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("small", [0, 1e12])
+@pytest.mark.parametrize(("sources", "targets"), [([0], [4, 5]), ([5], [0]), ([1, 4], [0, 1, 2])])
+def test_choosing_ends_is_cutting_off_the_others(barrier, small, sources, targets, monkeypatch):
+    monkeypatch.setattr(blocktri, "SMALL", small)
+    information = sample(4, 6, 6)
+    flow = solve(information, barrier=barrier, sources=sources, targets=targets)
+    cut = torch.zeros_like(information)
+    cut[1:-1] = information[1:-1]
+    cut[-1, sources], cut[0, :, targets] = information[-1, sources], information[0, :, targets]
+    assert_same_flow(flow, solve(cut, barrier=barrier), 0)
+    others = sorted(set(range(6)) - set(targets))
+    assert flow.target[:, others].abs().max() == 0
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_reversing_every_edge_exchanges_sources_and_targets(barrier):
+    information = sample(4, 6, 6)
+    backward = solve(information, barrier=barrier, sources=[0, 3], targets=[1, 2, 5])
+    forward = solve(information.flip(0).mT, barrier=barrier, sources=[1, 2, 5], targets=[0, 3])
+    assert_near(forward.edges.flip(1).mT, backward.edges, backward.value)
+    assert_near(forward.target, backward.source, backward.value)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_every_item_may_have_its_own_ends_and_length(barrier):
+    information, mask = sample(4, 3, 6, 6), torch.ones(4, 6)
+    mask[1, 4:] = 0
+    sources, targets = [[0], [1, 3], [5], [0, 1, 2]], [[0, 1, 2, 3, 4, 5], [0, 2], [1, 5], [3]]
+    flow = solve(information, barrier=barrier, mask=mask, sources=sources, targets=targets)
+    for k in range(4):
+        t = int(mask[k].sum())
+        ends = {"sources": sources[k], "targets": targets[k]}
+        alone = solve(information[k, :, :t, :t], barrier=barrier, **ends)
+        assert_near(flow.edges[k, :, :t, :t], alone.edges[0], alone.value)
+        assert_near(flow.target[k].sum(), alone.value, alone.value)
+        larger = solve(1e9 * information[k, :, :t, :t], barrier=barrier, **ends)
+        assert_near(larger.edges / 1e9, alone.edges, alone.value)
+
+
+def test_flow_between_chosen_ends_is_within_epsilon_kappa_of_the_maximum():
+    pytest.importorskip("ortools")
+    for seed in range(5):
+        information = sample(4, 7, 7, seed=seed) + 1e-6
+        ends = {"sources": [seed], "targets": [0, 6 - seed]}
+        flow = solve(information, epsilon=1e-4, **ends)
+        largest = max_flow(information, integral=False, **ends).value.item()
+        assert largest - 1e-4 * flow.certificate.kappa.item() <= flow.value.item() <= largest * (1 + 1e-12)
+        assert largest < 0.9 * max_flow(information, integral=False).value.item()
+
+
+def test_ends_without_a_path_between_them_are_flagged_beside_others():
+    information = torch.eye(4, dtype=torch.float64).expand(3, 2, 4, 4)
+    flow = solve(information, sources=[[0], [0], []], targets=[1, 0])
+    assert flow.certificate.dead.tolist() == [False, False, True]
+    flow = solve(information, sources=[[0], [2], []], targets=[1, 0])
+    assert flow.certificate.dead.tolist() == [False, True, True]
+    assert flow.converged.all()
+    assert flow.through()[1:].abs().max() == 0
+    assert flow.target[0].tolist() == [pytest.approx(1, rel=1e-5), 0, 0, 0]
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
@@ -291,6 +379,9 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
         (torch.ones(1, 2, 2), {"mu": torch.ones(2)}, ValueError, r"mu must be one number or one for each of 1 items"),
         (torch.ones(1, 2, 2), {"epsilon": "a"}, TypeError, "epsilon must be a number, or one per item, not 'a'"),
         (torch.ones(1, 2, 2), {"mask": torch.tensor([0.0, -10.0])}, ValueError, "1 for real tokens and 0 for padding"),
+        (torch.ones(1, 2, 2), {"sources": [2]}, ValueError, "sources of item 0: there is no position 2 among 2 tokens"),
+        (torch.ones(1, 2, 2), {"targets": "head"}, TypeError, "targets of item 0 must be positions"),
+        (torch.ones(1, 2, 2), {"mask": [1, 0], "targets": 1}, ValueError, "targets of item 0: position 1 is padding"),
         (torch.full((1, 2, 2), 1e308, dtype=torch.float64), {}, ValueError, "overflows .*scale them down"),
     ],
 )
