@@ -14,14 +14,17 @@ from gaflow.network import Flow
 from gaflow.solvers.maxflow import max_flow
 
 
-def smallest_cut(information: np.ndarray) -> float:
-    """The least capacity of all cuts: every subset of inner nodes may be on the source's side."""
+def smallest_cut(information: np.ndarray, sources: list[int] | None = None, targets: list[int] | None = None) -> float:
+    """The least capacity of all cuts: whatever is neither a source nor a target may be on either side."""
     layers, t, _ = information.shape
+    free = np.ones((layers + 1, t), dtype=bool)
+    free[-1, range(t) if sources is None else sources] = False
+    free[0, range(t) if targets is None else targets] = False
     best = np.inf
-    for bits in itertools.product([False, True], repeat=(layers - 1) * t):
-        side = np.ones((layers + 1, t), dtype=bool)  # the output is with the source
-        side[0] = False  # and the input with the target
-        side[1:-1] = np.reshape(bits, (layers - 1, t))
+    for bits in itertools.product([False, True], repeat=int(free.sum())):
+        side = np.zeros((layers + 1, t), dtype=bool)  # the targets are on theirs
+        side[-1] = True
+        side[free] = bits
         best = min(best, information[side[1:, :, None] & ~side[:-1, None, :]].sum())
     return best
 
@@ -52,6 +55,27 @@ def test_the_value_is_the_least_of_all_cuts(seed, layers, t, density, direction)
     assert flow.value.item() == pytest.approx(smallest_cut(information.numpy()), rel=1e-14, abs=1e-14)
     assert flow.certificate.cut.item() == pytest.approx(flow.value.item(), rel=1e-14)
     assert flow.converged.all()
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+@pytest.mark.parametrize(("sources", "targets"), [([1], None), (None, [0, 2]), ([0], [2]), ([0, 2], [1, 2])])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_between_chosen_ends_too_the_value_is_the_least_of_all_cuts(layers, sources, targets, direction):
+    information = random_information(2, layers, 3, 3, density=0.8)
+    flow = max_flow(information, direction, integral=False, sources=sources, targets=targets)
+    assert_flow(flow, information[None])
+    expected = smallest_cut(information.numpy(), sources, targets)
+    assert flow.value.item() == pytest.approx(expected, rel=1e-14, abs=1e-14)
+    assert set(flow.source[0].nonzero().flatten().tolist()) <= set(sources or range(3))
+    assert set(flow.target[0].nonzero().flatten().tolist()) <= set(targets or range(3))
+
+
+def test_more_ends_never_carry_less():
+    information = random_information(4, 3, 5, 5)
+    values = [max_flow(information, integral=False, sources=range(k), targets=[0, 3]).value.item() for k in range(6)]
+    assert values[0] == 0
+    assert values == sorted(values)
+    assert values[1] < values[5]
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
