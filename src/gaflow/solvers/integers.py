@@ -6,8 +6,8 @@
 largest power of two that 64 bits allow, whose scaling rounds nothing but capacities 2^53 times smaller than a layer.
 
 The convention this file owns: **wide is not infinite**. A terminal edge gets at most one unit more than the edges
-beside it carry together, and without `integral` an edge at most twice kappa. Neither changes a flow or moves a
-minimum cut, and both leave the narrow edges more bits.
+beside it carry together (exactly that if no terminal capacity is given), and without `integral` an edge at most twice
+kappa. Neither changes a flow or moves a minimum cut, and both leave the narrow edges more bits.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Problem:
 
     network: LayeredNetwork
     given: list[Tensor]  # (l, t', t') each: real tokens only, dead edges included, as Algorithms 1 and 2 see them
+    wide: bool  # no terminal capacity was asked for: terminals are wider than all beside them
 
     @classmethod
     def build(
@@ -65,7 +66,7 @@ class Problem:
         above, below = as_nodes(sources, networks, real, "sources"), as_nodes(targets, networks, real, "targets")
         # What padding holds must not choose gamma.
         given = [x if real is None else x[:, real[k]][:, :, real[k]] for k, x in enumerate(networks)]
-        return cls(LayeredNetwork.build(networks, real, terminal, above, below), given)
+        return cls(LayeredNetwork.build(networks, real, terminal, above, below), given, terminal is None)
 
     def integers(self, item: int, direction: str = "backward", integral: bool = False) -> Integers:
         """Item `item` in integers: those of Algorithms 1 and 2, or as fine as possible."""
@@ -83,8 +84,9 @@ class Problem:
             return np.minimum(np.ldexp(gamma * np.minimum(capacity, limit), bits), ROOM).astype(np.int64)
 
         inner = whole(layers)
-        above = np.minimum(whole(source), inner[-1].sum(-1) + 1)
-        below = np.minimum(whole(target), inner[0].sum(-2) + 1)
+        above, below = inner[-1].sum(-1) + 1, inner[0].sum(-2) + 1
+        if not self.wide:
+            above, below = np.minimum(whole(source), above), np.minimum(whole(target), below)
         arcs = layered_arcs(layers, source, target, direction)
         return Integers(arcs, np.concatenate([inner.ravel(), above, below])[arcs.slot], gamma, bits, clamped)
 
