@@ -1,3 +1,21 @@
+import pytest
 import torch
 
 torch.set_num_threads(1)  # the models here are tiny, and test processes share the cores
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Where a tiny BERT is saved."""
+    from tests.commands import saved
+    from tests.models import bert
+
+    return saved(bert(), tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """A terminal of 100 columns, about which the environment says nothing else."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "GAFLOW_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")

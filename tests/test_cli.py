@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import gaflow
-from gaflow import cli, commands, loading
+from gaflow import cli, loading
 from gaflow.cli import main
 from tests.models import SENTENCE, bert
 
@@ -160,13 +160,13 @@ def raising(error):
 
 
 def test_an_interrupt_ends_with_130_and_no_traceback(capfd, monkeypatch):
-    monkeypatch.setattr(commands, "Explainer", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("gaflow.commands.explain.Explainer", raising(KeyboardInterrupt()))
     assert main(["explain", "a"]) == 130
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):
-    monkeypatch.setattr(commands, "Explainer", raising(RuntimeError("first\nsecond")))
+    monkeypatch.setattr("gaflow.commands.explain.Explainer", raising(RuntimeError("first\nsecond")))
     assert main(["explain", "a"]) == 1
     out, err = capfd.readouterr()
     assert (out, err) == ("", "gaflow: RuntimeError: first second (GAFLOW_DEBUG=1 shows where)\n")
@@ -174,7 +174,7 @@ def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):
 
 @pytest.mark.parametrize("error", [RuntimeError("deep"), ValueError("deep")])
 def test_debugging_shows_where_it_happened(monkeypatch, error):
-    monkeypatch.setattr(commands, "Explainer", raising(error))
+    monkeypatch.setattr("gaflow.commands.explain.Explainer", raising(error))
     monkeypatch.setenv("GAFLOW_DEBUG", "1")
     with pytest.raises(type(error), match="deep"):
         main(["explain", "a"])
@@ -188,6 +188,6 @@ def test_warnings_of_libraries_stay_off_the_terminal(capfd, monkeypatch, recwarn
         raise ValueError("done")
 
     monkeypatch.setattr(sys, "warnoptions", [])
-    monkeypatch.setattr(commands, "Explainer", warn)
+    monkeypatch.setattr("gaflow.commands.explain.Explainer", warn)
     assert assert_fails(capfd, ["explain", "a"]) == "gaflow: done\n"
     assert not recwarn.list

@@ -21,7 +21,7 @@ from gaflow.attribution import Attribution
 from gaflow.network import Certificate
 from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, visible
 
-__all__ = ["make_console", "one_line", "paint", "render", "show", "table"]
+__all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
 
 _LONGEST = 1000  # characters of an error line
 _NUMBERS = ("score", "share", "at")  # columns aligned to the right
@@ -56,7 +56,7 @@ def render(att: Attribution, console: Console, *, top: int = 5, words: bool = Fa
     """Everything there is to say: prediction, shaded text, legend, `top` words, certificate and flags."""
     coloured = console.color_system is not None and not console.no_color
     coarse = console.color_system != "truecolor"
-    parts: list[RenderableType] = [_headline(att), ""]
+    parts: list[RenderableType] = [headline(att), ""]
     pieces = att.words() if words else att.pieces()
     sources = (att.text,) if att.pair is None else (att.text, att.pair)
     found = [runs(source, [p for p in pieces if p.segment == k]) for k, source in enumerate(sources)]
@@ -71,13 +71,15 @@ def render(att: Attribution, console: Console, *, top: int = 5, words: bool = Fa
     return Group(*parts, "", *_notes(att))
 
 
-def _headline(att: Attribution) -> Text:
-    """What was explained, and what the model says about it."""
+def headline(att: Attribution, *, method: bool = True) -> Text:
+    """What was explained (by which method), and what the model says about it."""
     line = Text(one_line(att.label), style="bold", overflow="fold")
     chance = "" if att.probability is None else f" {att.probability:.1%}"
     line.append(chance, "bold")
     unit = "difference of logits" if isinstance(att.target, tuple) else "logit"
-    line.append(f"  {unit} {att.output:.4g}, explained by {one_line(att.method)}", "not bold")
+    line.append(f"  {unit} {att.output:.4g}", "not bold")
+    if method:
+        line.append(f", explained by {one_line(att.method)}", "not bold")
     if att.label != att.prediction:
         line.append(f"; the model predicts {one_line(att.prediction)}", "not bold")
     return line
@@ -168,13 +170,17 @@ def _notes(att: Attribution) -> list[Text]:
         names = ", ".join(dict.fromkeys(one_line(t) for t, s in zip(att.tokens, att.segments, strict=True) if s < 0))
         lines.append(Text(f"special tokens ({names}) hold {special / total:.1%} of all scores", style="dim"))
     if att.certificate is not None:
-        lines += _certificate(att.certificate, float(att.scores.sum()))
-    if att.truncated:
-        lines.append(_flag("truncated", f"the model read only the first {len(att.tokens)} tokens"))
-    return lines
+        lines += certified(att.certificate, float(att.scores.sum()))
+    return lines + truncated(att)
 
 
-def _certificate(found: Certificate, value: float) -> list[Text]:
+def truncated(att: Attribution) -> list[Text]:
+    """A warning, if the model has not read all of the text."""
+    return [_flag("truncated", f"the model read only the first {len(att.tokens)} tokens")] if att.truncated else []
+
+
+def certified(found: Certificate, value: float) -> list[Text]:
+    """How exact a flow of `value` is, and what must be known of it."""
     if found.dead:
         return [_flag("dead", "nothing flows from the output to the input, so every score is 0")]
     error = max(found.conservation, found.dual, found.centrality)

@@ -1,0 +1,73 @@
+"""What all commands share: the application itself, and options that mean the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import gaflow
+
+__all__ = ["Device", "Html", "Json", "Model", "Pair", "TargetLabel", "TextOrDash", "Truncation", "app", "count", "run"]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_UsageError: Any = typer.BadParameter.__base__  # typer gives it no name of its own
+
+TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
+Pair = Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for models of pairs.")]
+Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Hub id or folder; default: built in.")]
+TargetLabel = Annotated[
+    str | None, typer.Option(metavar="LABEL", help="Label, class index, or 'A minus B'; default: predicted.")
+]
+Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Parse `args`, run the command and give the exit code; a wrong usage is a ValueError."""
+    try:
+        return app(args, prog_name="gaflow", standalone_mode=False) or 0
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except _UsageError as error:
+        asked = getattr(error.ctx, "command_path", "gaflow")
+        reason = error.format_message().rstrip(".")
+        if reason.startswith("No such option") and asked.endswith(("explain", "compare")):
+            reason += ", and a text that begins with '-' goes after '--'"
+        raise ValueError(f"{reason}; see '{asked} --help'") from None
+
+
+def count(value: Any) -> int:
+    """A whole number from the command line; the library says which ones it takes."""
+    try:
+        return int(value)
+    except ValueError:
+        raise typer.BadParameter(f"{value!r} is no whole number") from None
+
+
+@app.callback(invoke_without_command=True)
+def _gaflow(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Explain the predictions of Transformer models by Generalized Attention Flow.
+
+    \b
+    Example:
+      gaflow explain "this dog is not cute, but very smart." --model org/name
+
+    Exit codes: 0 done, 1 failure, 2 bad input, 130 interrupted. NO_COLOR, FORCE_COLOR and COLUMNS are respected.
+    """
+    if version:
+        typer.echo(f"gaflow {gaflow.__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())

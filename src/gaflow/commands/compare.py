@@ -1,0 +1,77 @@
+"""`gaflow compare`: one text by many methods, side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app
+from gaflow.commands.streams import check_file, print_json, read_text, waiting, write_file
+from gaflow.explainer import Explainer
+from gaflow.html import page
+from gaflow.methods import METHODS, About, find_method
+from gaflow.side_by_side import render_all
+from gaflow.terminal import make_console, show
+
+__all__ = ["compare"]
+
+
+@app.command()
+def compare(
+    text: TextOrDash,
+    pair: Pair = None,
+    model: Model = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: those that one trace serves."),
+    ] = None,
+    target: TargetLabel = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Compare tokens, special ones too, not words.")] = False,
+    truncation: Truncation = False,
+    device: Device = None,
+    as_json: Json = False,
+    html: Html = None,
+) -> None:
+    """Show what several methods say about TEXT, side by side.
+
+    \b
+    Examples:
+      gaflow compare "this dog is not cute, but very smart."
+      gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
+    """
+    chosen = _names(methods)
+    check_file("--html", html)
+    given = read_text(text, pair)
+    with waiting("comparing"):
+        explainer = Explainer(model, device=device)
+        found = explainer.compare(given, chosen, target, truncation=truncation, keep_flow=False)
+    if html is not None:
+        write_file("--html", html, lambda path: page(found, path, words=not tokens))
+    if as_json:
+        print_json({name: att.to_dict() for name, att in found.items()})
+    else:
+        console = make_console()
+        show(console, render_all(found, console, tokens=tokens))
+
+
+def _names(given: str | None) -> list[str]:
+    """The methods meant, checked before a model is loaded."""
+    if given is None:
+        names = [name for name, method in METHODS.items() if _quick(getattr(method, "about", None))]
+    elif given.strip().lower() == "all":
+        names = list(METHODS)
+    else:
+        names = [name.strip() for name in given.split(",")]
+        if not all(names):
+            raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
+    found = [find_method(name).name for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
+    return names
+
+
+def _quick(about: object) -> bool:
+    """Whether one trace serves the method, and nothing has to be installed for it."""
+    return isinstance(about, About) and about.one_trace and not about.library

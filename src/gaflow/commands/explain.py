@@ -1,0 +1,60 @@
+"""`gaflow explain`: one text by one method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app, count
+from gaflow.commands.streams import check_file, print_json, read_text, waiting, write_file
+from gaflow.explainer import Explainer
+from gaflow.methods import DEFAULT, find_method
+from gaflow.terminal import make_console, render, show
+
+__all__ = ["explain"]
+
+
+@app.command()
+def explain(
+    text: TextOrDash,
+    pair: Pair = None,
+    model: Model = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="One of 'gaflow methods'.")] = DEFAULT,
+    target: TargetLabel = None,
+    top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
+    words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
+    truncation: Truncation = False,
+    device: Device = None,
+    as_json: Json = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all to FILE (safetensors), for gaflow.load.")
+    ] = None,
+    html: Html = None,
+) -> None:
+    """Show what each token of TEXT contributed to the prediction.
+
+    \b
+    Examples:
+      gaflow explain "this dog is not cute, but very smart." --model org/name
+      gaflow explain - --target "positive minus negative" --json < review.txt
+    """
+    if top < 0:
+        raise ValueError(f"--top must be at least 0, not {top}")
+    find_method(method)  # a slip should not cost the loading of a model
+    check_file("--save", save)
+    check_file("--html", html)
+    given = read_text(text, pair)
+    with waiting("explaining"):
+        explainer = Explainer(model, device=device)
+        att = explainer(given, method, target, truncation=truncation, keep_flow=save is not None)
+    if save is not None:
+        write_file("--save", save, att.save)
+    if html is not None:
+        write_file("--html", html, lambda path: att.to_html(path, words=words))
+    if as_json:
+        print_json(att.to_dict())
+    else:
+        console = make_console()
+        show(console, render(att, console, top=top, words=words))

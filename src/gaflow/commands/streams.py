@@ -1,0 +1,70 @@
+"""What goes in and out: texts from stdin, files, JSON, and something to look at while waiting."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gaflow.errors import TextError
+from gaflow.terminal import make_console
+
+__all__ = ["check_file", "print_json", "read_text", "waiting", "write_file"]
+
+_LARGEST = 1 << 20  # bytes read from stdin: far more than any model takes
+
+
+def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
+    """The text or pair that is meant, one of which may be `-` for stdin."""
+    if text == "-" and pair == "-":
+        raise ValueError("TEXT and --pair are both '-', but stdin can only be read once")
+    text = _stdin() if text == "-" else text
+    if pair is None:
+        return text
+    return text, _stdin() if pair == "-" else pair
+
+
+def _stdin() -> str:
+    data = sys.stdin.buffer.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise TextError(f"stdin holds more than {_LARGEST:,} bytes; give one text, no longer than the model takes")
+    try:
+        return data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise TextError(f"stdin is not UTF-8 (byte {error.start}: {error.reason}); convert it first") from None
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Refuse a path that cannot be written, before the work is done."""
+    if path is not None and path.is_dir():
+        raise OSError(f"{option} {str(path)!r} is a folder; give the name of a file")
+    if path is not None and not path.parent.is_dir():
+        raise OSError(f"{option} {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+
+
+def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None:
+    """Write, or say which option's file it was that could not be."""
+    try:
+        write(path)
+    except OSError as error:  # which names a temporary file
+        raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
+
+
+def print_json(value: Any) -> None:
+    """One document in ASCII."""
+    typer.echo(json.dumps(value, allow_nan=False, default=str))
+
+
+@contextmanager
+def waiting(doing: str) -> Iterator[None]:
+    """Something to look at while a model is loaded, for who watches."""
+    if sys.stderr.isatty():
+        with make_console(stderr=True).status(doing):
+            yield
+    else:
+        yield

@@ -1,0 +1,39 @@
+"""Running commands of `gaflow` in tests, with helpers that assert how they end."""
+
+import io
+import sys
+
+from gaflow.cli import main
+
+HOSTILE = "\x1b[31mred[/bold] \x1b]0;title\x07 [red]\u202eevil"
+
+
+def saved(made, place):
+    """The folder in which a model and its tokenizer are saved."""
+    model, tokenizer = made
+    model.save_pretrained(place / "tiny")
+    tokenizer.save_pretrained(place / "tiny")
+    return place / "tiny"
+
+
+def gives(capfd, *args):
+    """What `gaflow *args` prints, which must be well."""
+    capfd.readouterr()  # transformers draws a bar while the test saves its model
+    code = main([str(a) for a in args])
+    out, err = capfd.readouterr()
+    assert (code, err) == (0, "")
+    return out
+
+
+def refused(capfd, *args):
+    """The one line on stderr by which `gaflow *args` is refused."""
+    assert main([str(a) for a in args]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    return err
+
+
+def from_stdin(monkeypatch, data):
+    """Let `data` be what stdin holds."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))

@@ -1,0 +1,58 @@
+import json
+import re
+
+import pytest
+
+import gaflow
+from gaflow.estimate import solve_flops
+from gaflow.loading import outline
+from tests.commands import gives, refused, saved
+from tests.models import FAMILIES, SENTENCE, bert
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
+    model, tokenizer = FAMILIES[family]()
+    place = saved((model, tokenizer), tmp_path)
+    found = json.loads(gives(capfd, "info", place, "--json", "--length", "7"))
+    explainer = gaflow.Explainer(place)
+    layers = explainer(SENTENCE).layers
+    assert layers is not None
+    assert found["layers"] == len(layers) - 1
+    assert found["attention"] == [found["layers"], found["heads"], 7, 7]
+    assert found["parameters"] == sum(p.numel() for p in model.parameters())
+    assert found["limit"] == explainer.limit
+    assert found["labels"] == list(explainer.head.labels)
+    assert (found["class"], found["task"], found["dtype"]) == (type(model).__name__, explainer.task, "float32")
+    assert found["estimate"]["flops"] == solve_flops(found["layers"], 7)
+    assert found["estimate"]["seconds"] > 0
+
+
+def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp_path):
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    shown = gives(capfd, "info", tmp_path)
+    assert re.search(r"a text of +64 tokens: attention \(3, 4, 64, 64\)", shown)
+    assert "BertForSequenceClassification (bert), text-classification" in shown
+    assert "negative, positive, neutral" in shown
+
+
+@pytest.mark.parametrize("length", ["0", "65"])
+def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length):
+    assert f"--length must be 1 to 64 for this model, not {length}" in refused(
+        capfd, "info", folder, "--length", length
+    )
+
+
+def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):
+    loaded = outline(folder)
+    loaded.model.config.is_encoder_decoder = True
+    monkeypatch.setattr("gaflow.commands.info.outline", lambda name: loaded)
+    assert "no single stack of attention layers" in refused(capfd, "info", folder)
+
+
+def test_many_labels_are_cut_short(capfd, tmp_path):
+    place = saved(bert(num_labels=23), tmp_path)
+    assert "LABEL_19 and 3 more" in " ".join(gives(capfd, "info", place).split())
