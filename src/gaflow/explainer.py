@@ -8,7 +8,6 @@ A list is sorted by length so that little padding is needed, and given back in i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, overload
 
@@ -19,16 +18,26 @@ from gaflow.attribution import Attribution
 from gaflow.errors import SolveError
 from gaflow.loading import load_model
 from gaflow.methods import METHODS, Method, find_method
+from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.results import attributions
 from gaflow.targets import Head, Resolved, Target, explained
-from gaflow.text import Encoding, Padding, Text, batches, check_text, collate, encode, length_limit
+from gaflow.text import (
+    Encoding,
+    Padding,
+    Text,
+    batches,
+    check_text,
+    collate,
+    encode,
+    length_limit,
+    neutral_tokens,
+)
 from gaflow.tracing import Readout, trace
 
 __all__ = ["Explainer", "explain"]
 
 Texts = list[str] | list[tuple[str, str]] | list[Text]
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
-Progress = bool | Callable[[int, int], object]
 _WINDOW = 8  # batches that `stream` reads ahead to sort by length
 
 
@@ -113,22 +122,25 @@ class Explainer:
         `method` is a name of METHODS, a settings object, or a callable (attention, gradient) -> (b, l, t, t).
         `target` is None (the predicted class), a class index, a label, a contrast ("A minus B" or a pair),
         or for a list of texts a list with one of these for each. `truncation` cuts texts to what the model
-        takes. `progress` shows a bar (True) or is called with (texts done, texts in all). `keep_flow=False`
-        drops the edge flows, which are l * t * t numbers a text, and keeps scores, layers and certificate.
+        takes. `progress` shows a bar (True) or is called with (texts done, texts in all), where a method that asks
+        the model many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t
+        numbers a text, and keeps scores, layers and certificate.
         """
         chosen = find_method(method)
         if not isinstance(text, list):
             encoding = self._encode([text], truncation, ["text"])
-            return self._run(encoding, [self.head.parse(target)], [chosen], keep_flow)[0][0]
+            parsed = [self.head.parse(target)]
+            with reporting(progress, 1, "text") as report:
+                return self._run(encoding, parsed, [chosen], keep_flow, report)[0][0]
         _check_batch_size(batch_size)
         targets = self.head.parse_all(target, len(text))
         encodings = self._encode(text, truncation)
         done: dict[int, Attribution] = {}
-        with _reporting(progress, len(text)) as report:
+        with reporting(progress, len(text), "text") as report:
             for group in batches(encodings, batch_size, self._padding):
-                results = self._group(encodings, targets, group, chosen, keep_flow)
+                tell = within(report, len(done), len(group))
+                results = self._group(encodings, targets, group, chosen, keep_flow, tell)
                 done.update(zip(group, results, strict=True))
-                report(len(done))
         return [done[k] for k in range(len(text))]
 
     def stream(
@@ -180,9 +192,13 @@ class Explainer:
         target: Target = None,
         *,
         truncation: bool = False,
+        progress: Progress = False,
         keep_flow: bool = True,
     ) -> dict[str, Attribution]:
-        """Explain one text by several methods (None: all) from a single trace of the model."""
+        """Explain one text by several methods (None: all) from a single trace of the model.
+
+        `progress` shows a bar (True) or is called with (methods done, methods in all), parts of one included.
+        """
         if isinstance(methods, str):
             raise TypeError(f"methods must be a list of methods, not the string {methods!r}")
         chosen = [find_method(m) for m in (METHODS if methods is None else methods)]
@@ -191,7 +207,9 @@ class Explainer:
         if twice:
             raise ValueError(f"methods named {', '.join(twice)} are given twice; results are told apart by name")
         encoding = self._encode([text], truncation, ["text"])
-        results = self._run(encoding, [self.head.parse(target)], chosen, keep_flow)
+        parsed = [self.head.parse(target)]
+        with reporting(progress, len(chosen), "method") as report:
+            results = self._run(encoding, parsed, chosen, keep_flow, report)
         return {name: each[0] for name, each in zip(names, results, strict=True)}
 
     def _encode(self, texts: Sequence[Any], truncation: bool, names: list[str] | None = None) -> list[Encoding]:
@@ -206,10 +224,12 @@ class Explainer:
         group: Sequence[int],
         method: Method,
         keep_flow: bool,
+        report: Report = silent,
     ) -> list[Attribution]:
         """Attributions of the texts in `group`; a solver's failure names texts, not batch items."""
         try:
-            return self._run([encodings[k] for k in group], [targets[k] for k in group], [method], keep_flow)[0]
+            chosen = [encodings[k] for k in group]
+            return self._run(chosen, [targets[k] for k in group], [method], keep_flow, report)[0]
         except SolveError as error:
             items = [group[k] for k in error.items]
             raise SolveError(f"texts {items}: {error}", error.flow, items) from error
@@ -220,19 +240,29 @@ class Explainer:
         targets: Sequence[Resolved | None],
         methods: Sequence[Method],
         keep_flow: bool,
+        report: Report,
     ) -> list[list[Attribution]]:
-        """One trace, every method: a list of attributions per method."""
+        """One trace, every method: a list of attributions per method. `report` is told how many are done."""
         head = self.head
+        found: list[list[Attribution]] = []
         resolved: list[Resolved] = []
 
         def choose(logits: Tensor) -> Readout:
             resolved.extend(head.resolve(logits, targets))
             return lambda found, items: explained(found, [resolved[k] for k in items])
 
+        def part(done: float) -> None:
+            if done < 1:  # the whole is told below
+                report(len(found) + done)
+
         with torch.inference_mode(False), torch.no_grad():
-            batch = collate(encodings, self._padding, _device(self.model))
-            traced = trace(self.model, batch, choose)
-            return [attributions(encodings, traced, resolved, head, m, m(traced), keep_flow) for m in methods]
+            padding = self._padding
+            batch = collate(encodings, padding, _device(self.model), neutral_tokens(self.tokenizer, padding))
+            traced = trace(self.model, batch, choose, part)
+            for method in methods:
+                found.append(attributions(encodings, traced, resolved, head, method, method(traced), keep_flow))
+                report(len(found))
+        return found
 
 
 @overload
@@ -300,18 +330,3 @@ def _device(model: Any) -> torch.device:
 def _check_batch_size(batch_size: Any) -> None:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number >= 1, not {batch_size!r}")
-
-
-@contextmanager
-def _reporting(progress: Progress, total: int) -> Iterator[Callable[[int], object]]:
-    """What to call with the number of texts done."""
-    if callable(progress):
-        tell = progress
-        yield lambda done: tell(done, total)
-    elif progress:
-        from tqdm import tqdm
-
-        with tqdm(total=total, unit="text") as bar:
-            yield lambda done: bar.update(done - bar.n)
-    else:
-        yield lambda done: None

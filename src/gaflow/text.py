@@ -8,8 +8,8 @@ batches of one length).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +18,18 @@ from torch import Tensor, nn
 from gaflow.errors import TextError
 from gaflow.spans import Span, search_spans, tidy_spans
 
-__all__ = ["Batch", "Encoding", "Padding", "Text", "batches", "check_text", "collate", "encode", "length_limit"]
+__all__ = [
+    "Batch",
+    "Encoding",
+    "Padding",
+    "Text",
+    "batches",
+    "check_text",
+    "collate",
+    "encode",
+    "length_limit",
+    "neutral_tokens",
+]
 
 Text = str | tuple[str, str]
 _UNLIMITED = 10**9  # tokenizers write 1e30 when they do not know their limit
@@ -48,6 +59,7 @@ class Batch:
     mask: Tensor  # (b, t) bool: real tokens
     padded: bool  # whether any token is not real, known without asking the device
     encodings: tuple[Encoding, ...]  # (b,)
+    neutral: Mapping[str, int] = field(default_factory=dict)  # ids of tokens that say nothing: "pad", "mask", "unk"
 
 
 def check_text(item: Any, name: str = "text") -> tuple[str, str | None]:
@@ -206,7 +218,20 @@ def batches(encodings: Sequence[Encoding], size: int, padding: Padding) -> Itera
         yield group
 
 
-def collate(encodings: Sequence[Encoding], padding: Padding, device: torch.device | str | None = None) -> Batch:
+def neutral_tokens(tokenizer: Any, padding: Padding) -> dict[str, int]:
+    """Tokens that can stand where another one is absent, the best first, as far as the tokenizer has them."""
+    known = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "mask", "unk")}
+    if padding.token is not None:
+        known["pad"] = padding.token
+    return {name: int(token) for name, token in known.items() if token is not None}
+
+
+def collate(
+    encodings: Sequence[Encoding],
+    padding: Padding,
+    device: torch.device | str | None = None,
+    neutral: Mapping[str, int] | None = None,
+) -> Batch:
     """One batch, padded on the right to the longest encoding."""
     lengths = [len(e) for e in encodings]
     longest = max(lengths)
@@ -219,4 +244,6 @@ def collate(encodings: Sequence[Encoding], padding: Padding, device: torch.devic
     }
     real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
     inputs.setdefault("attention_mask", real.long().to(device))
-    return Batch(inputs, real.to(device), min(lengths) < longest, tuple(encodings))
+    if neutral is None:
+        neutral = {} if padding.token is None else {"pad": padding.token}
+    return Batch(inputs, real.to(device), min(lengths) < longest, tuple(encodings), neutral)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.text import Batch
 
-__all__ = ["Question", "Readout", "Trace", "borrow", "trace"]
+__all__ = ["Question", "Readout", "Trace", "borrow", "trace", "word_embedding"]
 
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
@@ -39,22 +39,24 @@ class Question:
     model: nn.Module
     batch: Batch
     read: Readout
+    report: Callable[[float], object] = lambda part: None  # told which part of the answer is there, 0 to 1
 
-    def logits(self, items: Sequence[int], **changed: Tensor) -> Tensor:
+    def logits(self, items: Sequence[int], *, words: Tensor | None = None, **changed: Tensor) -> Tensor:
         """Logits of texts `items` of the batch (any number of times each) with some inputs replaced.
 
-        Gradients flow if they are enabled where this is called.
+        `words` (n, t, d) takes the place of what the word embedding gives. Gradients flow if they are enabled where
+        this is called.
         """
         chosen = torch.as_tensor(items, device=self.batch.mask.device)
         inputs = {name: value[chosen] for name, value in self.batch.inputs.items()} | changed
         wanted = torch.is_grad_enabled()
-        with borrow(self.model), torch.set_grad_enabled(wanted):
+        with borrow(self.model), torch.set_grad_enabled(wanted), _spoken(self.model, words):
             outputs = self.model(**_arguments(self.model, inputs, observe=False))
             return _logits(self.model, outputs, wanted)
 
-    def output(self, items: Sequence[int], **changed: Tensor) -> Tensor:
+    def output(self, items: Sequence[int], *, words: Tensor | None = None, **changed: Tensor) -> Tensor:
         """The explained scalar `y` (n,) of the same."""
-        return self.read(self.logits(items, **changed), items)
+        return self.read(self.logits(items, words=words, **changed), items)
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,16 @@ class Trace:
         return read / read.sum(-1, keepdim=True).clamp_min(1)
 
 
-def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Readout]) -> Trace:
-    """Trace `model` on `batch`; `choose` sees its logits (b, c) and says how `y` is read from them."""
+def trace(
+    model: nn.Module,
+    batch: Batch,
+    choose: Callable[[Tensor], Readout],
+    report: Callable[[float], object] = lambda part: None,
+) -> Trace:
+    """Trace `model` on `batch`; `choose` sees its logits (b, c) and says how `y` is read from them.
+
+    Methods that ask the model again tell `report` how far they are.
+    """
     model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
         outputs = model(**_arguments(model, batch.inputs))
@@ -116,7 +126,7 @@ def trace(model: nn.Module, batch: Batch, choose: Callable[[Tensor], Readout]) -
             logits=logits.detach(),
             output=y.detach(),
             mask=batch.mask,
-            question=Question(model, batch, read),
+            question=Question(model, batch, read, report),
         )
 
 
@@ -227,13 +237,49 @@ def _roots(model: nn.Module) -> list[nn.Parameter]:
 
     Their own gradient is never computed: autograd only walks to what it is asked for.
     """
+    embedding = word_embedding(model)
+    found = [] if embedding is None else list(embedding.parameters())
+    return [p for p in found or model.parameters() if p.is_floating_point()]
+
+
+def word_embedding(model: nn.Module) -> nn.Module | None:
+    """The module that turns input ids into vectors, before positions and token types are added; None if unknown."""
     find: Any = getattr(model, "get_input_embeddings", None)
     try:
-        embedding = find() if find else None
+        found = find() if find else None
     except (NotImplementedError, AttributeError):
-        embedding = None
-    found = list(embedding.parameters()) if isinstance(embedding, nn.Module) else []
-    return [p for p in found or model.parameters() if p.is_floating_point()]
+        return None
+    return found if isinstance(found, nn.Module) else None
+
+
+@contextmanager
+def _spoken(model: nn.Module, words: Tensor | None) -> Iterator[None]:
+    """While this lasts the model reads `words` (n, t, d) instead of its own word embeddings; None changes nothing.
+
+    Replacing the module's output leaves the ids as they are, from which models derive positions and much else.
+    """
+    if words is None:
+        yield
+        return
+    embedding = word_embedding(model)
+    if embedding is None:
+        raise _unsupported(model, "its word embeddings cannot be replaced, since get_input_embeddings() gives none")
+    read = 0
+
+    def give(_module: nn.Module, _given: Any, own: Any) -> Tensor:
+        nonlocal read
+        read += 1
+        if read > 1 or own.shape != words.shape:
+            raise _unsupported(model, "it reads its word embeddings more than once or not token by token")
+        return words.to(own)
+
+    handle = embedding.register_forward_hook(give)
+    try:
+        yield
+        if not read:
+            raise _unsupported(model, "it does not read the word embeddings that get_input_embeddings() gives")
+    finally:
+        handle.remove()
 
 
 def _configs(modules: Sequence[nn.Module]) -> list[Any]:

@@ -12,6 +12,7 @@ from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
 from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
+from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
 from gaflow.methods.scores import About, Method, Scores
 
 __all__ = [
@@ -25,6 +26,9 @@ __all__ = [
     "FlowMethod",
     "GradSam",
     "Grads",
+    "IntegratedGradients",
+    "KernelShap",
+    "Lime",
     "Method",
     "Random",
     "RawAttention",
@@ -44,6 +48,9 @@ METHODS: dict[str, Method] = {
     "gradsam": GradSam(),
     "cat": Cat(),
     "attcat": AttCat(),
+    "ig": IntegratedGradients(),
+    "kernel_shap": KernelShap(),
+    "lime": Lime(),
     "attention_flow": AttentionFlow(),
     "random": Random(),
 }
