@@ -30,6 +30,7 @@ ROOMS = [
     "markup",
     "html",
     "attribution",
+    "shapley",
     "results",
     "progress",
     "explainer",

@@ -15,30 +15,44 @@ from gaflow.errors import (
 from gaflow.explainer import Explainer, explain
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.network import Certificate, Flow
+from gaflow.shapley import Axioms, axioms
 from gaflow.solvers.barrier import solve
+from gaflow.solvers.cut import CutEdge, MinCut, min_cut
 from gaflow.solvers.maxflow import max_flow
+from gaflow.solvers.ranges import ScoreRanges, score_ranges
+from gaflow.solvers.routes import Route, Routes, routes
 
 __all__ = [
     "METHODS",
     "Attribution",
+    "Axioms",
     "Certificate",
+    "CutEdge",
     "DenseNetwork",
     "Explainer",
     "Flow",
     "FlowMethod",
     "GaflowError",
+    "MinCut",
     "MissingExtraError",
+    "Route",
+    "Routes",
+    "ScoreRanges",
     "SolveError",
     "TargetError",
     "TextError",
     "UnknownMethodError",
     "UnsupportedModelError",
     "Word",
+    "axioms",
     "dense_network",
     "explain",
     "information",
     "load",
     "max_flow",
+    "min_cut",
+    "routes",
+    "score_ranges",
     "solve",
 ]
 

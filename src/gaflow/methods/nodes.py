@@ -19,7 +19,19 @@ from gaflow.errors import GaflowError
 from gaflow.network import Nodes
 from gaflow.tracing import Trace
 
-__all__ = ["NODES", "Chosen", "Layer", "check_layer", "check_nodes", "layer_scores", "name_at_layer", "nodes_of"]
+__all__ = [
+    "NODES",
+    "Chosen",
+    "Layer",
+    "check_layer",
+    "check_nodes",
+    "layer_in_name",
+    "layer_scores",
+    "name_at_layer",
+    "nodes_of",
+]
+
+_LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d+|'all')\)$")
 
 Layer = int | Literal["all"]
 Chosen = str | int | Sequence[int] | Callable[[Trace], Nodes] | None  # a name of NODES, positions, a choice; None: all
@@ -117,10 +129,18 @@ def layer_scores(through: Any, layer: Layer) -> Any:
 
 def name_at_layer(name: str, layer: Layer) -> str:
     """A flow method's `name` with another layer; it is the last of the settings, and left out where it is 0."""
-    base = re.sub(r"(\(|, )layer=(-?\d+|'all')\)$", lambda found: "" if found[1] == "(" else ")", name)
+    base = _LAST_SETTING.sub(lambda found: "" if found[1] == "(" else ")", name)
     if layer == 0:
         return base
     return f"{base[:-1]}, layer={layer!r})" if base.endswith(")") else f"{base}(layer={layer!r})"
+
+
+def layer_in_name(name: str) -> Layer:
+    """The layer that `name_at_layer` wrote."""
+    found = _LAST_SETTING.search(name)
+    if found is None:
+        return 0
+    return "all" if found[2] == "'all'" else int(found[2])
 
 
 def _segments(trace: Trace) -> Tensor:
