@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ class Attribution:
     layers: np.ndarray | None = None  # (l+1, t) float64 through-flow, row 0 the input; flow methods only
     flow: Flow | None = None  # batch of one, real tokens only; flow methods only
     certificate: Certificate | None = None  # plain numbers; flow methods only
+    facts: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
 
     def __post_init__(self) -> None:
         for name in ("scores", "layers"):
@@ -80,6 +81,9 @@ class Attribution:
             raise ValueError(f"offsets and segments must have one entry for each of the {t} tokens")
         if self.layers is not None and (self.layers.ndim != 2 or self.layers.shape[1] != t):
             raise ValueError(f"layers have shape {self.layers.shape}, not (l+1, {t})")
+        object.__setattr__(
+            self, "facts", {str(k): v if isinstance(v, str) else float(v) for k, v in self.facts.items()}
+        )
 
     @property
     def special_mask(self) -> np.ndarray:
@@ -150,15 +154,21 @@ class Attribution:
         return pandas.DataFrame({**columns, "segment": self.segments, "special": self.special_mask})
 
     def to_shap(self) -> Any:
-        """A `shap.Explanation` over the tokens; its base value is 0, since flow scores sum to the flow."""
+        """A `shap.Explanation` over the tokens.
+
+        Its base value is the output without any ordinary token where the method knows it, else 0 (flow scores sum to
+        the flow).
+        """
         shap = _need("shap", "shap")
+        base = self.facts.get("baseline_output", 0.0)
         return shap.Explanation(
-            values=self.scores.copy(), base_values=0.0, data=np.array(self.tokens), output_names=[self.label]
+            values=self.scores.copy(), base_values=base, data=np.array(self.tokens), output_names=[self.label]
         )
 
     def to_captum(self, true_label: str | None = None) -> Any:
         """A `captum.attr.visualization.VisualizationDataRecord`; `true_label` is what the text should be."""
         visualization = _need("captum.attr._utils.visualization", "captum")
+        gap = 0.0 if self.certificate is None else self.certificate.gap
         return visualization.VisualizationDataRecord(
             self.normalized(),
             self.output if self.probability is None else self.probability,
@@ -167,7 +177,7 @@ class Attribution:
             self.label,
             float(self.scores.sum()),
             list(self.tokens),
-            0.0 if self.certificate is None else self.certificate.gap,
+            self.facts.get("convergence_delta", gap),
         )
 
     def to_html(self, path: str | Path | None = None, *, words: bool = False) -> str:
@@ -245,6 +255,7 @@ def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
         layers=None if layers is None else layers.numpy(),
         flow=_read_flow(tensors, len(tokens)) if "flow.edges" in tensors else None,
         certificate=None if certificate is None else Certificate(**certificate),
+        facts=about.get("facts", {}),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from gaflow.shading import LEVELS, Run, number_format, runs, visible
+from gaflow.shading import LEVELS, Run, number_format, runs, spelled, visible
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution, Word
@@ -108,6 +108,8 @@ def flags(att: Attribution) -> str:
         found.append(("dead", "nothing flows from the output to the input, so every score is 0"))
     elif certificate is not None and not certificate.converged:
         found.append(("not converged", "the solver stopped early; do not rely on these scores"))
+    if "warning" in att.facts:
+        found.append(("warning", safe(str(att.facts["warning"]))))
     items = "".join(f"<li><b>{name}</b>: {meaning}</li>" for name, meaning in found)
     return f'<ul class="flags">{items}</ul>\n' if items else ""
 
@@ -190,8 +192,8 @@ def _bar(value: float, signed: bool) -> str:
 
 
 def notes(view: View) -> str:
-    """The special tokens' part, the certificate, and every token's score."""
-    return _special(view) + _certificate(view.att) + _tokens(view)
+    """The special tokens' part, the certificate, what else the method knows, and every token's score."""
+    return _special(view) + _certificate(view.att) + _facts(view.att) + _tokens(view)
 
 
 def _special(view: View) -> str:
@@ -217,6 +219,12 @@ def _certificate(att: Attribution) -> str:
     )
     table = f'<table class="facts-table"><tbody>\n{rows}</tbody></table>'
     return f'<details class="certificate"><summary>{_verdict(found)}</summary>\n{table}</details>\n'
+
+
+def _facts(att: Attribution) -> str:
+    known = {name: value for name, value in spelled(att.facts).items() if name != "warning"}
+    shown = " · ".join(f"{safe(name)} <bdi>{safe(shortened(value))}</bdi>" for name, value in known.items())
+    return f'<p class="note">{shown}</p>\n' if shown else ""
 
 
 def _verdict(found: Certificate) -> str:

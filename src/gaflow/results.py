@@ -57,6 +57,7 @@ def attributions(
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
                 certificate=None if flow is None else flow.certificate[k],
+                facts=scores.facts[k] if scores.facts else {},
             )
         )
     return found

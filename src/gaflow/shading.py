@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ __all__ = [
     "number_format",
     "runs",
     "shade",
+    "spelled",
     "underline",
     "visible",
 ]
@@ -127,6 +128,11 @@ def number_format(largest: float) -> Callable[[float], str]:
         return lambda score: f"{score:.3e}"
     decimals = 3 if largest == 0 else max(3 - math.floor(math.log10(largest)), 0)
     return lambda score: f"{score:.{decimals}f}"
+
+
+def spelled(facts: Mapping[str, float | str]) -> dict[str, str]:
+    """What a method knows beside its scores, as a reader wants it."""
+    return {k.replace("_", " "): v if isinstance(v, str) else f"{v:.4g}" for k, v in facts.items()}
 
 
 def shade(level: int, scheme: str = "light") -> RGB:

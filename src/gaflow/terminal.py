@@ -19,7 +19,7 @@ from rich.text import Text
 
 from gaflow.attribution import Attribution
 from gaflow.network import Certificate
-from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, visible
+from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, spelled, visible
 
 __all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
 
@@ -171,7 +171,15 @@ def _notes(att: Attribution) -> list[Text]:
         lines.append(Text(f"special tokens ({names}) hold {special / total:.1%} of all scores", style="dim"))
     if att.certificate is not None:
         lines += certified(att.certificate, float(att.scores.sum()))
-    return lines + truncated(att)
+    plain = [f"{one_line(name)} {one_line(value)}" for name, value in spelled(att.facts).items() if name != "warning"]
+    if plain:
+        lines.append(Text(", ".join(plain), style="dim"))
+    return lines + warned(att) + truncated(att)
+
+
+def warned(att: Attribution) -> list[Text]:
+    """What the method itself warns of."""
+    return [_flag("warning", one_line(str(att.facts["warning"])))] if "warning" in att.facts else []
 
 
 def truncated(att: Attribution) -> list[Text]:
