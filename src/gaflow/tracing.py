@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.text import Batch
 
-__all__ = ["Question", "Readout", "Trace", "borrow", "trace", "word_embedding"]
+__all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "stack", "trace", "word_embedding"]
 
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
@@ -57,6 +57,22 @@ class Question:
     def output(self, items: Sequence[int], *, words: Tensor | None = None, **changed: Tensor) -> Tensor:
         """The explained scalar `y` (n,) of the same."""
         return self.read(self.logits(items, words=words, **changed), items)
+
+    def alone(self, item: int) -> Question:
+        """The same about one text of the batch."""
+        batch, chosen = self.batch, slice(item, item + 1)
+        inputs = {name: value[chosen] for name, value in batch.inputs.items()}
+        one = Batch(inputs, batch.mask[chosen], batch.padded, batch.encodings[chosen])
+        return Question(self.model, one, lambda logits, items: self.read(logits, [item for _ in items]), self.report)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a forward pass of a borrowed model gives, still part of the graph."""
+
+    attentions: tuple[Tensor, ...]  # l x (b, h, t, t)
+    hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
+    logits: Tensor  # (b, c)
 
 
 @dataclass(frozen=True)
@@ -101,10 +117,8 @@ def trace(
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
-        outputs = model(**_arguments(model, batch.inputs))
-        attentions = _attentions(model, outputs, batch)
-        hidden = tuple(getattr(outputs, "hidden_states", None) or ())
-        logits = _logits(model, outputs)
+        seen = look(model, batch)
+        attentions, hidden, logits = seen.attentions, seen.hidden, seen.logits
         read = choose(logits)
         y = read(logits, range(len(logits)))
         inside = [k for k, h in enumerate(hidden) if h.requires_grad]
@@ -114,13 +128,13 @@ def trace(
         raise _unsupported(model, "the attention weights it returns are copies that its output does not depend on")
     of_hidden = dict(zip(inside, found[len(attentions) :], strict=True))
     with torch.inference_mode(False), torch.no_grad():
-        attention = _stack(attentions, batch)
-        del outputs, attentions, found  # long texts need the memory
+        attention = stack(attentions, batch)
+        del seen, attentions, found  # long texts need the memory
         if not bool(attention.amin() >= 0):
             raise _unsupported(model, "its attention weights are negative or not finite, so no weights of an average")
         return Trace(
             attention=attention,
-            gradient=_stack(gradients, batch),
+            gradient=stack(gradients, batch),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden.get(k) for k in range(len(hidden))),
             logits=logits.detach(),
@@ -128,6 +142,13 @@ def trace(
             mask=batch.mask,
             question=Question(model, batch, read, report),
         )
+
+
+def look(model: nn.Module, batch: Batch) -> Look:
+    """A forward pass of `model`, which is borrowed already."""
+    outputs = model(**_arguments(model, batch.inputs))
+    attentions = tuple(_attentions(model, outputs, batch))
+    return Look(attentions, tuple(getattr(outputs, "hidden_states", None) or ()), _logits(model, outputs))
 
 
 def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
@@ -175,7 +196,7 @@ def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tens
     return logits
 
 
-def _stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
+def stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
     """Layers side by side (b, l, h, t, t), at least float32, zero at padding."""
     device = layers[0].device
     dtype = torch.promote_types(layers[0].dtype, torch.float32)
@@ -198,11 +219,11 @@ def borrow(model: nn.Module) -> Iterator[None]:
     """Lend `model` for a differentiable pass with eager attention; all is put back however it ends."""
     with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
-        if any(p.is_inference() for p in _roots(model)):
+        if any(p.is_inference() for p in roots(model)):
             raise _unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
         training = [m for m in modules if m.training]
         hooks = [(m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules]
-        frozen = [p for p in _roots(model) if not p.requires_grad]
+        frozen = [p for p in roots(model) if not p.requires_grad]
         attention = [(c, c._attn_implementation) for c in _configs(modules)]
         try:
             for module in training:
@@ -232,7 +253,7 @@ def _remove_hooks(module: nn.Module, known: set[int], marked: bool) -> None:
         module.__dict__.pop("_output_capturing_hooks_installed", None)
 
 
-def _roots(model: nn.Module) -> list[nn.Parameter]:
+def roots(model: nn.Module) -> list[nn.Parameter]:
     """Parameters that every attention weight depends on; if they need gradients, so does the whole pass.
 
     Their own gradient is never computed: autograd only walks to what it is asked for.
