@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gaflow.dense import dense_network
-from gaflow.errors import MissingExtraError
+from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.network import Flow
 from gaflow.solvers.maxflow import max_flow
 
@@ -233,6 +234,13 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
     with pytest.raises(MissingExtraError, match=r"gaflow\[maxflow\]"):
         max_flow(torch.ones(1, 2, 2))
+
+
+def test_a_library_that_cannot_be_loaded_is_not_called_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", ModuleType("empty"))
+    with pytest.raises(GaflowError, match="installed but cannot be loaded .*cannot import name") as caught:
+        max_flow(torch.ones(1, 2, 2))
+    assert not isinstance(caught.value, MissingExtraError)
 
 
 def test_padding_smaller_than_every_capacity_changes_nothing():

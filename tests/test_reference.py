@@ -1,5 +1,6 @@
 """CVXPY with Clarabel against the high-precision reference and OR-Tools."""
 
+import subprocess
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.network import Flow
+from gaflow.solvers import reference
 from gaflow.solvers.maxflow import max_flow
 from gaflow.solvers.reference import cvxpy_flow
 from tests.exact import Exact, exact_flow
@@ -43,6 +45,7 @@ def test_eq_12_agrees_with_fifty_digits_wherever_clarabel_converges(barrier, dir
             assert flow.mu.item() == pytest.approx(case.flow.mu, rel=1e-14)
             assert flow.certificate.edges.item() == case.flow.live
             assert 0 <= flow.certificate.gap.item() <= case.epsilon * case.flow.kappa
+            assert flow.certificate.dual.item() < 1e-8
             agreed += 1
     assert agreed >= len(cases) / 3
 
@@ -64,6 +67,51 @@ def test_terminals_and_an_absolute_mu_mean_the_same_to_both(barrier, terminal):
     flow = cvxpy_flow(information, **settings)
     assert_same(flow, exact_flow(information, **settings), 1e-8)
     assert flow.certificate.mu.item() == 1e-2
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+@pytest.mark.parametrize("barrier", ["uniform", "capacity"])
+def test_ends_mean_the_same_to_both(barrier, direction):
+    information = np.random.default_rng(1).random((3, 4, 4))
+    settings = {"mu": 5e-2, "barrier": barrier, "sources": [1, 3], "targets": [0]}
+    assert_same(cvxpy_flow(information, direction=direction, **settings), exact_flow(information, **settings), 1e-8)
+
+
+def closed_form(cost: np.ndarray, upper: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """The flow of edges with these reduced costs: the zero of s = mu / f - mu / (u - f)."""
+    x = cost * upper / (2 * mu)
+    return upper / (1 + x + np.sqrt(1 + x * x))
+
+
+def test_the_dual_error_is_what_the_flow_is_off():
+    generator = np.random.default_rng(3)
+    upper, mu, cost = (10 ** generator.uniform(*ends, 200) for ends in ((-2, 2), (-4, 0), (-3, 0)))
+    cost *= generator.choice([-1, 1], 200)
+    flow = closed_form(cost, upper, mu)
+    np.testing.assert_allclose(reference._off(cost, flow, upper - flow, mu), 0, atol=1e-9)
+    change = 1e-6 * mu / upper
+    moved = flow - closed_form(cost + change, upper, mu)
+    np.testing.assert_allclose(reference._off(cost + change, flow, upper - flow, mu), moved, rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_the_certificates_dual_error_is_in_units_of_the_flow_value(scale, monkeypatch):
+    seen = []
+    solve = reference._minimise
+
+    def astray(incidence, upper, strength):
+        share, potential, iterations = solve(incidence, upper, strength)
+        potential = potential + 1e-8 * np.arange(len(potential))
+        cost = incidence @ potential - (np.arange(len(upper)) == len(upper) - 1)
+        flow = share * upper
+        seen.append(np.abs(closed_form(cost, upper, strength) - flow).max() / flow[-1])
+        return share, potential, iterations
+
+    monkeypatch.setattr(reference, "_minimise", astray)
+    flow = cvxpy_flow(scale * np.random.default_rng(0).random((3, 4, 4)), epsilon=0.1)
+    assert flow.certificate.dual.item() == pytest.approx(seen[0], rel=1e-2)
+    assert flow.certificate.dual.item() > 1e-5
+    assert not flow.converged.item()
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
@@ -127,3 +175,12 @@ def test_a_missing_library_names_its_extra(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=r"gaflow\[reference\]"):
         cvxpy_flow(torch.ones(1, 2, 2))
+
+
+def test_a_maximum_flow_can_be_had_afterwards():
+    code = (
+        "from gaflow.solvers import maxflow, reference\n"
+        "for solve in (reference.cvxpy_flow, maxflow.max_flow): print(round(solve([[[2.0]]]).value.item(), 3))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2.0", "2.0"], done.stderr

@@ -129,6 +129,11 @@ def new_solver() -> Any:
     """An empty OR-Tools solver."""
     try:
         from ortools.graph.python import max_flow as library
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingExtraError('maximum flows need OR-Tools: pip install "gaflow[maxflow]"') from error
+    except ImportError as error:
+        raise GaflowError(
+            f"OR-Tools is installed but cannot be loaded ({error}); if CVXPY or highspy was imported before it, import "
+            "ortools.graph.python.max_flow first"
+        ) from error
     return library.SimpleMaxFlow()

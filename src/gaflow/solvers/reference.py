@@ -1,20 +1,21 @@
 """Eq. 8 and eq. 12 written down in CVXPY and solved by Clarabel: slow, independent, for small networks.
 
-    maximise  f_return                                      B'f = 0,  0 <= f <= u                       (eq.
-    8) maximise  f_return + sum_e mu_e (log f_e + log(u_e - f_e))          B'f = 0 (eq. 12)
+    maximise  f_return                                              B'f = 0,  0 <= f <= u        (eq. 8)
+    maximise  f_return + sum_e mu_e (log f_e + log(u_e - f_e))      B'f = 0                      (eq. 12)
 
 The edges are those of Algorithm 1 (backward) or 2 (forward), live ones only: a dead edge would leave eq. 12
 without an interior. Capacities are divided by kappa first, since Clarabel's tolerances are absolute. With
 tightened tolerances it is good to about 1e-8 for epsilon >= 1e-3 on networks of a few hundred edges, and
 gives up far below.
 
-The convention this file owns: `converged` is read off the certificate (conservation and dual residual, for
-eq. 8 the gap), not off Clarabel's status: below mu of about 1e-8 kappa its own tolerances say little about
-single edges.
+The convention this file owns: `converged` is read off the certificate (conservation and dual error, for
+eq. 8 the gap, each relative to the flow value), not off Clarabel's status: below mu of about 1e-8 kappa its
+own tolerances say little about single edges.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ __all__ = ["cvxpy_flow"]
 
 # Tolerances out of reach: Clarabel goes as far as it can.
 SETTINGS = {"tol_gap_abs": 1e-15, "tol_gap_rel": 1e-15, "tol_feas": 1e-15, "max_iter": 500}
-CONSERVED, OPTIMAL = 1e-9, 1e-6  # what `converged` asks of the conservation and of the dual residual (or gap)
+CONSERVED, OPTIMAL = 1e-9, 1e-8  # of the flow value: what `converged` asks of conservation and of dual error or gap
 
 
 def cvxpy_flow(
@@ -92,25 +93,34 @@ def _solve(network: LayeredNetwork, mu: float, barrier: str, direction: str) -> 
     incidence = _incidence(arcs)
     share, potential, iterations = _minimise(incidence, upper, strength)
     flow = share * upper
-    conservation = float(np.abs(incidence.T @ flow).max() / flow[-1])
+    value = float(flow[-1])
+    conservation = float(np.abs(incidence.T @ flow).max() / value)
     cut = _cut(arcs, potential)
     dual = 0.0
     if mu:
         cost = np.append(np.zeros_like(arcs.capacity), -1.0)
-        push = strength / upper * (1 / share - 1 / (1 - share))  # z - v of the barrier's own multipliers
-        dual = float(np.abs(cost + incidence @ potential - push).max())
+        dual = float(np.abs(_off(cost + incidence @ potential, flow, upper - flow, strength)).max() / value)
     full = np.zeros(capacity.size + source.size + target.size)
     full[arcs.slot] = flow[:-1] * kappa
     return _Solution(
         flow=full,
-        value=float(flow[-1]) * kappa,
+        value=value * kappa,
         conservation=conservation,
         dual=dual,
         cut=cut * kappa,
         iterations=iterations,
         seconds=time.perf_counter() - began,
-        converged=bool(conservation < CONSERVED and (dual if mu else cut - flow[-1]) < OPTIMAL),
+        converged=bool(conservation < CONSERVED and (dual if mu else (cut - value) / value) < OPTIMAL),
     )
+
+
+def _off(cost: np.ndarray, flow: np.ndarray, slack: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """What each edge's flow is off because `s = z - v` does not hold with the barrier's own `z = mu / f`, `v = mu / g`.
+
+    To first order: what the barrier solver's certificate calls its dual error, here of edges that are all central.
+    """
+    below, above = mu / flow, mu / slack
+    return (cost - below + above) * flow * slack / (below * slack + above * flow)
 
 
 def _incidence(arcs: Arcs) -> Any:
@@ -155,6 +165,9 @@ def _cut(arcs: Arcs, potential: np.ndarray) -> float:
 
 
 def _cvxpy() -> Any:
+    # CVXPY brings a HiGHS of its own, after which that of OR-Tools (see maxflow.py) could no longer be loaded.
+    with contextlib.suppress(ImportError):
+        import ortools.graph.python.max_flow  # noqa: F401
     try:
         import clarabel  # noqa: F401
         import cvxpy
