@@ -238,7 +238,7 @@ def test_a_missing_library_names_its_extra(monkeypatch):
 
 def test_a_library_that_cannot_be_loaded_is_not_called_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.graph.python", ModuleType("empty"))
-    with pytest.raises(GaflowError, match="installed but cannot be loaded .*cannot import name") as caught:
+    with pytest.raises(GaflowError, match=r"installed but cannot be loaded .*cannot import name") as caught:
         max_flow(torch.ones(1, 2, 2))
     assert not isinstance(caught.value, MissingExtraError)
 
