@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gaflow.attribution import Attribution, Word
-from gaflow.errors import MissingExtraError
+from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.network import Certificate, Flow
 from gaflow.text import encode
 from tests.models import TEXTS, byte_bpe, unigram, wordpiece
@@ -230,3 +230,31 @@ def test_repr_is_one_short_line():
     text = repr(make("is not very cute", scores=np.array([9.0, 0.5, -3, 2, 0.25, 9])))
     assert text == "Attribution(agf, 'positive' (87.5%), 6 tokens, top: 'very' 2, 'is' 0.5, 'cute' 0.25)"
     assert "%" not in repr(make(probability=None))
+
+
+@pytest.mark.parametrize(("layer", "name"), [(0, "agf"), (2, "agf(layer=2)"), (-1, "agf(layer=-1)")])
+def test_scores_can_be_those_of_any_layer(layer, name):
+    layers = np.random.default_rng(0).random((3, 9))
+    att = make("don't stop", layers=layers, scores=layers[0])
+    found = att.at_layer(layer)
+    assert found.scores.tolist() == layers[layer].tolist()
+    assert found.method == name
+    assert found == replace(att, scores=layers[layer], method=name)
+    assert found.words()[0].score == pytest.approx(layers[layer][1:4].sum())
+    assert found.at_layer(0) == att
+
+
+def test_scores_can_be_summed_over_the_layers():
+    att = make("don't stop", method="af(epsilon=0.1)")
+    summed = att.at_layer("all")
+    assert att.layers is not None
+    np.testing.assert_allclose(summed.scores, att.layers.sum(0), rtol=1e-15)
+    assert summed.method == "af(epsilon=0.1, layer='all')"
+    assert summed.scores.sum() == pytest.approx(len(att.layers) * att.layers[0].sum())
+
+
+def test_a_layer_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="no layer 3 among 3 node layers"):
+        make().at_layer(3)
+    with pytest.raises(GaflowError, match="'rawatt' has no flow through layers"):
+        make(flow=False, method="rawatt").at_layer(1)

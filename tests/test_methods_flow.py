@@ -92,6 +92,8 @@ def test_a_settings_object_works_where_a_name_does():
         (FlowMethod("gf", epsilon=0.001), "gf(epsilon=0.001)"),
         (FlowMethod("af", barrier="capacity", terminal=3.0), "af(barrier='capacity', terminal=3.0)"),
         (FlowMethod("af", throw=False), "af"),
+        (FlowMethod("af", sources="head", layer="all"), "af(sources='head', layer='all')"),
+        (FlowMethod("af", targets=[0, -1], layer=-2), "af(targets=(0, -1), layer=-2)"),
         (FlowMethod(torch.nn.Identity()), "Identity"),
     ],
 )
@@ -109,16 +111,32 @@ def test_every_setting_reaches_the_solver(monkeypatch):
     monkeypatch.setattr(flow, "solve", record)
     mask = torch.tensor([[True] * 5, [True] * 4 + [False]])
     trace = random_trace()
+    method = FlowMethod("af", 0.5, 0.25, "capacity", 7.0, False, (0, -1), lambda trace: trace.mask)
     with pytest.raises(KeyboardInterrupt):
-        FlowMethod("af", 0.5, 0.25, "capacity", 7.0, False)(make_trace(trace.attention, mask=mask))
+        method(make_trace(trace.attention, mask=mask))
+    assert torch.equal(seen.pop("targets"), mask)
     assert torch.equal(seen.pop("mask"), mask)
     assert seen == {
         "epsilon": 0.5,
         "mu": 0.25,
         "barrier": "capacity",
         "terminal": 7.0,
+        "sources": [[0, 4], [0, 3]],
         "throw": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "passes", "class_specific"),
+    [
+        (FlowMethod("af", sources=(0,), targets="ordinary", layer="all"), "1 forward", False),
+        (FlowMethod("af", sources="head"), "1 forward, 1 backward", False),
+        (FlowMethod("af", targets=lambda trace: trace.mask), "1 forward, 1 backward", True),
+        (FlowMethod("agf", sources=(0,)), "1 forward, 1 backward", True),
+    ],
+)
+def test_what_is_known_of_a_method_follows_its_settings(method, passes, class_specific):
+    assert (method.about.passes, method.about.class_specific) == (passes, class_specific)
 
 
 @pytest.mark.parametrize("name", ["agff", "AFG", "gaf", "ig2", "", "attention"])
