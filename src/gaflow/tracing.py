@@ -41,22 +41,27 @@ class Question:
     read: Readout
     report: Callable[[float], object] = lambda part: None  # told which part of the answer is there, 0 to 1
 
-    def logits(self, items: Sequence[int], *, words: Tensor | None = None, **changed: Tensor) -> Tensor:
+    def logits(
+        self, items: Sequence[int], *, words: Tensor | None = None, eager: bool = True, **changed: Tensor
+    ) -> Tensor:
         """Logits of texts `items` of the batch (any number of times each) with some inputs replaced.
 
-        `words` (n, t, d) takes the place of what the word embedding gives. Gradients flow if they are enabled where
-        this is called.
+        `words` (n, t, d) takes the place of what the word embedding gives. `eager=False` leaves the model's attention
+        implementation as it is, which may be several times faster for long texts. Gradients flow if they are enabled
+        where this is called.
         """
         chosen = torch.as_tensor(items, device=self.batch.mask.device)
         inputs = {name: value[chosen] for name, value in self.batch.inputs.items()} | changed
         wanted = torch.is_grad_enabled()
-        with borrow(self.model), torch.set_grad_enabled(wanted), _spoken(self.model, words):
+        with borrow(self.model, eager=eager), torch.set_grad_enabled(wanted), _spoken(self.model, words):
             outputs = self.model(**_arguments(self.model, inputs, observe=False))
             return _logits(self.model, outputs, wanted)
 
-    def output(self, items: Sequence[int], *, words: Tensor | None = None, **changed: Tensor) -> Tensor:
+    def output(
+        self, items: Sequence[int], *, words: Tensor | None = None, eager: bool = True, **changed: Tensor
+    ) -> Tensor:
         """The explained scalar `y` (n,) of the same."""
-        return self.read(self.logits(items, words=words, **changed), items)
+        return self.read(self.logits(items, words=words, eager=eager, **changed), items)
 
     def alone(self, item: int) -> Question:
         """The same about one text of the batch."""
@@ -215,8 +220,8 @@ def _unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
 
 
 @contextmanager
-def borrow(model: nn.Module) -> Iterator[None]:
-    """Lend `model` for a differentiable pass with eager attention; all is put back however it ends."""
+def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
+    """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
     with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         if any(p.is_inference() for p in roots(model)):
@@ -224,7 +229,7 @@ def borrow(model: nn.Module) -> Iterator[None]:
         training = [m for m in modules if m.training]
         hooks = [(m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules]
         frozen = [p for p in roots(model) if not p.requires_grad]
-        attention = [(c, c._attn_implementation) for c in _configs(modules)]
+        attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
         try:
             for module in training:
                 module.training = False  # not .eval(), which a model may have given side effects

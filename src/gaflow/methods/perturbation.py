@@ -34,6 +34,7 @@ from gaflow.tracing import Trace
 
 __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 
+_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _PINNED = 1e6  # weight of the whole and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
 Facts = dict[str, float | str]
@@ -88,7 +89,11 @@ class IntegratedGradients:
             method="gausslegendre",
             internal_batch_size=min(text.rows, self.steps),
         )
-        return scores[0], _completeness(text, scores)
+        facts = _completeness(text, scores)
+        error = abs(float(facts["convergence_delta"]))
+        if error > _ERROR * float(scores.abs().sum()):
+            facts["warning"] = f"the integral is off by {error:.2g}; take more than {self.steps} steps"
+        return scores[0], facts
 
 
 @dataclass(frozen=True)

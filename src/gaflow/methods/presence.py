@@ -55,7 +55,7 @@ class Presence:
         inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}
         name, token = _absent(batch.neutral, replacement, embedding)
         ids = inputs["input_ids"]
-        with borrow(question.model), torch.no_grad():
+        with borrow(question.model, eager=False), torch.no_grad():
             present, absent = embedding(ids), embedding(torch.full_like(ids[:, :1], token))
         if present.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
@@ -77,7 +77,7 @@ class Presence:
         parts = self.present.new_ones(s, n).index_copy(1, self.places, presence.to(self.present))
         words = torch.lerp(self.absent, self.present, parts[..., None])  # exact at 0 and at 1
         inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
-        return self.question.output([self.item] * s, words=words, **inputs)
+        return self.question.output([self.item] * s, words=words, eager=False, **inputs)
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""
