@@ -9,7 +9,7 @@ everything in them is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,10 @@ from gaflow.targets import Resolved
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from gaflow.solvers.cut import MinCut
+    from gaflow.solvers.routes import Route
 
 __all__ = ["Attribution", "Word", "load"]
 
@@ -188,6 +192,32 @@ class Attribution:
         from gaflow.html import page
 
         return page(self, path, words=words)
+
+    def plot(self, *, words: bool = False, top: int | None = None) -> Figure:
+        """A figure of the scores: the tokens (or words) as a heat strip, and a bar for each, or for the `top` ones.
+
+        Like all figures it is saved by its `savefig`, as svg, pdf or png, and shown by notebooks.
+        """
+        from gaflow.plots import bars
+
+        return bars(self, words=words, top=top)
+
+    def plot_layers(self) -> Figure:
+        """A figure of the flow through every token of every node layer; `gaflow.plots.layers` shows several."""
+        from gaflow.plots import layers
+
+        return layers(self)
+
+    def plot_flow(
+        self, *, edges: int = 400, routes: int | Iterable[Route] = 3, cut: MinCut | None = None, terminals: bool = False
+    ) -> Figure:
+        """A diagram of the flow: the strongest `edges`, the widest `routes`, the edges of a minimum cut if given.
+
+        `gaflow.plots.flow_diagram` draws flows without an attribution, and says what the rest means.
+        """
+        from gaflow.plots import flow_diagram
+
+        return flow_diagram(self, edges=edges, routes=routes, cut=cut, terminals=terminals)
 
     def _repr_html_(self) -> str:
         from gaflow.html import fragment
