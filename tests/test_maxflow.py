@@ -109,7 +109,7 @@ def largest_integer_flow(upper: np.ndarray, source: int, target: int) -> int:
         while node != source:
             path.append((before[node], node))
             node = before[node]
-        amount = min(room[a, b] for a, b in path)
+        amount = min(int(room[a, b]) for a, b in path)
         for a, b in path:
             room[a, b] -= amount
             room[b, a] += amount

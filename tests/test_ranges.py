@@ -27,8 +27,13 @@ def attention(seed: int, layers: int, t: int, sharpness: float = 3.0) -> Tensor:
     return (sharpness * scores).softmax(-1)
 
 
-def linear_program(information: np.ndarray, layer: int, terminal: float) -> np.ndarray:
-    """Least and largest through-flow (2, t) of a layer's nodes among all flows of maximum value, by HiGHS."""
+def linear_program(
+    information: np.ndarray, layer: int, terminal: float, of: tuple[int, int] | None = None
+) -> np.ndarray | float:
+    """Least and largest through-flow (2, t) of a layer's nodes among all flows of maximum value, by HiGHS.
+
+    With `of=(i, j)`, the most by which node i can be ahead of node j.
+    """
     layers, t, _ = information.shape
     node = np.arange((layers + 1) * t).reshape(layers + 1, t)
     shape = information.shape
@@ -53,6 +58,8 @@ def linear_program(information: np.ndarray, layer: int, terminal: float) -> np.n
 
     value = -least(-source, None)
     through = [(head == v).astype(float) for v in node[layer]]
+    if of is not None:
+        return -least(through[of[1]] - through[of[0]], value)
     return np.array([[least(c, value) for c in through], [-least(-c, value) for c in through]])
 
 
@@ -80,16 +87,30 @@ def test_ranges_under_terminals_that_bind_are_those_of_a_linear_program(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_ends_are_what_a_token_gets_alone_and_what_is_lost_without_it(seed, end):
     information = attention(seed, 4, 9)
-    value = max_flow(information, integral=False).value.item()
+
+    def value(tokens: list[int] | None = None) -> float:
+        ends = (None, tokens) if end == 0 else (tokens, None)
+        return max_flow(information, integral=False, sources=ends[0], targets=ends[1]).value.item()
+
     low, high = score_ranges(information, layer=end)
-    name = "targets" if end == 0 else "sources"
-    everyone = range(9)
-    alone = [max_flow(information, integral=False, **{name: [j]}).value.item() for j in everyone]
-    without = [
-        max_flow(information, integral=False, **{name: [k for k in everyone if k != j]}).value.item() for j in everyone
-    ]
-    np.testing.assert_allclose(high, alone, rtol=1e-13)
-    np.testing.assert_allclose(low, value - np.array(without), rtol=0, atol=1e-13)
+    everyone = list(range(9))
+    np.testing.assert_allclose(high, [value([j]) for j in everyone], rtol=1e-13)
+    lost = [value() - value([k for k in everyone if k != j]) for j in everyone]
+    np.testing.assert_allclose(low, lost, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_token_has_most_in_the_maximum_flow_where_another_has_least(seed):
+    """So the order of two input tokens is open exactly where their ranges overlap."""
+    information = attention(seed, 3, 5)
+    low, high = score_ranges(information)
+    lead = np.zeros((5, 5))
+    for i in range(5):
+        for j in range(5):
+            if i != j:
+                lead[i, j] = linear_program(information.numpy(), 0, 10.0, of=(i, j))
+    expected = (high[:, None] - low).fill_diagonal_(0)
+    np.testing.assert_allclose(lead, expected, rtol=0, atol=1e-8)
 
 
 def test_a_network_by_hand():
