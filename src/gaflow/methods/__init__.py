@@ -13,6 +13,7 @@ from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
 from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
+from gaflow.methods.relevance import PartialLrp, TransAtt
 from gaflow.methods.scores import About, Method, Scores
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "KernelShap",
     "Lime",
     "Method",
+    "PartialLrp",
     "Random",
     "RawAttention",
     "Rollout",
     "Scores",
+    "TransAtt",
     "find_method",
 ]
 
@@ -48,6 +51,8 @@ METHODS: dict[str, Method] = {
     "gradsam": GradSam(),
     "cat": Cat(),
     "attcat": AttCat(),
+    "partial_lrp": PartialLrp(),
+    "transatt": TransAtt(),
     "ig": IntegratedGradients(),
     "kernel_shap": KernelShap(),
     "lime": Lime(),

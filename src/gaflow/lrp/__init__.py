@@ -1,0 +1,5 @@
+"""Layer-wise relevance propagation through any model."""
+
+from gaflow.lrp.relevance import Relevance, propagate
+
+__all__ = ["Relevance", "propagate"]

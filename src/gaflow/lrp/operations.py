@@ -1,0 +1,159 @@
+"""Which rule each torch operation gets: tables of names.
+
+The convention this file owns: an operation has one name, whether it is called as a function, as a method, by an
+operator or in place. `torch.add(x, y)`, `x.add(y)`, `x + y`, `2 + x`, `x.add_(y)` and `x += y` are all `add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import resolve_name
+
+from gaflow.errors import UnsupportedModelError
+
+__all__ = [
+    "BILINEAR",
+    "BINARY",
+    "CAST",
+    "CONSTANT",
+    "ELEMENTWISE",
+    "NORMALISING",
+    "REDUCTION",
+    "ROUTING",
+    "START",
+    "Call",
+    "Operation",
+    "operation",
+    "uncovered",
+]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Identity: every element of the result comes from one element of the operand.
+ELEMENTWISE = _names(
+    "abs celu clamp clamp_max clamp_min clip dropout elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu "
+    "log log1p logsigmoid maximum minimum mish nan_to_num neg negative positive pow reciprocal relu relu6 rsqrt selu "
+    "sigmoid silu softplus softsign sqrt square tanh"
+)
+
+# Identity as well, by the tradition of the method: they change the scale of a vector, not who speaks in it.
+NORMALISING = _names("batch_norm group_norm layer_norm log_softmax normalize rms_norm softmax")
+
+# Relevance follows the elements to where they came from, as gradients do.
+ROUTING = _names(
+    "T mT adjoint as_strided broadcast_tensors broadcast_to cat chunk clone concat concatenate contiguous diagonal "
+    "expand expand_as flatten flip gather getitem hstack index_select masked_fill masked_scatter masked_select "
+    "moveaxis movedim narrow pad permute ravel repeat repeat_interleave reshape reshape_as roll select "
+    "setitem copy split split_with_sizes squeeze stack swapaxes swapdims t take_along_dim tensor_split tile transpose "
+    "tril triu unbind unflatten unsqueeze view view_as vstack where"
+)
+
+# Addition rule, product rule, or the identity if one operand is a constant.
+BINARY = frozenset(["add", "sub", "mul", "div"])
+
+# Linear rule if one operand is a constant, product rule if none is.
+BILINEAR = frozenset(["linear", "matmul", "addmm", "baddbmm", "einsum", "conv1d", "conv2d"])
+
+# Over the last axis and keeping it: a statistic of a normalisation written by hand, which is a constant. Otherwise
+# sums and means get the addition rule with one part for each position, and extremes are routed.
+REDUCTION = _names("amax amin logsumexp max mean min norm std sum var vector_norm")
+
+CAST = _names("bfloat16 cpu cuda double float half to type type_as")
+
+# What the model itself takes for a constant, cut off from autograd.
+CONSTANT = _names(
+    "data detach empty_like full_like item new_empty new_full new_ones new_tensor new_zeros numpy ones_like rand_like "
+    "randn_like retain_grad tolist zeros_like"
+)
+
+# A weight of the input embedding in one of these is where the relevance of the input is collected.
+START = frozenset(["embedding", "linear", "conv1d", "conv2d", "getitem", "index_select"])
+
+_ALIASES = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "truediv": "div",
+    "mm": "matmul",
+    "bmm": "matmul",
+    "mv": "matmul",
+    "dot": "matmul",
+}
+_OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a torch function does, however it was called."""
+
+    name: str  # as in the tables
+    path: str  # as a reader knows it, e.g. "torch.cumsum"
+    in_place: bool = False
+    swapped: bool = False  # the operands come in reverse order
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch function."""
+
+    func: Callable[..., Any]
+    op: Operation
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def get(self, position: int, *names: str, default: Any = None) -> Any:
+        """An argument by its position or by any of its names."""
+        if position < len(self.args):
+            return self.args[position]
+        return next((self.kwargs[name] for name in names if name in self.kwargs), default)
+
+    def out_of_place(self, first: Tensor) -> Call:
+        """The same call with a result of its own, for `first` in place of what it would have overwritten."""
+        return replace(self, op=replace(self.op, in_place=False), args=(first, *self.args[1:]))
+
+
+def operation(func: Callable[..., Any]) -> Operation:
+    """The operation that a function seen by a torch function mode stands for."""
+    path = resolve_name(func) or _search(func)
+    if not path.startswith("torch."):
+        return Operation(f"unknown {path}", path)  # whatever it is called, it may be something else
+    *_, owner, last = path.split(".")
+    if last == "__get__":
+        return Operation(owner, path.removesuffix(".__get__"))
+    if last == "rsub":
+        return Operation("sub", path, swapped=True)
+    if not (last.startswith("__") and last.endswith("__")):
+        name = last.removesuffix("_")
+        return Operation(_ALIASES.get(name, name), path, in_place=name != last)
+    name = last.strip("_")
+    if name[:1] == "i" and name[1:] in _OPERATORS:
+        return Operation(_ALIASES.get(name[1:], name[1:]), path, in_place=True)
+    if name[:1] == "r" and name[1:] in _OPERATORS:
+        return Operation(_ALIASES.get(name[1:], name[1:]), path, swapped=True)
+    return Operation(_ALIASES.get(name, name), path)
+
+
+def _search(func: Callable[..., Any]) -> str:
+    """The path of a function that torch does not list as one that can be overridden, such as `x.new_zeros`."""
+    name = getattr(func, "__name__", repr(func))
+    for place, owner in (("torch.Tensor", Tensor), ("torch", torch), ("torch.nn.functional", torch.nn.functional)):
+        if getattr(owner, name, None) == func:
+            return f"{place}.{name}"
+    return name
+
+
+def uncovered(op: Operation) -> UnsupportedModelError:
+    """The error for an operation that carries relevance and has no rule."""
+    return UnsupportedModelError(
+        f"no rule of relevance propagation covers {op.path} as this model uses it, so that partial_lrp and transatt "
+        "would be wrong here; use a method of another family, such as agf or attcat"
+    )
