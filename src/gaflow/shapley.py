@@ -41,7 +41,7 @@ class Axioms:
     nullity: float
     linearity: float
     games: int  # that were checked: one per node layer, and one for the scores of an attribution
-    pairs: int  # of nodes that add the same and so must score the same; without any, symmetry asks nothing
+    pairs: int  # of nodes that add the same (not 0) and so must score the same; without any, symmetry asks nothing
     nulls: int  # nodes that add nothing and so must score 0; without any, nullity asks nothing
     tolerance: float  # below which a residual counts as rounding
 
@@ -143,7 +143,8 @@ def _check(game: _Game, tolerance: float) -> tuple[list[float], list[int]]:
     scale = abs(game.total) or max(np.abs(x).max() for x in (game.scores, game.adds, game.other)) or 1.0
     scores, adds, other = game.scores / scale, game.adds / scale, game.other / scale
     apart = np.abs(adds[:, None] - adds)
-    equal, null = np.triu(apart <= tolerance, 1), np.abs(adds) <= tolerance
+    null = np.abs(adds) <= tolerance
+    equal = np.triu(apart <= tolerance, 1) & ~(null[:, None] & null)  # two null nodes are the next axiom's
     unequal = np.abs(scores[:, None] - scores) - apart  # what differs a little may score so
     residuals = [
         np.abs(scores.sum() - np.array([game.total / scale, adds.sum()])).max(),
