@@ -99,6 +99,13 @@ def test_the_prediction_the_text_the_top_words_and_the_certificate_are_there():
     assert "certified: flow 6.5, optimal to 3e-11, 13 steps" in lines
 
 
+def test_the_flow_value_is_that_of_one_layer_also_where_scores_are_summed_over_all():
+    layers = np.array([[1.0, 1.0, 3.0, 0.5, 0.0, 1.0], [0.5, 2.5, 1.0, 1.0, 1.0, 0.5]])
+    summed = attribution(layers=layers).at_layer("all")
+    assert summed.scores.sum() == 13
+    assert "certified: flow 6.5, optimal to 3e-11, 13 steps" in printed(summed).splitlines()
+
+
 def test_bars_are_as_long_as_scores_are_large():
     rows = [line for line in printed(attribution(), top=4).splitlines() if re.match(r" *\d", line)]
     assert [row.count("█") for row in rows] == [12, 4, 2, 0]

@@ -113,6 +113,5 @@ def _notes(found: Mapping[str, Attribution]) -> list[Text]:
     """How exact the flows are, and what must not be missed."""
     lines = []
     for name, att in found.items():
-        if att.certificate is not None:
-            lines += [Text(f"{one_line(name)} ") + line for line in certified(att.certificate, float(att.scores.sum()))]
+        lines += [Text(f"{one_line(name)} ") + line for line in certified(att)]
     return lines + truncated(next(iter(found.values())))

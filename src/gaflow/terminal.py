@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gaflow.attribution import Attribution
-from gaflow.network import Certificate
 from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, spelled, visible
 
 __all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
@@ -169,8 +168,7 @@ def _notes(att: Attribution) -> list[Text]:
     if total > 0 and special > 0:
         names = ", ".join(dict.fromkeys(one_line(t) for t, s in zip(att.tokens, att.segments, strict=True) if s < 0))
         lines.append(Text(f"special tokens ({names}) hold {special / total:.1%} of all scores", style="dim"))
-    if att.certificate is not None:
-        lines += certified(att.certificate, float(att.scores.sum()))
+    lines += certified(att)
     plain = [f"{one_line(name)} {one_line(value)}" for name, value in spelled(att.facts).items() if name != "warning"]
     if plain:
         lines.append(Text(", ".join(plain), style="dim"))
@@ -187,11 +185,15 @@ def truncated(att: Attribution) -> list[Text]:
     return [_flag("truncated", f"the model read only the first {len(att.tokens)} tokens")] if att.truncated else []
 
 
-def certified(found: Certificate, value: float) -> list[Text]:
-    """How exact a flow of `value` is, and what must be known of it."""
+def certified(att: Attribution) -> list[Text]:
+    """How exact the flow is, if there is one, and what must be known of it."""
+    found = att.certificate
+    if found is None:
+        return []
     if found.dead:
         return [_flag("dead", "nothing flows from the output to the input, so every score is 0")]
     error = max(found.conservation, found.dual, found.centrality)
+    value = (att.scores if att.layers is None else att.layers[0]).sum()  # scores may be summed over layers
     exact = f"flow {value:.4g}, optimal to {error:.0e}, {found.iterations} steps"
     if not found.converged:
         return [_flag("not certified", f"the solver stopped early: {exact}")]
