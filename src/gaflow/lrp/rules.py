@@ -156,7 +156,8 @@ def _balance(parts: Tensor, relevance: Tensor, items: int) -> Tensor:
     flat = parts.reshape(len(parts), items, -1)  # (p, items, n)
     sums = flat.sum(-1)  # (p, items)
     total = relevance.reshape(items, -1).sum(-1)  # (items,)
-    fair = total * div(sums.abs(), sums.abs().sum(0))
+    whole = sums.abs().sum(0)
+    fair = total * torch.where(whole == 0, 0, sums.abs() / whole)
     return (flat * div(fair, sums)[..., None]).reshape(parts.shape)
 
 
