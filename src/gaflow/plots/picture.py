@@ -30,7 +30,7 @@ from gaflow.shading import foreground, shade, underline
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
 
-__all__ = ["GREY", "INK", "Picture", "colour", "facts", "fitted", "ink", "name_of", "styled", "width_of", "wrapped"]
+__all__ = ["GREY", "INK", "Picture", "colour", "facts", "fitted", "ink", "name_of", "shown", "styled", "width_of", "wrapped"]
 
 Colour = tuple[float, float, float]
 
@@ -72,7 +72,7 @@ class Picture(Figure):
         """An empty sheet of `width` x `height` points."""
         with styled():
             made = cls(figsize=(width / 72, height / 72), dpi=144, facecolor="white")
-        made.about = shortened(about)
+        made.about = shown(about)
         return made
 
     def sheet(self, left: float = PAD, top: float = PAD) -> Axes:
@@ -124,9 +124,14 @@ def width_of(text: str, size: float, weight: str = "normal") -> float:
         return float(_MEASURE.get_text_width_height_descent(text, font, ismath=False)[0])
 
 
+def shown(text: str) -> str:
+    """The beginning of `text` on one line, as it may be drawn."""
+    return shortened(text).replace("\ufeff", "\\ufeff")  # a byte order mark, which breaks matplotlib's PDFs
+
+
 def fitted(text: str, size: float, width: float, weight: str = "normal") -> str:
     """The beginning of `text`, on one line that is no wider than `width`."""
-    line = shortened(text) or "␣"
+    line = shown(text) or "␣"
     if width_of(line, size, weight) <= width:
         return line
     kept = len(line)
@@ -163,7 +168,7 @@ def ink(level: float, kind: str = "letters") -> Colour:
 def name_of(att: Attribution) -> str:
     """The headline: what was explained, and how sure the model is."""
     chance = "" if att.probability is None else f"{att.probability:.1%}"
-    return f"{shortened(att.label)} {chance}".rstrip()
+    return f"{shown(att.label)} {chance}".rstrip()
 
 
 def facts(att: Attribution) -> list[str]:
@@ -182,5 +187,5 @@ def facts(att: Attribution) -> list[str]:
         found.append("probability of the first of the two")
     found.append(f"{'difference of logits' if contrast else 'logit'} {att.output:.4g}")
     if att.prediction != att.label:
-        found.append(f"the model predicts {shortened(att.prediction)}")
-    return [*found, f"explained by {shortened(att.method)}", f"{len(att.tokens)} tokens"]
+        found.append(f"the model predicts {shown(att.prediction)}")
+    return [*found, f"explained by {shown(att.method)}", f"{len(att.tokens)} tokens"]
