@@ -7,7 +7,8 @@ largest power of two that 64 bits allow, whose scaling rounds nothing but capaci
 
 The convention this file owns: **wide is not infinite**. A terminal edge gets at most one unit more than the edges
 beside it carry together (exactly that if no terminal capacity is given), and without `integral` an edge at most twice
-kappa. Neither changes a flow or moves a minimum cut, and both leave the narrow edges more bits.
+the smallest cut through a layer or the terminals. Neither changes a flow or moves a minimum cut, and both leave the
+narrow edges more bits.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Problem:
         if integral:
             gamma, clamped = integral_scale(self.given[item])
         elif not bool(network.dead[item]):
-            limit = 2 * network.kappa[item].item()
+            limit = 2 * network.unit()[item].item()
             bits = HEADROOM - math.frexp(float(np.minimum(layers, limit).sum((-2, -1)).max()))[1]
 
         def whole(capacity: np.ndarray) -> np.ndarray:
