@@ -61,6 +61,8 @@ class Presence:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
         wide = torch.promote_types(present.dtype, torch.float32)
         rows = batch_size or max(1, min(_TOKENS // n, _PAIRS // n**2))
+        if getattr(getattr(question.model, "config", None), "pad_token_id", 0) is None:
+            rows = 1  # decoders refuse more, since they could not tell where a text ends
         where = torch.tensor(places, device=present.device, dtype=torch.long)
         return cls(question, item, inputs, where, present.to(wide), absent[0, 0].to(wide), rows, name)
 
