@@ -40,7 +40,7 @@ class Identity(Function):
     def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor]) -> Tensor:
         """The result that `value` gives; a function, since autograd would take a tensor for an operand."""
         ctx.shape = x.shape
-        return value()
+        return _own(value())
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None]:
@@ -64,7 +64,7 @@ class Linear(Function):
         ctx.f = f
         ctx.readout = None
         y = f(x, w.to(x.dtype))
-        return y if bias is None else y + bias
+        return _own(y) if bias is None else y + bias
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None, None, None]:
@@ -93,7 +93,7 @@ class Product(Function):
         """`f(x, y)`; the result is not kept, since models like to go on writing into attention scores."""
         ctx.save_for_backward(x, y)
         ctx.f, ctx.carrying = f, (x.requires_grad, y.requires_grad)
-        return f(x, y)
+        return _own(f(x, y))
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -159,6 +159,11 @@ def _balance(parts: Tensor, relevance: Tensor, items: int) -> Tensor:
     whole = sums.abs().sum(0)
     fair = total * torch.where(whole == 0, 0, sums.abs() / whole)
     return (flat * div(fair, sums)[..., None]).reshape(parts.shape)
+
+
+def _own(result: Tensor) -> Tensor:
+    """`result` in memory of its own: autograd lets nobody write into views that such functions give."""
+    return result.clone() if result._is_view() else result
 
 
 def _pull(f: Callable[..., Tensor], operands: Sequence[Tensor], back: Callable[[Tensor], Tensor]) -> Sequence[Tensor]:
