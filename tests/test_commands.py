@@ -179,3 +179,20 @@ def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
     assert "smart" in gives(capfd, "explain", SENTENCE, "--model", folder, "--html", place)
     assert place.read_text(encoding="utf-8") == gaflow.Explainer(folder)(SENTENCE).to_html()
     assert "is a folder" in refused(capfd, "explain", "a", "--html", tmp_path)
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".PDF", b"%PDF"), (".png", b"\x89PNG")])
+def test_svg_draws_the_figure_that_python_draws(capfd, folder, tmp_path, suffix, begins):
+    place, other = tmp_path / f"why{suffix}", tmp_path / f"other{suffix.lower()}"
+    assert "smart" in gives(capfd, "explain", SENTENCE, "--words", "--model", folder, "--svg", place)
+    gaflow.Explainer(folder)(SENTENCE).plot(words=True).savefig(other)
+    assert place.read_bytes() == other.read_bytes()
+    assert place.read_bytes().startswith(begins)
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_a_model_is_loaded(capfd, tmp_path):
+    for name in ("why", "why.html"):
+        error = refused(capfd, "explain", "a", "--model", "not/there", "--svg", tmp_path / name)
+        assert "--svg" in error
+        assert ".svg, .pdf or .png" in error
+    assert "no folder" in refused(capfd, "explain", "a", "--svg", tmp_path / "no" / "why.svg")

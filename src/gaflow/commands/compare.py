@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, Te
 from gaflow.commands.streams import check_file, print_json, read_text, waiting, write_file
 from gaflow.explainer import Explainer
 from gaflow.html import page
-from gaflow.methods import METHODS, About, find_method
+from gaflow.methods import METHODS, About, Method, find_method
 from gaflow.side_by_side import render_all
 from gaflow.terminal import make_console, show
 
@@ -43,9 +44,10 @@ def compare(
     chosen = _names(methods)
     check_file("--html", html)
     given = read_text(text, pair)
-    with waiting("comparing"):
+    with waiting("loading"):
         explainer = Explainer(model, device=device)
-        found = explainer.compare(given, chosen, target, truncation=truncation, keep_flow=False)
+    watched = sys.stderr.isatty() and not all(_quick(METHODS[name]) for name in chosen)
+    found = explainer.compare(given, chosen, target, truncation=truncation, progress=watched, keep_flow=False)
     if html is not None:
         write_file("--html", html, lambda path: page(found, path, words=not tokens))
     if as_json:
@@ -58,20 +60,22 @@ def compare(
 def _names(given: str | None) -> list[str]:
     """The methods meant, checked before a model is loaded."""
     if given is None:
-        names = [name for name, method in METHODS.items() if _quick(getattr(method, "about", None))]
+        names = [name for name, method in METHODS.items() if _quick(method)]
     elif given.strip().lower() == "all":
         names = list(METHODS)
     else:
-        names = [name.strip() for name in given.split(",")]
+        names = [name.strip().lower() for name in given.split(",")]
         if not all(names):
             raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
-    found = [find_method(name).name for name in names]
-    twice = sorted({name for name in found if found.count(name) > 1})
+    for name in names:
+        find_method(name)
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
     return names
 
 
-def _quick(about: object) -> bool:
+def _quick(method: Method) -> bool:
     """Whether one trace serves the method, and nothing has to be installed for it."""
+    about = getattr(method, "about", None)
     return isinstance(about, About) and about.one_trace and not about.library

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app, count
-from gaflow.commands.streams import check_file, print_json, read_text, waiting, write_file
+from gaflow.commands.streams import check_file, check_picture, print_json, read_text, waiting, write_file, write_picture
 from gaflow.explainer import Explainer
 from gaflow.methods import DEFAULT, find_method
 from gaflow.terminal import make_console, render, show
@@ -32,19 +32,23 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Write all to FILE (safetensors), for gaflow.load.")
     ] = None,
     html: Html = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw heat strip and bars to FILE (.svg, .pdf or .png).")
+    ] = None,
 ) -> None:
     """Show what each token of TEXT contributed to the prediction.
 
     \b
     Examples:
       gaflow explain "this dog is not cute, but very smart." --model org/name
-      gaflow explain - --target "positive minus negative" --json < review.txt
+      gaflow explain - --target "positive minus negative" --svg why.svg < review.txt
     """
     if top < 0:
         raise ValueError(f"--top must be at least 0, not {top}")
     find_method(method)  # a slip should not cost the loading of a model
     check_file("--save", save)
     check_file("--html", html)
+    check_picture("--svg", svg)
     given = read_text(text, pair)
     with waiting("explaining"):
         explainer = Explainer(model, device=device)
@@ -53,6 +57,8 @@ def explain(
         write_file("--save", save, att.save)
     if html is not None:
         write_file("--html", html, lambda path: att.to_html(path, words=words))
+    if svg is not None:
+        write_picture("--svg", svg, att.plot(words=words))
     if as_json:
         print_json(att.to_dict())
     else:

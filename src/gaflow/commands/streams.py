@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gaflow.errors import TextError
+from gaflow.storage import write_whole
 from gaflow.terminal import make_console
 
-__all__ = ["check_file", "print_json", "read_text", "waiting", "write_file"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["check_file", "check_picture", "print_json", "read_text", "waiting", "write_file", "write_picture"]
+
+PICTURES = (".svg", ".pdf", ".png")
 
 _LARGEST = 1 << 20  # bytes read from stdin: far more than any model takes
 
@@ -53,6 +60,23 @@ def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None
         write(path)
     except OSError as error:  # which names a temporary file
         raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
+
+
+def check_picture(option: str, path: Path | None) -> None:
+    """Refuse a picture that cannot be drawn or written, before the work is done."""
+    check_file(option, path)
+    if path is None:
+        return
+    if path.suffix.lower() not in PICTURES:
+        raise ValueError(f"{option} {str(path)!r} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    import gaflow.plots  # noqa: F401  # which says what to install
+
+
+def write_picture(option: str, path: Path, figure: Figure) -> None:
+    """Write a figure as what the name of its file says, whole or not at all."""
+    held = io.BytesIO()
+    figure.savefig(held, format=path.suffix[1:].lower())
+    write_file(option, path, lambda place: write_whole(place, held.getvalue()))
 
 
 def print_json(value: Any) -> None:

@@ -83,7 +83,7 @@ def compare(attributions: Attribution | Iterable[Attribution] | Mapping[str, Att
     largest = abs(values[:, ordinary]).max(1, initial=0.0)
     forms = tuple(number_format(float(abs(row).max(initial=0.0))) for row in values)
     table = _Table("", values, tuple(name for name, _ in found), largest, forms)
-    return _draw(found, [table], "score: each method is shaded by its own largest but for special tokens")
+    return _draw(found, [table], "score: each method is shaded by its own largest ordinary score")
 
 
 def _draw(found: Sequence[tuple[str, Attribution]], tables: Sequence[_Table], says: str) -> Picture:
@@ -201,6 +201,10 @@ class _Grid:
         bottom = top + _ROW * len(table.rows)
         for j, (label, special) in enumerate(zip(self.labels[each], self.special[each], strict=True)):
             look = {"style": "italic", "color": GREY} if special else {}
-            turn = 90.0 if self.turned else 0.0
-            place = (self.names + self.column * (j + 0.5), bottom + 3)
-            sheet.text(*place, label, size=self.size, ha="center", va="top", rotation=turn, **look)
+            x = self.names + self.column * (j + 0.5)
+            if self.turned:  # hung up at its end, wherever a font of another width may let it begin
+                word(
+                    sheet, x, bottom + 4, label, size=self.size, ha="right", rotation=90, rotation_mode="anchor", **look
+                )
+            else:
+                sheet.text(x, bottom + 3, label, size=self.size, ha="center", va="top", **look)

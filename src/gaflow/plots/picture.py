@@ -30,7 +30,20 @@ from gaflow.shading import foreground, shade, underline
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
 
-__all__ = ["GREY", "INK", "Picture", "colour", "facts", "fitted", "ink", "name_of", "shown", "styled", "width_of", "wrapped"]
+__all__ = [
+    "GREY",
+    "INK",
+    "Picture",
+    "colour",
+    "facts",
+    "fitted",
+    "ink",
+    "name_of",
+    "shown",
+    "styled",
+    "width_of",
+    "wrapped",
+]
 
 Colour = tuple[float, float, float]
 
