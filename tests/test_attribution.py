@@ -159,6 +159,16 @@ def test_to_dict_survives_json():
     assert [w["text"] for w in plain["words"]] == [w.text for w in att.words()]
 
 
+def test_facts_are_plain_numbers_and_words_of_its_own():
+    given = {"convergence_delta": np.float32(0.25), "replacement": "pad"}
+    att = make(facts=given)
+    given["replacement"] = "mask"
+    assert att.facts == {"convergence_delta": 0.25, "replacement": "pad"}
+    assert type(att.facts["convergence_delta"]) is float
+    assert json.loads(json.dumps(att.to_dict()))["facts"] == att.facts
+    assert make().to_dict()["facts"] == {}
+
+
 def test_to_dict_has_no_infinities():
     att = make("dog")
     assert att.certificate is not None
@@ -181,7 +191,11 @@ def test_to_pandas_has_a_row_for_each_token_or_word():
 
 @pytest.mark.parametrize(
     ("call", "package", "install"),
-    [("to_pandas", "pandas", "gaflow[data]"), ("to_shap", "shap", "shap"), ("to_captum", "captum", "captum")],
+    [
+        ("to_pandas", "pandas", "gaflow[data]"),
+        ("to_shap", "shap", "shap"),
+        ("to_captum", "captum", "gaflow[baselines]"),
+    ],
 )
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch, call, package, install):
     monkeypatch.setitem(sys.modules, package, None)
@@ -201,6 +215,8 @@ def test_to_shap_hands_over_tokens_and_scores(monkeypatch):
     assert found.values.tolist() == att.scores.tolist()
     assert found.data.tolist() == list(att.tokens)
     assert found.output_names == ["positive"]
+    assert found.base_values == 0
+    assert make("dog", facts={"baseline_output": -1.5}).to_shap().base_values == -1.5
 
 
 def test_to_captum_fills_a_record_in_its_order(monkeypatch):
@@ -213,6 +229,7 @@ def test_to_captum_fills_a_record_in_its_order(monkeypatch):
     assert (probability, predicted, true, explained) == (0.875, "positive", "negative", "positive")
     assert (total, tokens, delta) == (6.0, list(att.tokens), 0.0)
     assert make("dog", probability=None).to_captum()[1] == att.output
+    assert make("dog", facts={"convergence_delta": 0.25}).to_captum()[-1] == 0.25
 
 
 def test_equal_means_equal_in_everything():
@@ -220,6 +237,7 @@ def test_equal_means_equal_in_everything():
     assert make() != make(method="gf")
     assert make() != make(scores=make().scores + 1e-12)
     assert make(flow=False) != make()
+    assert make() != make(facts={"convergence_delta": 0.25})
     assert make() != "text"
     other = make()
     assert other.flow is not None

@@ -337,6 +337,12 @@ def test_progress_is_told_texts_done_and_in_all():
     assert seen == [(2, 5), (4, 5), (5, 5)]
 
 
+def test_progress_of_a_comparison_is_told_in_methods():
+    seen = []
+    make().compare(SHORT, ["af", "agf"], progress=lambda *n: seen.append(n))
+    assert seen == [(1, 2), (2, 2)]
+
+
 def test_progress_draws_a_bar_only_when_asked(capsys):
     ex = make()
     ex([SHORT])

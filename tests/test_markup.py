@@ -186,6 +186,12 @@ def test_methods_without_a_flow_say_so():
     assert "no certificate" in notes(view(flow=False))
 
 
+def test_what_a_method_knows_is_shown():
+    shown = notes(view(flow=False, facts={"baseline_output": 1 / 3, "replacement": "<i>pad</i>", "warning": "odd"}))
+    found = [p.text for p in parse(shown).all("p") if "baseline" in p.text]
+    assert found == ["baseline output 0.3333 · replacement <i>pad</i>"]
+
+
 def flagged(**changes):
     att = make()
     assert att.certificate is not None
@@ -199,6 +205,7 @@ def test_what_must_not_be_missed_is_flagged():
     assert [b.text for b in parse(flags(flagged(converged=False))).all("b")] == ["not converged"]
     assert "Not certified" in notes(View.of("agf", flagged(converged=False), False))
     assert "Nothing to certify" in notes(View.of("agf", flagged(dead=True), False))
+    assert parse(flags(make(facts={"warning": "<b>too few</b>"}))).one("li").text == "warning: <b>too few</b>"
     both = replace(flagged(converged=False), truncated=True)
     assert [b.text for b in parse(flags(both)).all("b")] == ["truncated", "not converged"]
 

@@ -14,6 +14,7 @@ from gaflow.shading import (
     number_format,
     runs,
     shade,
+    spelled,
     underline,
     visible,
 )
@@ -70,6 +71,11 @@ def test_what_is_drawn_as_one_is_coloured_as_one(glyph):
         Run(0, 1, 1.0, (0,)),
         Run(1, 1 + len(glyph), 2.0 * len(glyph), tuple(range(1, len(glyph) + 1))),
     ]
+
+
+def test_facts_are_spelled_for_readers():
+    found = spelled({"convergence_delta": -0.000123456, "baseline_output": 2.0, "replacement": "[PAD]"})
+    assert found == {"convergence delta": "-0.0001235", "baseline output": "2", "replacement": "[PAD]"}
 
 
 def test_two_flags_are_two_runs():

@@ -26,7 +26,7 @@ from tests.test_attribution import make
             probability=None,
             truncated=True,
         ),
-        make(flow=False),
+        make(flow=False, facts={"convergence_delta": 1 / 3, "replacement": "pad"}),
         make("is not very cute", scores=np.array([5e-324, -0.0, 1e308, 1 / 3, 0, 0])),
     ],
     ids=["flow", "pair", "no flow", "extreme scores"],
@@ -110,6 +110,15 @@ def test_a_rewritten_file_that_was_not_altered_loads(tmp_path):
     assert load(tmp_path / "a") == make("the dog", "is cute")
 
 
+def test_a_file_from_before_there_were_facts_loads(tmp_path):
+    rewrite(tmp_path / "a")
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        about = json.loads(file.metadata()["gaflow"])
+    about.pop("facts")
+    save_file(load_file(tmp_path / "a"), tmp_path / "a", {"gaflow": json.dumps(about)})
+    assert load(tmp_path / "a") == make("the dog", "is cute")
+
+
 @pytest.mark.parametrize("version", [2, None, "1"])
 def test_a_format_of_another_version_is_refused(tmp_path, version):
     rewrite(tmp_path / "a", {"format": version})
@@ -141,6 +150,8 @@ def test_a_description_that_is_no_json_object_is_refused(tmp_path, text):
         {"output": None},
         {"certificate": {"odd": 1}},
         {"certificate": 3},
+        {"facts": [1]},
+        {"facts": {"convergence_delta": None}},
     ],
     ids=str,
 )

@@ -250,6 +250,16 @@ def test_flags_cannot_be_missed():
     assert "negligible: 3 capacities" in output
 
 
+def test_what_a_method_knows_is_shown_and_never_obeyed():
+    facts = {"convergence_delta": -1.23456e-7, "replacement": HOSTILE, "warning": f"too few {HOSTILE}"}
+    output = printed(attribution(facts=facts, certificate=None), width=400)
+    assert "convergence delta -1.235e-07, replacement a" in output
+    assert "warning: too few a" in output
+    assert "certified" not in output
+    assert "\x1b" not in output
+    assert "[red]x[/red]" in output
+
+
 def test_scores_that_are_all_zero_are_shown_without_a_legend():
     att = attribution(scores=(0, 0, 0, 0))
     output = printed(replace(att, scores=np.zeros(6)), colours="truecolor")

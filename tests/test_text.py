@@ -8,7 +8,7 @@ from torch import nn
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from gaflow.errors import TextError
-from gaflow.text import Padding, batches, check_text, collate, encode, length_limit
+from gaflow.text import Padding, batches, check_text, collate, encode, length_limit, neutral_tokens
 from tests.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, roberta, unigram, wordpiece
 
 
@@ -245,6 +245,17 @@ def test_padding_is_what_model_and_tokenizer_agree_on():
     assert Padding.of(model, tokenizer).token is None
     assert Padding.of(nn.Linear(1, 1), tokenizer).token == 1
     assert Padding.of(model, SimpleNamespace(padding_side="left")) == Padding(None, 0, left=True)
+
+
+def test_neutral_tokens_are_those_that_there_are_padding_first():
+    assert list(neutral_tokens(wordpiece(), Padding(0)).items()) == [("pad", 0), ("mask", 4), ("unk", 1)]
+    assert neutral_tokens(unigram(), Padding(None)) == {"pad": 1, "unk": 3}
+    assert neutral_tokens(unigram(), Padding(7)) == {"pad": 7, "unk": 3}
+    assert neutral_tokens(SimpleNamespace(), Padding(None)) == {}
+    encodings = encode(wordpiece(), [("dog", None)])
+    assert collate(encodings, Padding(None)).neutral == {}
+    assert collate(encodings, Padding(9)).neutral == {"pad": 9}
+    assert collate(encodings, Padding(9), neutral={"mask": 4}).neutral == {"mask": 4}
 
 
 def test_a_batch_is_padded_on_the_right():

@@ -484,6 +484,42 @@ def test_asking_again_gives_the_traced_output(family):
     torch.testing.assert_close(found.again().output([1, 0]), found.output[[1, 0]], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("eager", [True, False])
+def test_asking_again_takes_other_words(family, eager):
+    model, tokenizer = FAMILIES[family]()
+    batch = make_batch(tokenizer, [SENTENCE])
+    question = trace(model, batch, first_logit).again()
+    before = state(model)
+    ids = batch.inputs["input_ids"]
+    words = model.get_input_embeddings()(ids).detach().flip(1).requires_grad_()
+    given = {"attention_mask": batch.inputs["attention_mask"]}
+    y = question.output([0], words=words, eager=eager)
+    torch.testing.assert_close(y, model(inputs_embeds=words, **given).logits[:, 0], rtol=1e-4, atol=1e-5)
+    (slope,) = torch.autograd.grad(y.sum(), words)
+    assert bool((slope != 0).any())
+    assert state(model) == before
+
+
+def test_asking_again_may_leave_the_attention_implementation_alone():
+    model, tokenizer = bert()
+    model.set_attn_implementation("sdpa")
+    question = trace(model, make_batch(tokenizer), first_logit).again()
+    seen = []
+    model.register_forward_hook(lambda *_: seen.append(model.config._attn_implementation))
+    question.output([0])
+    question.output([0], eager=False)
+    assert seen == ["eager", "sdpa"]
+
+
+def test_a_method_that_asks_again_can_tell_how_far_it_is():
+    model, tokenizer = bert()
+    told = []
+    trace(model, make_batch(tokenizer), first_logit, told.append).again().report(0.5)
+    assert told == [0.5]
+    trace(model, make_batch(tokenizer), first_logit).again().report(0.5)
+
+
 def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
     model, tokenizer = bert()
     model.train()

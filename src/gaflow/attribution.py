@@ -171,7 +171,7 @@ class Attribution:
 
     def to_captum(self, true_label: str | None = None) -> Any:
         """A `captum.attr.visualization.VisualizationDataRecord`; `true_label` is what the text should be."""
-        visualization = _need("captum.attr._utils.visualization", "captum")
+        visualization = _need("captum.attr._utils.visualization", "gaflow[baselines]")
         gap = 0.0 if self.certificate is None else self.certificate.gap
         return visualization.VisualizationDataRecord(
             self.normalized(),

@@ -1,0 +1,49 @@
+import pytest
+
+from gaflow.progress import reporting, silent, within
+
+
+def test_a_function_is_told_what_is_done_and_how_much_there_is():
+    seen = []
+    with reporting(lambda *n: seen.append(n), 3, "text") as report:
+        report(0.5)
+        report(3)
+    assert seen == [(0.5, 3), (3, 3)]
+
+
+def test_nobody_is_told_unless_asked(capsys):
+    with reporting(False, 3, "text") as report:
+        report(1)
+    assert report is silent
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_counts_parts_and_ends_where_the_work_does(capsys):
+    with reporting(True, 2, "method") as report:
+        for tenth in range(1, 21):
+            report(tenth * 0.1)
+        report(2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "2/2" in err
+    assert "method" in err
+    assert "00000" not in err  # the digits of a sum of parts
+
+
+def test_a_bar_of_work_that_stops_says_how_far_it_came(capsys):
+    def stop():
+        with reporting(True, 1, "text") as report:
+            report(1 / 3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert "0.33/1" in capsys.readouterr().err
+
+
+def test_parts_of_a_piece_are_placed_in_the_whole():
+    seen = []
+    tell = within(seen.append, 4, 2)
+    for part in (0.25, 1):
+        tell(part)
+    assert seen == [4.5, 6]
