@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.errors import UnsupportedModelError
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, Scores
 from tests.models import FAMILIES, SENTENCE
 from tests.test_tracing import state
@@ -19,11 +18,8 @@ TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as th
 QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20)}
 # In eager attention this model's softmax is in float32, where the mask of float64 is infinite and padding becomes NaN.
 SINGLE = ("modernbert",)
-# Pairs that are refused, since the model does something that the method has no rule for.
-REFUSED: dict[str, tuple[str, ...]] = {}
-EVERY = [(name, family) for family in FAMILIES for name in METHODS if family not in REFUSED.get(name, ())]
 
-everywhere = pytest.mark.parametrize(("name", "family"), EVERY)
+everywhere = pytest.mark.parametrize(("name", "family"), [(name, family) for family in FAMILIES for name in METHODS])
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def test_another_class_changes_class_specific_scores_and_no_others(name, family)
 
 @pytest.mark.parametrize("name", METHODS)
 def test_scores_are_below_zero_only_where_a_method_says_so(name):
-    lowest = min(scores(name, family).min() for family in FAMILIES if (name, family) in EVERY)
+    lowest = min(scores(name, family).min() for family in FAMILIES)
     assert (lowest < 0) == METHODS[name].about.signed  # type: ignore[attr-defined]
 
 
@@ -186,15 +182,7 @@ def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(fam
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_comparing_gives_what_each_method_alone_gives(family):
-    names = [name for name in METHODS if (name, family) in EVERY]
-    found = explainer(family).compare(TEXTS[1], [method(name) for name in names], target=1)
-    for name, (called, att) in zip(names, found.items(), strict=True):
+    found = explainer(family).compare(TEXTS[1], [method(name) for name in METHODS], target=1)
+    for name, (called, att) in zip(METHODS, found.items(), strict=True):
         assert called == att.method == method(name).name
         assert_close(att.scores, scores(name, family, (TEXTS[1],))[0], family)
-
-
-def test_what_is_refused_is_refused_with_a_reason():
-    for name, families in REFUSED.items():
-        for family in families:
-            with pytest.raises(UnsupportedModelError):
-                method(name)(traced(family))

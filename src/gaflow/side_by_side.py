@@ -18,7 +18,7 @@ from rich.text import Text
 
 from gaflow.attribution import Attribution
 from gaflow.shading import LEVELS
-from gaflow.terminal import certified, headline, one_line, paint, truncated
+from gaflow.terminal import certified, headline, one_line, paint, truncated, warned
 
 __all__ = ["render_all"]
 
@@ -113,5 +113,5 @@ def _notes(found: Mapping[str, Attribution]) -> list[Text]:
     """How exact the flows are, and what must not be missed."""
     lines = []
     for name, att in found.items():
-        lines += [Text(f"{one_line(name)} ") + line for line in certified(att)]
+        lines += [Text(f"{one_line(name)} ") + line for line in certified(att) + warned(att)]
     return lines + truncated(next(iter(found.values())))
