@@ -232,7 +232,7 @@ def test_logits_and_attention_from_where_torch_cannot_see_are_an_error(place):
         return Twice.apply(result) if isinstance(result, torch.Tensor) else (Twice.apply(result[0]), result[1])
 
     module.register_forward_hook(hide)
-    with pytest.raises(UnsupportedModelError, match="lost sight|Twice"):
+    with pytest.raises(UnsupportedModelError, match=r"lost sight|Twice"):
         propagate(traced(model, tokenizer))
 
 
