@@ -97,7 +97,7 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         torch.autograd.grad(model(ids).logits[0, 0], list(model.parameters()), allow_unused=True)
 
     def look() -> Trace:
-        return trace(model, batch, lambda logits: logits[:, 0])
+        return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
 
     seen = look()
     capacities = information.agf(seen.attention, seen.gradient)
