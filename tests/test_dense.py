@@ -105,6 +105,14 @@ def test_gamma_is_clamped_and_flagged_where_int64_would_overflow(smallest):
     assert network.upper_int[tail, head] == 0
 
 
+def test_the_terminals_count_where_gamma_is_clamped():
+    information = torch.full((2, 5, 5), 0.01, dtype=torch.float64)
+    information[1, 2, 3] = 1e-30
+    network = dense_network(information)
+    assert network.gamma == 1e17  # the layers alone, a sum of 0.49, would leave room for 1e19
+    assert sum(int(v) for v in network.upper_int.flatten()) < 2**63
+
+
 def test_capacities_whose_sum_overflows_are_refused():
     with pytest.raises(ValueError, match=r"overflows \(largest 1e\+308\): scale them down"):
         dense_network(torch.full((2, 3, 3), 1e308, dtype=torch.float64))

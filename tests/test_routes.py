@@ -112,6 +112,15 @@ def test_a_flow_by_hand_reads_from_the_input_upwards():
     assert routes(flow, 0) == Routes((), 4.0, 4.0)
 
 
+def test_no_route_takes_more_than_its_terminals_carry():
+    """Of a flow that does not balance, the narrowest place may be either end."""
+    flow = solve(attention(4, 2, 3))
+    for part in ("source", "target"):
+        narrow = replace(flow, **{part: 1e-3 * getattr(flow, part)})
+        taken = again(routes(narrow, None), narrow)
+        torch.testing.assert_close(taken[1 if part == "source" else 2], getattr(narrow, part)[0], rtol=1e-9, atol=0)
+
+
 def test_fewer_routes_are_the_beginning_of_more():
     flow = solve(attention(1, 4, 6))
     ten, hundred = routes(flow), routes(flow, 100)
