@@ -159,16 +159,18 @@ def test_a_watcher_sees_that_work_is_going_on(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(streams, "make_console", lambda stderr: SimpleNamespace(status=watch(seen)))
-    with streams.waiting("explaining"):
+    with streams.waiting("explaining") as progress:
         assert seen == ["explaining"]
-    assert seen == ["explaining", "done"]
+        assert callable(progress)
+        progress(0.75, 3)
+    assert seen == ["explaining", "explaining, 25%", "done"]
 
 
 def watch(seen):
     @contextmanager
     def status(doing):
         seen.append(doing)
-        yield
+        yield SimpleNamespace(update=seen.append)
         seen.append("done")
 
     return status

@@ -50,9 +50,9 @@ def explain(
     check_file("--html", html)
     check_picture("--svg", svg)
     given = read_text(text, pair)
-    with waiting("explaining"):
+    with waiting("explaining") as progress:
         explainer = Explainer(model, device=device)
-        att = explainer(given, method, target, truncation=truncation, keep_flow=save is not None)
+        att = explainer(given, method, target, truncation=truncation, progress=progress, keep_flow=save is not None)
     if save is not None:
         write_file("--save", save, att.save)
     if html is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gaflow.errors import TextError
+from gaflow.progress import Progress
 from gaflow.storage import write_whole
 from gaflow.terminal import make_console
 
@@ -85,10 +86,10 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def waiting(doing: str) -> Iterator[None]:
-    """Something to look at while a model is loaded, for who watches."""
+def waiting(doing: str) -> Iterator[Progress]:
+    """Something to look at while a model is loaded or works, for who watches; what is given can be told how far."""
     if sys.stderr.isatty():
-        with make_console(stderr=True).status(doing):
-            yield
+        with make_console(stderr=True).status(doing) as status:
+            yield lambda done, total: status.update(f"{doing}, {done / total:.0%}")
     else:
-        yield
+        yield False
