@@ -7,7 +7,7 @@ and `r` the rows that the head reads (`Trace.rows`):
 - transformer attribution: `r M^L ... M^1` with `M^l = rownorm(E relu(G^l * R^l) + I)`
 
 Both need one more pass through the model than the trace, and share it. The convention this file owns: what was
-propagated is kept as long as its trace lives, and no longer.
+propagated is kept as long as the trace's question lives, and no longer.
 
 LRP is patented in places; its use for research is free.
 """
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gaflow.lrp import Relevance, propagate
 from gaflow.methods.attention import read_rows
@@ -29,7 +29,7 @@ from gaflow.tracing import Trace
 __all__ = ["PartialLrp", "TransAtt"]
 
 _PASSES = "2 forward, 2 backward"
-_KEPT: Any = WeakTensorKeyDictionary()  # y of a trace -> {double: Relevance}
+_KEPT: Any = WeakIdKeyDictionary()  # Question -> {double: Relevance}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TransAtt:
 
 def _relevance(trace: Trace, double: bool) -> Relevance:
     """The relevance of a traced batch, propagated once for all methods."""
-    kept: dict[bool, Relevance] = _KEPT.setdefault(trace.output, {})
+    kept: dict[bool, Relevance] = _KEPT.setdefault(trace.again(), {})
     if double not in kept:
         found = propagate(trace, torch.float64 if double else torch.float32)
         attention: Tensor = found.attention.to(trace.gradient)
