@@ -17,7 +17,7 @@ from matplotlib.path import Path
 
 from gaflow.plots.graph import Layout, Shown
 from gaflow.plots.picture import GREY, INK, colour
-from gaflow.plots.sheet import level_of
+from gaflow.plots.sheet import level_of, word
 from gaflow.shading import LEVELS
 
 __all__ = ["Pen"]
@@ -75,8 +75,9 @@ class Pen:
                 self._draw([ends[k] for k in mine], self._widths(amounts[mine]), [GREY], 0.9)
             place = (float(self.layout.x(at)), self.layout.middle)
             self.axes.scatter(*place, s=(2 * self.radius) ** 2, marker="s", color=[INK], zorder=4)
-            name = "super-\nsource" if (at == last) != self.forward else "super-\ntarget"
-            self.axes.text(place[0] + out * (self.radius + 4), place[1], name, size=8, ha=side, va="center", zorder=6)
+            name = "source" if (at == last) != self.forward else "target"
+            for line, shift in (("super-", -5), (name, 5)):  # two texts: an SVG anchors single lines only
+                word(self.axes, place[0] + out * (self.radius + 4), place[1] + shift, line, size=8, ha=side, zorder=6)
 
     def returning(self) -> None:
         """The edge from super-target back to super-source, which makes a circulation of the flow."""

@@ -1,0 +1,187 @@
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from gaflow import plots
+from gaflow.markup import shortened
+from gaflow.plots.picture import Picture, facts, fitted, name_of, shown, width_of, wrapped
+from tests.models import TEXTS
+from tests.pictures import HOSTILE, SVG, odd_text, saved, text_of, tree, written
+from tests.test_attribution import make
+
+FIGURES = {
+    "bars": plots.bars,
+    "words": lambda att: plots.bars(att, words=True),
+    "layers": plots.layers,
+    "compare": lambda att: plots.compare({att.method: att, f"{att.label}'": att}),
+    "flow": plots.flow_diagram,
+    "curves": lambda att: plots.curves(
+        {"method": att.tokens * 2, "k": [10] * len(att.tokens) + [90] * len(att.tokens), "mean": [*att.scores] * 2}
+        | {"metric": [att.label] * len(att.tokens) * 2, "order": [att.method] * len(att.tokens) * 2}
+    ),
+}
+FILES = [*[(name, "svg") for name in FIGURES], ("bars", "pdf"), ("flow", "png")]  # PDFs take long
+TAGS = {"svg", "metadata", "RDF", "Work", "type", "format", "creator", "Agent", "title", "defs", "style", "g", "path"}
+TAGS |= {"text", "tspan", "use", "clipPath", "rect", "pattern"}
+
+
+@pytest.mark.parametrize(("name", "kind"), FILES)
+def test_the_same_result_gives_the_same_file(name, kind):
+    att = text_of(8)
+    figure = FIGURES[name](att)
+    assert isinstance(figure, Figure)
+    assert saved(figure, kind) == saved(figure, kind) == saved(FIGURES[name](att), kind)
+
+
+def test_another_process_on_another_day_writes_the_same_file(tmp_path):
+    att = text_of(8, signed=True)
+    att.save(tmp_path / "a")
+    code = (
+        "import sys, time, hashlib, gaflow; now = time.time; time.time = lambda: now() + 1e6\n"
+        "att = gaflow.load(sys.argv[1])\n"
+        "for k in ('svg', 'pdf'):\n"
+        "    att.plot_flow().savefig(f'{sys.argv[1]}.{k}')\n"
+        "    print(hashlib.sha256(open(f'{sys.argv[1]}.{k}', 'rb').read()).hexdigest())\n"
+        "print('matplotlib.pyplot' in sys.modules)\n"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland"}
+    run = [sys.executable, "-W", "error::UserWarning", "-c", code, str(tmp_path / "a")]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, env=env)
+    here = [hashlib.sha256(saved(att.plot_flow(), kind)).hexdigest() for kind in ("svg", "pdf")]
+    assert done.stdout.split() == [*here, "False"]  # and pyplot was never needed
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_style_of_the_user_changes_nothing_and_is_left_alone(name):
+    att = text_of(6)
+    expected = saved(FIGURES[name](att))
+    mine = {
+        "font.size": 30,
+        "text.usetex": True,
+        "svg.hashsalt": "x",
+        "savefig.transparent": True,
+        "lines.linewidth": 9,
+    }
+    with matplotlib.rc_context({**mine, "axes.grid": True, "figure.constrained_layout.use": True}):
+        before = dict(matplotlib.rcParams)
+        assert saved(FIGURES[name](att)) == expected
+        assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(("name", "kind"), FILES)
+def test_hostile_strings_are_shown_and_never_obeyed(name, kind):  # and warnings are errors
+    figure = FIGURES[name](odd_text())
+    assert saved(figure, kind)
+    if kind != "svg":
+        return
+    root = tree(figure)
+    assert {re.sub(r"\{.*\}", "", node.tag) for node in root.iter()} <= TAGS
+    for node in root.iter():
+        assert not any(re.sub(r"\{.*\}", "", key).startswith("on") for key in node.attrib)
+        links = [value for key, value in node.attrib.items() if key.endswith("href")]
+        assert all(link.startswith("#") for link in links)
+    lines = written(figure)
+    if name != "words":
+        for hostile in ("$x^2$", "\\$100", "\\", "{0} %s", "\\ufeff", "中文字符"):
+            assert hostile in lines, hostile
+        assert any(line.startswith("<script>") for line in lines)
+
+
+def test_text_stays_text_in_svg_and_the_file_says_what_it_is_of():
+    root = tree(plots.bars(text_of(6)))
+    assert root.findtext(f"{SVG}title", "").startswith("positive 87.5% by agf: ")
+    assert "DejaVu Sans" in saved(plots.bars(text_of(6))).decode()
+
+
+def test_metadata_of_ones_own_is_kept(tmp_path):
+    figure = plots.bars(text_of(6))
+    figure.savefig(tmp_path / "a.svg", metadata={"Title": "Figure 1"})
+    assert b"<title>Figure 1</title>" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_a_notebook_shows_it_in_its_size_and_sharp():
+    figure = plots.bars(text_of(6))
+    data, size = figure._repr_png_()
+    assert data.startswith(b"\x89PNG")
+    across, down = (int.from_bytes(data[k : k + 4], "big") for k in (16, 20))
+    assert (across, down) == pytest.approx((2 * size["width"], 2 * size["height"]), abs=2)
+
+
+def test_without_matplotlib_the_extra_is_named():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "import gaflow\n"
+        "try:\n    gaflow.Attribution.plot(None)\n"
+        "except gaflow.MissingExtraError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "gaflow[plot]" in done.stdout
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *HOSTILE], ids=ascii)
+@pytest.mark.parametrize("width", [20.0, 60.0, 400.0])
+def test_a_fitted_text_fits_and_is_the_whole_text_if_that_does(text, width):
+    line = fitted(text, 8, width)
+    assert line
+    assert width_of(line, 8) <= width
+    whole = shown(text) or "␣"
+    if width_of(whole, 8) <= width:
+        assert line == whole
+    else:
+        assert line[-1] == "…"
+        assert whole.startswith(line[:-1])
+        assert width_of(whole[: len(line)] + "…", 8) > width  # no more would have fitted
+
+
+def test_what_is_shown_is_what_pages_show_but_for_what_breaks_files():
+    for text in HOSTILE:
+        assert shown(text) == shortened(text).replace("\ufeff", "\\ufeff")
+
+
+def test_wrapped_lines_hold_all_words_in_order():
+    text = "a fairly long line of words, some of which are long and some of which are not"
+    for width in (60.0, 150.0, 1000.0):
+        lines = wrapped(text, 8, width)
+        assert " ".join(lines) == text
+        assert all(width_of(line, 8) <= width for line in lines)
+    assert len(wrapped(text, 8, 1000.0)) == 1
+
+
+def test_a_wider_text_is_wider():
+    assert width_of("mm", 8) == pytest.approx(2 * width_of("m", 8), rel=0.02)
+    assert width_of("m", 16) == pytest.approx(2 * width_of("m", 8))
+    assert width_of("m", 8, "bold") > width_of("m", 8)
+
+
+def test_the_head_says_what_was_explained():
+    att = make(output=1.23456)
+    assert name_of(att) == "positive 87.5%"
+    assert facts(att) == ["the model’s prediction", "logit 1.235", "explained by agf", f"{len(att.tokens)} tokens"]
+    other = replace(att, prediction="negative", target=(1, 0), probability=0.25)
+    assert "difference of logits 1.235" in facts(other)
+    assert "probability of the first of the two" in facts(other)
+    assert "the model predicts negative" in facts(other)
+    assert name_of(replace(att, probability=None)) == "positive"
+
+
+def test_what_must_not_be_missed_comes_first():
+    att = make(truncated=True)
+    assert att.certificate is not None
+    assert facts(att)[0].startswith("TRUNCATED")
+    assert facts(replace(att, certificate=replace(att.certificate, converged=False)))[1].startswith("NOT CONVERGED")
+    assert facts(replace(att, certificate=replace(att.certificate, dead=True)))[1].startswith("DEAD")
+
+
+def test_a_sheet_is_in_points_from_its_corner():
+    picture = Picture.sized(300, 100)
+    axes = picture.sheet(10, 20)
+    corners = axes.transData.transform([(-10, -20), (290, 80)]) / picture.dpi * 72
+    np.testing.assert_allclose(corners, [(0, 100), (300, 0)], atol=1e-9)
