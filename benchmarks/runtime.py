@@ -96,7 +96,7 @@ def describe(explainer: gaflow.Explainer) -> str:
 
 def length(explainer: gaflow.Explainer, text: str) -> int:
     """Tokens of a text, special ones included."""
-    return len(explainer.tokenizer(text)["input_ids"])
+    return len(explainer.tokenizer(text, verbose=False)["input_ids"])
 
 
 def text_of(explainer: gaflow.Explainer, tokens: int) -> str:
