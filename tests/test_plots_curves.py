@@ -35,7 +35,7 @@ def test_every_metric_and_order_has_a_panel_with_every_curve_as_it_is():
             np.testing.assert_array_equal(line.get_xdata(), mine["k"])
             np.testing.assert_array_equal(line.get_ydata(), mine["mean"])
         for band, (_, mine) in zip(axes.collections, rows.groupby("method", sort=False), strict=True):
-            heights = band.get_paths()[0].vertices[:, 1]
+            heights = np.array(band.get_paths()[0].vertices)[:, 1]
             assert (heights.min(), heights.max()) == (mine["low"].min(), mine["high"].max())
     assert [axes.get_ylabel() for axes in shown] == [
         "AOPC (higher is better)",

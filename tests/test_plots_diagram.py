@@ -59,7 +59,7 @@ def test_every_token_is_named_at_both_ends_while_there_is_room_and_then_the_stro
     att = text_of(400, layers=1)
     lines = written(plots.flow_diagram(att))
     assert 50 < sum(token in lines for token in att.tokens) < 400
-    assert att.tokens[int(att.layers[0].argmax())] in lines
+    assert att.tokens[int(att.scores.argmax())] in lines
 
 
 def test_the_strongest_edges_of_every_layer_are_kept():

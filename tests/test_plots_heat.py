@@ -32,6 +32,7 @@ def test_even_512_tokens_are_all_named_in_order():
 
 def test_every_flow_is_written_in_its_cell_the_output_on_top():
     att = text_of(6, layers=2)
+    assert att.layers is not None
     lines = written(plots.layers(att))
     form = number_format(att.layers.max())
     numbers = [form(value) for row in att.layers[::-1] for value in row]
@@ -41,6 +42,7 @@ def test_every_flow_is_written_in_its_cell_the_output_on_top():
 
 def test_where_cells_are_too_small_for_numbers_the_largest_of_each_layer_is_written():
     att = text_of(60, layers=3)
+    assert att.layers is not None
     lines = written(plots.layers(att))
     form = number_format(att.layers.max())
     for row in att.layers:
@@ -91,7 +93,7 @@ def test_what_cannot_be_shown_is_refused():
         with pytest.raises(ValueError, match=r"same tokens|different tokens"):
             show([att, make("the dog")])
         with pytest.raises(TypeError, match="must be Attribution objects"):
-            show([1])
+            show([1])  # type: ignore[list-item]
         with pytest.raises(ValueError, match="empty"):
             show([])
 

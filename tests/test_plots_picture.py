@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -63,14 +64,9 @@ def test_another_process_on_another_day_writes_the_same_file(tmp_path):
 def test_the_style_of_the_user_changes_nothing_and_is_left_alone(name):
     att = text_of(6)
     expected = saved(FIGURES[name](att))
-    mine = {
-        "font.size": 30,
-        "text.usetex": True,
-        "svg.hashsalt": "x",
-        "savefig.transparent": True,
-        "lines.linewidth": 9,
-    }
-    with matplotlib.rc_context({**mine, "axes.grid": True, "figure.constrained_layout.use": True}):
+    mine: Any = {"font.size": 30, "text.usetex": True, "svg.hashsalt": "x", "savefig.transparent": True}
+    mine |= {"lines.linewidth": 9, "axes.grid": True, "figure.constrained_layout.use": True}
+    with matplotlib.rc_context(mine):
         before = dict(matplotlib.rcParams)
         assert saved(FIGURES[name](att)) == expected
         assert dict(matplotlib.rcParams) == before
