@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ from tests.test_tracing import SHORT, make_batch, state
 TARGETS = [1, (2, 0)]
 
 
-def traced(model, tokenizer, texts=(SENTENCE, SHORT), target=1):
+def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
     targets = target if isinstance(target, list) else [target] * len(texts)
     return trace(
         model, make_batch(tokenizer, texts), lambda _: lambda z, items: explained(z, [targets[k] for k in items])
@@ -32,7 +34,7 @@ def assert_close(a, b, tolerance):
     assert float(abs(a - b).max()) <= tolerance * scale
 
 
-def everything(model, tokenizer, text, target=1):
+def everything(model, tokenizer, text, target: Any = 1):
     """Relevance of every hidden state, from the pass itself rather than from `propagate`."""
     found = traced(model, tokenizer, [text], target)
     question = found.again()
@@ -91,13 +93,15 @@ def test_half_of_what_reaches_a_product_is_the_attentions():
 def test_a_batch_gives_what_its_texts_give_alone_and_padding_nothing(family):
     model, tokenizer = FAMILIES[family]()
     targets = [0, (1, 2)]
-    together = propagate(traced(model, tokenizer, target=targets)).attention
+    found = traced(model, tokenizer, target=targets)
+    together = propagate(found).attention
     for k, text in enumerate((SENTENCE, SHORT)):
         alone = propagate(traced(model, tokenizer, [text], targets[k])).attention
         n = alone.shape[-1]
         assert_close(together[k : k + 1, ..., :n, :n], alone, 1e-9)
-    assert together[1, ..., n:, :].abs().max() == 0
-    assert together[1, ..., n:].abs().max() == 0
+    padding = ~found.mask[1]
+    assert together[1, ..., padding, :].abs().max() == 0
+    assert together[1, ..., padding].abs().max() == 0
 
 
 @pytest.mark.parametrize("family", ["gpt2", "modernbert"])
