@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,19 @@ def test_precision_is_the_passes_own():
     half = propagate(traced(model.bfloat16(), tokenizer))
     assert half.attention.dtype == torch.float64
     assert (half.input - 1).abs().max() < 1e-6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_relevance_is_the_same_on_an_accelerator(family):
+    model, tokenizer = FAMILIES[family]()
+    expected = propagate(traced(model, tokenizer)).attention
+    batch = make_batch(tokenizer)
+    inputs = {name: value.cuda() for name, value in batch.inputs.items()}
+    moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
+    found = propagate(trace(model.cuda(), moved, lambda _: lambda z, items: explained(z, [1 for _ in items])))
+    assert found.attention.is_cuda
+    assert_close(found.attention.cpu(), expected, 1e-6)
 
 
 def test_a_contrast_asks_what_speaks_for_one_class_rather_than_the_other():

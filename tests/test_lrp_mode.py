@@ -1,7 +1,9 @@
 """Operations under the relevance mode: which rule each gets, however it is written."""
 
 import math
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,6 +193,24 @@ def test_the_tables_are_tested_whole_and_name_operations_that_there_are():
         there = {operation(f).name for fs in torch.overrides.get_overridable_functions().values() for f in fs}
     there |= set(dir(torch.Tensor)) | set(dir(torch)) | set(dir(functional))
     assert set(every) <= there
+
+
+def test_the_documentation_names_the_operations_of_every_table():
+    page = (Path(__file__).parent.parent / "docs" / "relevance.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1].split(" with ")[0] for line in page.splitlines() if line.startswith("| `")]
+    shown = [frozenset(re.findall("`([^`]+)`", cell)) for cell in cells]
+    assert shown == [
+        table.ELEMENTWISE,
+        table.NORMALISING,
+        table.BINARY,
+        table.BILINEAR,
+        table.REDUCTION,
+        {"glu"},
+        table.ROUTING,
+        table.CAST,
+        table.CONSTANT,
+        table.START,
+    ]
 
 
 @pytest.mark.parametrize("name", [*ELEMENTWISE, *NORMALISING])
