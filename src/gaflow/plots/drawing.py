@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from gaflow.plots.graph import Graph, Layout, Shown
+from gaflow.plots.graph import EDGE, Graph, Layout, Shown, edge_of
 from gaflow.plots.picture import GREY, PAD, Picture, fitted, styled, width_of, wrapped
 from gaflow.plots.sheet import head, head_height
 from gaflow.plots.strokes import Pen
@@ -24,6 +24,7 @@ LABEL = 100.0  # width of the longest token
 _NARROWEST = 440.0  # for the captions
 _ARROWS = 80  # more edges have no arrows
 _TALLEST = 1500.0  # more tokens stand closer
+_TERMINAL = 0.8  # columns from a terminal to the layer next to it
 _SMALL = 5  # tokens: so few have straight edges, far apart
 
 
@@ -47,23 +48,29 @@ class Drawing:
         """Draw it on `axes`, or on a picture that is as large as needed; gives the figure."""
         layers, t, _ = self.graph.edges.shape
         row, column = _spacing(layers, t, self.values)
+        ends = 2 * _TERMINAL if self.terminals else 0.0  # in columns
         with styled():
             if axes is None:
-                inner = max(layers * column + 2 * self._margin(row, column), _NARROWEST)
-                height = (t - 1) * row + 2 * min(row / 2, 12.0) + self._above(inner) + self._foot(inner)
+                inner = max((layers + ends) * column + 2 * self._margin(row), _NARROWEST)
+                height = (t - 1) * row + 2 * edge_of(row) + self._above(inner) + self._foot(inner)
                 axes = Picture.sized(inner + 2 * PAD, height + 2 * PAD, self.title or "flow diagram").sheet()
             else:
                 inner, height = _clear(axes)
-                row = (height - self._above(inner) - self._foot(inner)) / t
-                column = (inner - 2 * self._margin(row, 50.0)) / layers
+                room = height - self._above(inner) - self._foot(inner)
+                row = max(room / t, (room - 2 * EDGE) / max(t - 1, 1))
+                column = (inner - 2 * self._margin(row)) / (layers + ends)
                 if row < 1 or column < 5:
-                    raise ValueError(
-                        f"axes are too small for {layers} layers of {t} tokens: {inner:.0f} x {height:.0f} pt"
-                    )
-            end = 0.8 * column if self.terminals else 0.0
-            left = (inner - layers * column) / 2
+                    size = f"{inner:.0f} x {height:.0f} points"
+                    raise ValueError(f"axes are too small for {layers} layers of {t} tokens: {size}")
             place = Layout(
-                left, self._above(inner) + min(row / 2, 12.0), column, row, layers + 1, t, end, straight=t <= _SMALL
+                left=(inner - layers * column) / 2,
+                top=self._above(inner) + edge_of(row),
+                column=column,
+                row=row,
+                layers=layers + 1,
+                tokens=t,
+                end=_TERMINAL * column if self.terminals else 0.0,
+                straight=t <= _SMALL,
             )
             self._draw(Pen(axes, place, self.direction == "forward", self._largest()), inner, strokes)
         return axes.figure
@@ -94,11 +101,11 @@ class Drawing:
         ends = [x for x in (self.graph.source, self.graph.target) if self.terminals and x is not None]
         return max(float(x.max(initial=0.0)) for x in (self.shown.amount, *ends)) or 1.0
 
-    def _margin(self, row: float, column: float) -> float:
-        """What stands left and right of the layers."""
+    def _margin(self, row: float) -> float:
+        """What is written left and right of everything."""
         size = _label_size(row)
         longest = max(width_of(fitted(name, size, LABEL), size) for name in self.names)
-        return 0.8 * column + 48 if self.terminals else longest + 14
+        return 48.0 if self.terminals else longest + 14
 
     def _above(self, inner: float) -> float:
         top = head_height(wrapped(self.below, 8.5, inner)) + 4 if self.title else 0.0

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Graph", "Layout", "Shown"]
+__all__ = ["EDGE", "Graph", "Layout", "Shown", "edge_of"]
+
+EDGE = 12.0
+
+
+def edge_of(row: float) -> float:
+    """What belongs to the first and last token, above and below, if rows are `row` apart."""
+    return min(row / 2, EDGE)
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Layout:
     @property
     def edge(self) -> float:
         """What belongs to the first and last token, above and below."""
-        return min(self.row / 2, 12.0)
+        return edge_of(self.row)
 
     @property
     def right(self) -> float:

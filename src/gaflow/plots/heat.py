@@ -31,7 +31,7 @@ _NARROWEST = 420.0  # of a whole figure, for its captions
 _LABEL = 90.0  # longest label of a column, which is turned if its column is narrower
 _NAME = 120.0  # longest name of a row
 _ROW = 15.0
-_NUMBERS = 400  # cells: more of them have no numbers
+_NUMBERS = 600  # cells: more of them have no numbers
 _SMALL = 6.5  # size of these
 
 

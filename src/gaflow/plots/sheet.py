@@ -38,7 +38,9 @@ def level_of(score: float, largest: float) -> int:
 
 def shaded(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None:
     """Boxes in the shades of their levels, with dashes where they are below 0."""
-    sheet.add_collection(PolyCollection(boxes, facecolors=[colour(k) for k in levels], edgecolors="none"))
+    sheet.add_collection(
+        PolyCollection(boxes, facecolors=[colour(k) for k in levels], edgecolors="face", linewidths=0.25)
+    )
     below = [(corners, k) for corners, k in zip(boxes, levels, strict=True) if k < 0]
     lines = [((b[3][0] + 1, b[3][1] - 0.6), (b[2][0] - 1, b[2][1] - 0.6)) for b, _ in below]
     colours = [ink(k, "line") for _, k in below]

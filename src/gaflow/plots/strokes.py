@@ -157,6 +157,7 @@ class Pen:
         for (at, side, shift), strong in zip(ends, strength, strict=True):
             for k in _apart(places, strong, size):
                 look: dict[str, Any] = {"style": "italic", "color": GREY} if special[k] else {}
+                look |= {"bbox": _FULL} if self.layout.end else {}  # terminal edges pass behind
                 y, anchor = (places[k], "center_baseline") if shift else (places[k] - self.radius - 2, "bottom")
                 x = float(self.layout.x(at)) + shift
                 self.axes.text(x, y, names[k], size=size, ha=side, va=anchor, zorder=6, **look)

@@ -1,0 +1,151 @@
+"""The figures of the paper and of the documentation, drawn anew: `python docs/figures.py [FOLDER]`.
+
+Figures 1, 2 and 4 show networks small enough to check by hand; 5, 6 and 7 the showcase sentence, explained with the
+embedded model. The same versions of the libraries give the same files, byte for byte.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import gaflow
+from gaflow import plots
+from gaflow.information import INFORMATION
+
+HERE = Path(__file__).parent
+TEXT = "although this dog is not cute, it is very smart."
+ALGORITHMS = {"Algorithm 1": "backward", "Algorithm 2": "forward"}
+
+
+def synthetic(layers: int, tokens: int, seed: int = 0) -> Tensor:
+    """An information tensor of tenths, which the algorithms' integers hold exactly."""
+    tenths = torch.randint(1, 10, (layers, tokens, tokens), generator=torch.Generator().manual_seed(seed))
+    return tenths.double() / 10
+
+
+def information_of(explainer: gaflow.Explainer, name: str) -> Tensor:
+    """The information tensor (l, t, t) of the showcase sentence: a method may be any function of the same arguments."""
+    held: list[Tensor] = []
+
+    def keep(attention: Tensor, gradient: Tensor) -> Tensor:
+        held.append(INFORMATION[name](attention, gradient))
+        return held[-1]
+
+    explainer(TEXT, keep)
+    return held[0][0]
+
+
+def panels(rows: int, columns: int, width: float, height: float, about: str) -> tuple[Figure, list[Axes]]:
+    """A figure with room for several diagrams of `width` x `height` points."""
+    picture, pad = plots.Picture.sized(columns * width, rows * height, about), 8.0
+    inner = ((width - 2 * pad) / (columns * width), (height - 2 * pad) / (rows * height))
+    corners = [
+        ((c * width + pad) / (columns * width), 1 - (r * height + pad) / (rows * height))
+        for r in range(rows)
+        for c in range(columns)
+    ]
+    return picture, [picture.add_axes((x, y - inner[1], *inner)) for x, y in corners]
+
+
+def figure_1() -> Figure:
+    """What Algorithms 1 and 2 build of an information tensor of 3 layers and 3 tokens."""
+    figure, places = panels(1, 2, 520, 235, "Networks of Algorithms 1 and 2")
+    for axes, (name, direction) in zip(places, ALGORITHMS.items(), strict=True):
+        plots.network_diagram(synthetic(3, 3), direction=direction, title=name, axes=axes)
+    return figure
+
+
+def figure_2() -> Figure:
+    """From many sources and targets, over one of each, to a circulation of minimum cost."""
+    figure, places = panels(3, 1, 560, 225, "From a network to a circulation")
+    stages = {
+        "Many sources and targets": {"terminals": False},
+        "One super-source, one super-target": {},
+        "A circulation, with a return edge": {"returning": True},
+    }
+    for axes, (title, shown) in zip(places, stages.items(), strict=True):
+        plots.network_diagram(synthetic(3, 3), title=title, axes=axes, **shown)
+    return figure
+
+
+def figure_4() -> Figure:
+    """Capacities of 4 layers and 3 tokens, and the maximum flows that the two algorithms find."""
+    information = synthetic(4, 3)
+    flows = {name: gaflow.max_flow(information, direction) for name, direction in ALGORITHMS.items()}
+    figure, places = panels(2, 2, 640, 290, "Capacities and maximum flows of Algorithms 1 and 2")
+    for axes, (name, direction) in zip(places[:2], ALGORITHMS.items(), strict=True):
+        plots.network_diagram(information, direction=direction, values=True, title=f"{name}: capacities", axes=axes)
+    for axes, (name, direction) in zip(places[2:], ALGORITHMS.items(), strict=True):
+        (other,) = (flow for key, flow in flows.items() if key != name)
+        title = f"{name}: a maximum flow of {flows[name].value.item():.4g}"
+        shown = {"direction": direction, "terminals": True, "values": True, "routes": 0}
+        plots.flow_diagram(flows[name], against=other, title=title, axes=axes, **shown)
+    return figure
+
+
+def maximum_flows(explainer: gaflow.Explainer) -> dict[str, gaflow.Attribution]:
+    """The showcase sentence by plain maximum flow: each information tensor, each algorithm."""
+    found = {}
+    for name in ("af", "gf", "agf"):
+        att, information = explainer(TEXT, name), information_of(explainer, name)
+        for algorithm, direction in ALGORITHMS.items():
+            flow = gaflow.max_flow(information, direction)
+            numbers = {"scores": flow.target[0].numpy(), "layers": flow.through()[0].numpy()}
+            found[f"{name}, {algorithm}"] = replace(att, flow=flow, certificate=flow.certificate[0], **numbers)
+    return found
+
+
+def figure_5(explainer: gaflow.Explainer) -> Figure:
+    """Scores of the input tokens by plain maximum flow, which depend on the algorithm."""
+    return plots.compare(maximum_flows(explainer))
+
+
+def figure_6(explainer: gaflow.Explainer) -> Figure:
+    """The same in all layers."""
+    return plots.layers(maximum_flows(explainer))
+
+
+def figure_7(explainer: gaflow.Explainer) -> Figure:
+    """The unique scores of the log barrier, for which the algorithm does not matter."""
+    return plots.compare(explainer.compare(TEXT, methods=["af", "gf", "agf"]))
+
+
+def bars(explainer: gaflow.Explainer) -> Figure:
+    """What `att.plot()` shows."""
+    return explainer(TEXT).plot()
+
+
+def flow(explainer: gaflow.Explainer) -> Figure:
+    """What `att.plot_flow()` shows, with the minimum cut."""
+    return explainer(TEXT).plot_flow(cut=gaflow.min_cut(information_of(explainer, "agf")))
+
+
+def figures() -> dict[str, Figure]:
+    """Every figure by the name of its file."""
+    explainer = gaflow.Explainer()
+    return {
+        "figure-1": figure_1(),
+        "figure-2": figure_2(),
+        "figure-4": figure_4(),
+        "figure-5": figure_5(explainer),
+        "figure-6": figure_6(explainer),
+        "figure-7": figure_7(explainer),
+        "bars": bars(explainer),
+        "flow": flow(explainer),
+    }
+
+
+def save(drawn: dict[str, Figure], folder: Path) -> None:
+    """Write figures as SVG files into `folder`."""
+    folder.mkdir(exist_ok=True)
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    save(figures(), Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "figures")
