@@ -1,7 +1,7 @@
 import json
 import re
 import sys
-from types import SimpleNamespace
+from contextlib import contextmanager
 
 import pytest
 
@@ -84,17 +84,14 @@ def test_bad_texts_and_targets_are_one_line(capfd, folder):
     assert "--truncation" in refused(capfd, "compare", "good " * 100, "--model", folder)
 
 
-@pytest.mark.parametrize(("methods", "told"), [("agf,cat", False), ("agf,lime", True)])
-def test_a_watcher_sees_how_far_long_runs_are(capfd, monkeypatch, folder, methods, told):
-    seen = []
+def test_a_watcher_sees_how_far_it_is(capfd, monkeypatch, folder):
+    told = []
 
-    class Watched(gaflow.Explainer):
-        def compare(self, *args, progress=False, **settings):
-            seen.append(progress)
-            return super().compare(*args, **settings)
+    @contextmanager
+    def watching(doing):
+        yield lambda done, total: told.append((doing, done, total))
 
-    monkeypatch.setattr("gaflow.commands.compare.Explainer", Watched)
-    gives(capfd, "compare", "a film", "--model", folder, "--methods", methods)
-    monkeypatch.setattr("gaflow.commands.compare.sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
-    gives(capfd, "compare", "a film", "--model", folder, "--methods", methods)
-    assert seen == [False, told]
+    monkeypatch.setattr("gaflow.commands.compare.waiting", watching)
+    gives(capfd, "compare", SENTENCE, "--model", folder, "--methods", "agf,lime")
+    assert (told[0], told[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
+    assert any(1 < done < 2 for _, done, _ in told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -44,10 +43,9 @@ def compare(
     chosen = _names(methods)
     check_file("--html", html)
     given = read_text(text, pair)
-    with waiting("loading"):
+    with waiting("comparing") as progress:
         explainer = Explainer(model, device=device)
-    watched = sys.stderr.isatty() and not all(_quick(METHODS[name]) for name in chosen)
-    found = explainer.compare(given, chosen, target, truncation=truncation, progress=watched, keep_flow=False)
+        found = explainer.compare(given, chosen, target, truncation=truncation, progress=progress, keep_flow=False)
     if html is not None:
         write_file("--html", html, lambda path: page(found, path, words=not tokens))
     if as_json:
