@@ -361,6 +361,40 @@ def test_a_tensor_that_is_overwritten_is_no_longer_the_same_function():
     assert_rule(function, rule, rand(3, 4), rand(3, 4, seed=1))
 
 
+def test_writing_into_a_view_is_writing_into_what_it_is_a_view_of():
+    def function(x, y):
+        changed = torch.tanh(x)
+        changed[:, 0].add_(y)
+        return x + changed
+
+    def rule(x, y):
+        changed = Tanh.apply(x)
+        first = Add.apply(changed[:, 0], y, 1)
+        return Add.apply(x, torch.cat([first[:, None], changed[:, 1:]], 1), 1)
+
+    assert_rule(function, rule, rand(3, 4), rand(3, seed=1))
+
+    def into_a_constant(x):
+        buffer = torch.zeros(3, 5).double()
+        buffer[:, 1:].copy_(x)
+        return buffer * 2
+
+    _, relevance, (found,) = propagate(into_a_constant, rand(3, 4))
+    assert torch.equal(found, relevance[:, 1:])
+
+
+def test_a_copy_in_another_precision_can_be_overwritten_by_itself():
+    def function(x):
+        copy = x.float()
+        copy *= 3
+        return x + copy
+
+    result, _, _ = propagate(function, rand(3, 4))
+    assert torch.allclose(result, 4 * rand(3, 4))
+    _, relevance, (found,) = propagate(lambda x: x * x.float().sigmoid(), rand(3, 4))
+    assert torch.equal(found, relevance)  # still an activation
+
+
 class Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -144,4 +144,4 @@ def _in_place(marks: Marks, call: Call) -> Tensor:
     if marks.carries(target):
         marks.put(before)
     target.copy_(combine(marks, call.out_of_place(before)))
-    return marks.put(target)
+    return marks.overwritten(target)

@@ -55,6 +55,12 @@ class Marks:
                 self._marks[tensor] = mark
         return found
 
+    def overwritten(self, target: Tensor) -> Tensor:
+        """`target` after something was written into it: a carrier, as is the tensor that it is a view of."""
+        if target._base is not None:
+            self.put(target._base)
+        return self.put(target)
+
     def begin(self, seed: Tensor) -> Tensor:
         """A carrier with the values of `seed`, which collects its relevance."""
         return self.put(Identity.apply(seed, lambda: seed.detach().clone()))
@@ -72,9 +78,11 @@ class Marks:
 
         return tree_map(one, given)
 
-    def move(self, x: Tensor, device: torch.device) -> Tensor:
-        """`x` on another device, still what it was."""
-        return self.put(x.to(device), self._marks[x])
+    def copy(self, x: Tensor, device: torch.device) -> Tensor:
+        """A copy of `x` on a device, still what it was."""
+        mark = self._marks[x]
+        origin = self._origin(x)
+        return self.put(x.to(device, copy=True), mark if mark.statistic else Mark(False, origin, origin._version))
 
     def alike(self, tensors: Sequence[Tensor]) -> bool:
         """Whether all are element-wise functions of one and the same tensor."""

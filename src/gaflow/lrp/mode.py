@@ -114,7 +114,7 @@ class RelevanceMode(TorchFunctionMode):
         x = call.args[0]
         if not floats(found) or x not in self.marks:
             return found
-        return x if found.device == x.device else self.marks.move(x, found.device)
+        return x if found is x else self.marks.copy(x, found.device)
 
     def _statistic(self, call: Call) -> Any:
         if call.op.name not in table.ELEMENTWISE | table.BINARY | table.ROUTING:
@@ -135,7 +135,7 @@ class RelevanceMode(TorchFunctionMode):
             return self.marks.put(self._run(call))
         target, *others = call.args
         found = call.func(target, *self.marks.lift(others), **self.marks.lift(call.kwargs))
-        self.marks.put(target)
+        self.marks.overwritten(target)
         return found
 
     def _reduce(self, call: Call, carriers: list[Tensor]) -> Any:
