@@ -57,7 +57,7 @@ def test_every_score_is_written_as_it_is(words):
 def test_the_head_says_prediction_probability_and_method():
     lines = written(plots.bars(make(SENTENCE)))
     assert lines[0] == "positive 87.5%"
-    assert lines[1] == "the model’s prediction · logit 1.946 · explained by agf · 14 tokens"
+    assert lines[1] == "the model’s prediction · logit 1.946 · 14 tokens · explained by agf"
 
 
 def test_bars_are_as_long_as_scores_and_point_where_their_sign_says():

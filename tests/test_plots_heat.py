@@ -65,6 +65,12 @@ def test_several_attributions_have_a_block_each_under_their_name():
     stands_apart(plots.layers({"one": att, "two": att}))
 
 
+def test_flags_of_one_among_several_are_shown_with_its_name():
+    att = text_of(5)
+    odd = replace(att, facts={"warning": "take more steps"})
+    assert "two: WARNING: take more steps · the model" in " ".join(written(plots.layers({"one": att, "two": odd})))
+
+
 def test_methods_are_compared_row_by_row_with_all_their_numbers():
     one, two = make(SENTENCE, flow=False), make(SENTENCE, scores=np.linspace(-0.02, 0.01, 14), flow=False)
     figure = plots.compare({"one": one, "two": two})

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from gaflow import plots
 from gaflow.markup import shortened
-from gaflow.plots.picture import Picture, facts, fitted, name_of, shown, width_of, wrapped
+from gaflow.plots.picture import Picture, facts, fitted, flags, name_of, remarks, shown, width_of, wrapped
 from tests.models import TEXTS
 from tests.pictures import HOSTILE, SVG, odd_text, saved, text_of, tree, written
 from tests.test_attribution import make
@@ -160,20 +160,21 @@ def test_a_wider_text_is_wider():
 def test_the_head_says_what_was_explained():
     att = make(output=1.23456)
     assert name_of(att) == "positive 87.5%"
-    assert facts(att) == ["the model’s prediction", "logit 1.235", "explained by agf", f"{len(att.tokens)} tokens"]
+    assert facts(att) == f"the model’s prediction · logit 1.235 · {len(att.tokens)} tokens · explained by agf"
     other = replace(att, prediction="negative", target=(1, 0), probability=0.25)
-    assert "difference of logits 1.235" in facts(other)
-    assert "probability of the first of the two" in facts(other)
-    assert "the model predicts negative" in facts(other)
+    said = ["probability of the first of the two", "difference of logits 1.235", "the model predicts negative"]
+    assert remarks(other) == [*said, f"{len(att.tokens)} tokens"]
     assert name_of(replace(att, probability=None)) == "positive"
 
 
 def test_what_must_not_be_missed_comes_first():
-    att = make(truncated=True)
+    att = make(truncated=True, facts={"warning": "take more than 5 steps; <b>\x00", "delta": 1.0})
     assert att.certificate is not None
-    assert facts(att)[0].startswith("TRUNCATED")
-    assert facts(replace(att, certificate=replace(att.certificate, converged=False)))[1].startswith("NOT CONVERGED")
-    assert facts(replace(att, certificate=replace(att.certificate, dead=True)))[1].startswith("DEAD")
+    assert facts(att).startswith("WARNING: take more than 5 steps · WARNING: <b>\\x00 · TRUNCATED: the model read only")
+    plain = replace(att, facts={})
+    assert flags(plain) == []
+    assert flags(replace(plain, certificate=replace(att.certificate, converged=False)))[0].startswith("NOT CONVERGED")
+    assert flags(replace(plain, certificate=replace(att.certificate, dead=True)))[0].startswith("DEAD")
 
 
 def test_a_sheet_is_in_points_from_its_corner():

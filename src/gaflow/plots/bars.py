@@ -57,7 +57,7 @@ def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Pi
     all_of_them = top is None and len(items) <= _ALL
     chosen = items if all_of_them else _largest(items, top or _MOST)
     inner, size = WIDTH - 2 * PAD, 8.0 if len(items) <= 160 else 7.0
-    below = wrapped(" · ".join(facts(att)), 8.5, inner)
+    below = wrapped(facts(att), 8.5, inner)
     rows = _rows(items, size, inner)
     says = wrapped(_legend(items, chosen, "word" if words else "token"), 8, inner - 200)
     tops = [head_height(below)]

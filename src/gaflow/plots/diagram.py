@@ -134,7 +134,7 @@ def _unpack(
         raise ValueError(
             f"the attribution by {given.method} {why}; take a flow method such as agf, with keep_flow=True"
         )
-    below = " · ".join(facts(given))
+    below = facts(given)
     return given.flow, tokens or given.tokens, given.special_mask, title or name_of(given), below
 
 

@@ -17,7 +17,21 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gaflow.html import named
-from gaflow.plots.picture import GREY, PAD, Picture, facts, fitted, ink, name_of, styled, width_of, wrapped
+from gaflow.plots.picture import (
+    GREY,
+    PAD,
+    Picture,
+    facts,
+    fitted,
+    flags,
+    ink,
+    name_of,
+    remarks,
+    shown,
+    styled,
+    width_of,
+    wrapped,
+)
 from gaflow.plots.sheet import box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
 from gaflow.shading import number_format
 
@@ -94,7 +108,7 @@ def _draw(found: Sequence[tuple[str, Attribution]], tables: Sequence[_Table], sa
     names = max(width_of(fitted(name, 8, _NAME), 8) for table in tables for name in table.rows) + 8
     grid = _Grid.fit(att, tables, names)
     inner = max(grid.width(tables), _NARROWEST)
-    below = wrapped(" · ".join(facts(att) if len(found) == 1 else _shared(att)), 8.5, inner)
+    below = wrapped(_below(found), 8.5, inner)
     says += "" if grid.numbers else ", which is written at its right"
     says += "; orange speaks for the label, blue with dashes against it" if signed else ""
     said = wrapped(says + ("; dashed outline: special tokens" if att.special_mask.any() else ""), 8, inner - 200)
@@ -112,9 +126,12 @@ def _draw(found: Sequence[tuple[str, Attribution]], tables: Sequence[_Table], sa
     return picture
 
 
-def _shared(att: Attribution) -> list[str]:
-    """Facts that do not depend on the method."""
-    return [fact for fact in facts(att) if not fact.startswith(("explained by", "NOT CONVERGED", "DEAD"))]
+def _below(found: Sequence[tuple[str, Attribution]]) -> str:
+    """What stands below the headline: of several attributions, what they have in common, and which have flags."""
+    if len(found) == 1:
+        return facts(found[0][1])
+    flagged = [f"{shown(name)}: {flag}" for name, att in found for flag in flags(att)]
+    return " · ".join([*flagged, *remarks(found[0][1])])
 
 
 @dataclass(frozen=True)

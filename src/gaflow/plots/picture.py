@@ -37,6 +37,7 @@ __all__ = [
     "colour",
     "facts",
     "fitted",
+    "flags",
     "ink",
     "name_of",
     "shown",
@@ -184,16 +185,22 @@ def name_of(att: Attribution) -> str:
     return f"{shown(att.label)} {chance}".rstrip()
 
 
-def facts(att: Attribution) -> list[str]:
-    """What stands below the headline; first what must not be missed."""
+def flags(att: Attribution) -> list[str]:
+    """What must not be missed."""
     found, certificate = [], att.certificate
-    if att.truncated:
-        found.append(f"TRUNCATED: the model read only the first {len(att.tokens)} tokens")
     if certificate is not None and certificate.dead:
         found.append("DEAD: nothing flows, every score is 0")
     elif certificate is not None and not certificate.converged:
         found.append("NOT CONVERGED: do not rely on these scores")
+    if "warning" in att.facts:
+        found += [f"WARNING: {shown(part)}" for part in str(att.facts["warning"]).split("; ")]
+    return found
+
+
+def remarks(att: Attribution) -> list[str]:
+    """What stands below the headline, whatever the method."""
     contrast = isinstance(att.target, tuple)
+    found = [f"TRUNCATED: the model read only the first {len(att.tokens)} tokens"] if att.truncated else []
     if att.prediction == att.label:
         found.append("the model’s prediction")
     elif contrast and att.probability is not None:
@@ -201,4 +208,9 @@ def facts(att: Attribution) -> list[str]:
     found.append(f"{'difference of logits' if contrast else 'logit'} {att.output:.4g}")
     if att.prediction != att.label:
         found.append(f"the model predicts {shown(att.prediction)}")
-    return [*found, f"explained by {shown(att.method)}", f"{len(att.tokens)} tokens"]
+    return [*found, f"{len(att.tokens)} tokens"]
+
+
+def facts(att: Attribution) -> str:
+    """All that stands below the headline of one attribution."""
+    return " · ".join([*flags(att), *remarks(att), f"explained by {shown(att.method)}"])
