@@ -135,9 +135,8 @@ def _label_size(row: float) -> float:
 
 def _clear(axes: Axes) -> tuple[float, float]:
     """Make `axes` a sheet in points, y downwards, and give its width and height."""
-    box, figure = axes.get_window_extent(), axes.get_figure(root=True)
-    assert figure is not None
-    width, height = (72 * x / figure.dpi for x in (box.width, box.height))
+    box = axes.get_window_extent()
+    width, height = (72 * x / axes.figure.dpi for x in (box.width, box.height))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
     return width, height
