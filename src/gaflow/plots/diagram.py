@@ -1,7 +1,8 @@
 """Flow diagrams: node layers in columns, the input at the left; tokens in rows; the wider an edge, the more it carries.
 
 In a colourless print everything can still be told apart: strong edges are wide and dark, routes are drawn as double
-lines with numbers, the edges of a minimum cut are crossed, and what is less than in another flow is dashed.
+lines with numbers, the edges of a minimum cut are crossed, what is more than in another flow is outlined, what is less
+dashed.
 
 The convention this file owns: **widths are proportional to amounts** within a figure, but for hairlines, which are
 less than they look.
@@ -66,7 +67,7 @@ def flow_diagram(
     shown, names = graph.strongest(edges, other), _names(tokens, graph)
     said = [f"the wider, the more flow; {shown.says('flow')}" if graph.edges.any() else "nothing flows"]
     if other is not None:
-        said.append("orange: more than in the other flow; blue dashes: less")
+        said.append("orange with an outline: more than in the other flow; blue dashes: less")
     if ways:
         said.append(_say_routes(ways, names))
     if cut is not None:

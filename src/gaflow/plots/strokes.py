@@ -61,6 +61,8 @@ class Pen:
             chosen = np.flatnonzero(mine)
             colours = [tones[k] for k in chosen] if tone is None else [tone]
             wide = widths[chosen] if tone is None else np.maximum(widths[chosen], 1.2)
+            if mine is more:  # outlined, to be told from the others without colour
+                self._draw([ends[k] for k in chosen], wide + 1.2, [INK], 1 + depth / 10)
             self._draw([ends[k] for k in chosen], wide, colours, 1 + depth / 10, pattern)
 
     def terminals(self, source: np.ndarray | None, target: np.ndarray | None) -> None:
