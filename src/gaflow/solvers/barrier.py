@@ -2,7 +2,7 @@
 
     minimise  -f_return - sum_e mu_e [ log f_e + log(u_e - f_e) ]      subject to conservation at every node
 
-One step: lower the common level of mu (to a tenth where the last step went well), linearise the optimality
+One step: lower the common level of mu (to a fifth where the last step went well), linearise the optimality
 conditions edge by edge, solve for the potentials, and let every edge follow as far as it can. No line search, no
 predictor: see `edges.py` for why none is needed. At the target mu the steps converge quadratically.
 """
@@ -19,15 +19,16 @@ from torch import Tensor
 
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
-from gaflow.solvers.blocktri import solve_laplacian
-from gaflow.solvers.edges import State, divergence, drop, largest, outer_drop
+from gaflow.solvers.blocktri import Care, solve_laplacian
+from gaflow.solvers.edges import KEEP, State, divergence, drop, largest, outer_drop
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 
-SHRINK = 0.1  # the next level, relative to this one where the edges are central
+SHRINK = 0.2  # the next level, relative to this one where the edges are central
 ROUNDING = 1e-15
+ROUGH_STEPS = 40  # steps are corrected by the next ones, so single precision does, unless it does not get there
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -132,7 +133,7 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
                 state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
         if not len(state.item):
             break
-        _step(state, imbalance, careful)
+        _step(state, imbalance, "careful" if careful else "rough" if step < ROUGH_STEPS else "exact")
     return torch.cat(failed)
 
 
@@ -140,22 +141,24 @@ def _linearize(state: State) -> None:
     """Lower the level, then set the Newton weight and residual of every edge."""
     parts = state.parts()
     total = sum((edges.complementarity(state.level) for _, edges in parts), state.outer.complementarity(state.level))
-    spread = (total / (2 * state.count)).sqrt()  # 1 if all edges are central; a few that lag behind hold the level up
-    state.level = torch.maximum(state.floor, state.level * (SHRINK * spread).clamp_max(1))
+    spread = total / (2 * state.count)  # 1 if all edges are central; a few that lag behind hold the level up
+    # below the mean only edges that hardly matter are left behind, and multipliers can follow no faster than by KEEP
+    factor = torch.where(state.level > state.mean, SHRINK, KEEP)
+    state.level = torch.maximum(state.floor, state.level * (factor * spread).clamp_max(1))
     for part, edges in parts:
         edges.linearize(state.cost(part), state.level)
     state.outer.linearize(state.outer_cost(), state.level)
 
 
-def _step(state: State, imbalance: tuple[Tensor, Tensor], careful: bool) -> None:
+def _step(state: State, imbalance: tuple[Tensor, Tensor], care: Care) -> None:
     """One Newton step: solve for the potentials, then let every edge follow."""
     inner, outer, t = state.inner, state.outer, state.node.shape[-1]
-    if careful:  # a residual below the rounding error of its flow is noise, and would drown much smaller differences
+    if care == "careful":  # a residual below the rounding error of its flow is noise, and drowns smaller differences
         for edges in (inner, outer):
             edges.residual.mul_(edges.residual.abs() > ROUNDING * edges.flow)
     pushed = divergence(inner.residual, outer.residual)
     weights = inner.weight, outer.weight[:, :t], outer.weight[:, t:-1], outer.weight[:, -1]
-    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], careful, state.top)
+    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], care, state.top)
     state.move(node, source)
     for part, edges in state.parts():
         edges.step(drop(node, part), state.level)

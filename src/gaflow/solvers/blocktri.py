@@ -12,13 +12,18 @@ Cost: about `3 L t^3` flops for `L` layers of `t` nodes.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
-__all__ = ["solve_laplacian"]
+__all__ = ["Care", "solve_laplacian"]
+
+Care = Literal["rough", "exact", "careful"]
 
 LARGE = 256
+ROUGH = range(64, 1025)  # tokens; below, conversion costs more than it saves, and above, Newton steps lose their way
 SMALL = 4e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 
 
@@ -29,21 +34,27 @@ def solve_laplacian(
     returning: Tensor,
     right: Tensor,
     right_source: Tensor,
-    careful: bool = False,
+    care: Care = "exact",
     top: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Potentials (b, l+1, t) and, of the super-source, (b,) whose Laplacian is the right-hand side; target at 0.
 
     Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are
     known to be dead: with a head that reads one token that is nearly all of a layer. A batch item whose matrix is
-    singular in floating point comes back NaN.
+    singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast and
+    good to some six digits, and in float64 where that fails; "exact" is float64, "careful" without cancellation.
     """
+    if care == "rough" and weight.shape[-1] in ROUGH and not weight.is_cuda:  # GPUs for float64 gain nothing
+        given = weight.float(), source.float(), target.float(), returning.float()
+        node, potential = solve_laplacian(*given, right.float(), right_source.float(), "exact", top)
+        if bool(torch.isfinite(node).all() & torch.isfinite(potential).all()):
+            return node.double(), potential.double()
     b, layers, t, _ = weight.shape
     up = torch.cat([weight.sum(-2), source[:, None]], 1)  # (b, l+1, t)
     down = torch.cat([target[:, None], weight.sum(-1)], 1)
     # a dead node has no weight at all: a 1 on the diagonal gives it potential 0
     up = up + ((up == 0) & (down == 0))
-    if careful:
+    if care == "careful":
         return _careful(weight, source, target, returning, up, right, right_source)
     if b * ((layers + 1) * t) ** 3 <= SMALL:
         return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)

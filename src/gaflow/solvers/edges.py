@@ -28,9 +28,9 @@ from torch import Tensor
 
 from gaflow.network import LayeredNetwork
 
-__all__ = ["Edges", "State", "divergence", "drop", "largest", "outer_drop"]
+__all__ = ["KEEP", "Edges", "State", "divergence", "drop", "largest", "outer_drop"]
 
-KEEP = 0.1
+KEEP = 0.05
 GONE = 1e-250  # stands for the flow on a dead edge: no weight, no residual, and no division by zero
 CACHED = 1 << 18  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
 
@@ -115,6 +115,7 @@ class State:
     item: Tensor  # (b,) where in the batch each came from
     level: Tensor  # (b,) no mu_e is below it yet; never rises
     floor: Tensor  # (b,) the smallest mu_e to reach
+    mean: Tensor  # (b,) the mean of the mu_e to reach
     count: Tensor  # (b,) m, the number of live edges
     inner: Edges  # (b, l, t, t)
     outer: Edges  # (b, 2 t + 1): source edges, target edges, return edge
@@ -144,6 +145,7 @@ class State:
             items,
             level,
             floor,
+            target,
             count,
             Edges.start(inner, goals[0], level),
             Edges.start(outer, goals[1], level),
@@ -195,8 +197,8 @@ class State:
         """These items, copied."""
         inner, outer = self.inner.take(items), self.outer.take(items)
         node, source = self.node[:, items], self.source[:, items]
-        level, floor, count = self.level[items], self.floor[items], self.count[items]
-        return State(self.item[items], level, floor, count, inner, outer, node, source, self.top)
+        item, level, floor = self.item[items], self.level[items], self.floor[items]
+        return State(item, level, floor, self.mean[items], self.count[items], inner, outer, node, source, self.top)
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:
