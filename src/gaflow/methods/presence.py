@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.tracing import Question, borrow, word_embedding
 
-__all__ = ["Presence", "check_batch_size", "check_replacement"]
+__all__ = ["Presence", "absent_token", "check_batch_size", "check_replacement"]
 
 _KINDS = ("pad", "mask", "unk")
 _TOKENS = 4096  # tokens in one pass: enough to keep a device busy
@@ -53,7 +53,7 @@ class Presence:
         n = len(segments)
         places = [k for k, segment in enumerate(segments) if segment >= 0]
         inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}
-        name, token = _absent(batch.neutral, replacement, embedding)
+        name, token = absent_token(batch.neutral, replacement, embedding)
         ids = inputs["input_ids"]
         with borrow(question.model, eager=False), torch.no_grad():
             present, absent = embedding(ids), embedding(torch.full_like(ids[:, :1], token))
@@ -102,7 +102,7 @@ def _embedding(question: Question) -> nn.Module:
     return embedding
 
 
-def _absent(known: Mapping[str, int], wanted: str | int | None, embedding: nn.Module) -> tuple[str, int]:
+def absent_token(known: Mapping[str, int], wanted: str | int | None, embedding: nn.Module) -> tuple[str, int]:
     """Name and id of the token that stands for absent ones."""
     if isinstance(wanted, int):
         name, token = f"token {wanted}", wanted

@@ -1,0 +1,1 @@
+"""Judging attributions: masking (faithfulness), human rationales (plausibility), and whether differences mean much."""

@@ -1,0 +1,249 @@
+"""Texts with tokens masked, and what the model says of them.
+
+Of the n ordinary tokens of a text, level k masks
+
+    m_k = max(1, floor(k n / 100 + 1/2))
+
+by decreasing score ("top"), by increasing score ("bottom"), or all but the top m_k ("keep"). Sorting is stable: of
+equal scores the earlier token comes first, in every order. Special tokens are never masked.
+
+The convention this file owns: **a masked token stays where it is**. [PAD] and [MASK] take the place of the word, with
+attention 1, while positions and whatever else a model derives from ids stay those of the original text (see
+methods/presence.py for why ids must not be written over). Deletion alone makes texts shorter, and positions move up.
+Inputs that would look the same to the model are asked about once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gaflow.errors import GaflowError, TextError, UnsupportedModelError
+from gaflow.methods.presence import absent_token
+from gaflow.progress import Report, silent
+from gaflow.text import Batch, Encoding, Padding, neutral_tokens
+from gaflow.tracing import Question, borrow, word_embedding
+
+__all__ = ["DELETE", "ORDERS", "Answers", "Masker", "masked_count", "masks"]
+
+ORDERS = ("top", "bottom", "keep")
+DELETE = "delete"
+_TOKENS = {"cpu": 4096}  # tokens in one pass: more do not make a processor faster
+_TOKENS_ELSEWHERE = 1 << 16  # an accelerator wants more to be busy, and has the memory
+
+
+def masked_count(n: int, k: int) -> int:
+    """m_k of a text with n ordinary tokens, in whole numbers so that halves are rounded up exactly."""
+    return max(1, (k * n + 50) // 100)
+
+
+def masks(scores: np.ndarray, conditions: Sequence[tuple[str, int]]) -> np.ndarray:
+    """Which of the ordinary tokens are masked (c, n) under each (order, k), for their scores (n,)."""
+    n = len(scores)
+    ranks = {}
+    for order, key in (("top", -scores), ("bottom", scores)):
+        ranks[order] = np.empty(n, dtype=np.int64)
+        ranks[order][np.argsort(key, kind="stable")] = np.arange(n)
+    found = np.empty((len(conditions), n), dtype=bool)
+    for row, (order, k) in enumerate(conditions):
+        m = masked_count(n, k)
+        found[row] = ranks["top"] >= m if order == "keep" else ranks[order] < m
+    return found
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the model said of masked texts."""
+
+    logs: np.ndarray  # (u, c) float64 log-probabilities of the different inputs
+    where: tuple[np.ndarray, ...]  # per text (r,): which of them answers each of its masks
+    seconds: float  # spent in the model's forward passes
+
+    def __getitem__(self, text: int) -> np.ndarray:
+        """Log-probabilities (r, c) of one text's masks."""
+        return self.logs[self.where[text]]
+
+
+@dataclass(frozen=True)
+class Masker:
+    """Texts of one model, and what takes the place of masked tokens."""
+
+    model: nn.Module
+    inputs: dict[str, np.ndarray]  # model input name -> (b, t) padded on the right, input_ids among them
+    lengths: np.ndarray  # (b,) tokens, special ones included
+    places: tuple[np.ndarray, ...]  # per text (n,): positions of its ordinary tokens
+    padding: Padding
+    token: int | None  # that takes the place of masked ones; None: they are deleted
+    name: str  # of the replacement, for the reader
+    tokens_per_pass: int
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        tokenizer: Any,
+        encodings: Sequence[Encoding],
+        replacement: str | int = "pad",
+        tokens_per_pass: int | None = None,
+    ) -> Masker:
+        """The masked versions of `encodings` that `model` can be asked about."""
+        model = getattr(model, "_orig_mod", model)
+        padding = Padding.of(model, tokenizer)
+        lengths = np.array([len(e) for e in encodings])
+        fill = {"input_ids": padding.token or 0, "token_type_ids": padding.segment}
+        inputs = {}
+        for name in encodings[0].inputs:
+            inputs[name] = np.full((len(encodings), lengths.max()), fill.get(name, 0), dtype=np.int64)
+            for row, encoding in zip(inputs[name], encodings, strict=True):
+                row[: len(encoding)] = encoding.inputs[name]
+        inputs.setdefault("attention_mask", (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
+        places = tuple(np.flatnonzero(np.array(e.segments) >= 0) for e in encodings)
+        name, token = _replacement(model, tokenizer, padding, replacement)
+        if token is None and any(len(p) == t for p, t in zip(places, lengths, strict=True)):
+            raise TextError(
+                "replacement='delete' may leave nothing of a text, since the tokenizer adds no special tokens; "
+                "use 'pad' or 'mask'"
+            )
+        if tokens_per_pass is None:
+            tokens_per_pass = _TOKENS.get(_device(model).type, _TOKENS_ELSEWHERE)
+        return cls(model, inputs, lengths, places, padding, token, name, tokens_per_pass)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __call__(self, wanted: Iterable[np.ndarray], report: Report = silent) -> Answers:
+        """Answers for masks (r, n) of every text in turn; `report` is told which part of them is there."""
+        owner, bits, where = self._different(wanted)
+        logs = np.empty((0, 0))
+        seconds, done = 0.0, 0
+        left = self.lengths[owner]
+        if self.token is None:
+            left = left - np.unpackbits(bits, axis=1).sum(1)
+        for rows in self._groups(left):
+            hidden = np.unpackbits(bits[rows], axis=1, count=self.lengths.max()).astype(bool)
+            found, took = self._ask(owner[rows], hidden, int(left[rows].max()))
+            seconds += took
+            if not logs.size:
+                logs = np.empty((len(owner), found.shape[1]))
+            logs[rows] = found
+            done += len(rows)
+            report(done / len(owner))
+        return Answers(logs, where, seconds)
+
+    def _different(self, wanted: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        """Inputs that differ to the model: whose they are (u,), what is masked (u, t/8 bytes); and which is whose."""
+        known: dict[bytes, int] = {}
+        owner: list[int] = []
+        bits: list[np.ndarray] = []
+        where: list[np.ndarray] = []
+        width = int(self.lengths.max())
+        for text, chosen in enumerate(wanted):
+            hidden = np.zeros((len(chosen), width), dtype=bool)
+            hidden[:, self.places[text]] = chosen
+            packed = np.packbits(hidden, axis=1)
+            mine = np.empty(len(chosen), dtype=np.int64)
+            for row, key in enumerate(self._keys(text, hidden[:, : self.lengths[text]])):
+                mine[row] = known.setdefault(key, len(known))
+                if mine[row] == len(owner):
+                    owner.append(text)
+                    bits.append(packed[row])
+            where.append(mine)
+        return np.array(owner), np.stack(bits), tuple(where)
+
+    def _keys(self, text: int, hidden: np.ndarray) -> Iterator[bytes]:
+        """What the model would be given, in short: equal for equal inputs."""
+        t = hidden.shape[1]
+        given = np.stack([values[text, :t] for values in self.inputs.values()])
+        if self.token is None:
+            yield from (blake2b(given[:, ~row].tobytes(), digest_size=16).digest() for row in hidden)
+            return
+        ids = self.inputs["input_ids"][text, :t]
+        others = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
+        # models look for padding among the original ids, and read the rest of them in place of the masked
+        frame = np.stack([*others, ids == self.padding.token]).tobytes()
+        for row in np.where(hidden, self.token, ids):
+            yield blake2b(frame + row.tobytes(), digest_size=16).digest()
+
+    def _groups(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """Rows to ask about together: similar lengths, longest first so that memory fails early."""
+        order = np.argsort(-lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            longest = lengths[order[start]]
+            size = 1 if self.padding.token is None else max(1, self.tokens_per_pass // int(longest))
+            stop = min(start + size, len(order))
+            if self.padding.left:
+                stop = min(stop, start + int((lengths[order[start:stop]] == longest).sum()))
+            yield order[start:stop]
+            start = stop
+
+    def _ask(self, owner: np.ndarray, hidden: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
+        """Log-probabilities (r, c) of texts `owner` with tokens `hidden` (r, t) masked, and the seconds of the pass."""
+        device = _device(self.model)
+        real = np.arange(hidden.shape[1]) < self.lengths[owner, None]
+        if self.token is None:
+            real &= ~hidden
+        order = np.argsort(~real, axis=1, kind="stable")[:, :longest]  # what is left, moved up
+        real = np.take_along_axis(real, order, 1)
+        inputs = {}
+        for name, values in self.inputs.items():
+            fill = {"input_ids": self.padding.token or 0, "token_type_ids": self.padding.segment}.get(name, 0)
+            moved = np.where(real, np.take_along_axis(values[owner], order, 1), fill)
+            inputs[name] = torch.from_numpy(moved).to(device)
+        batch = Batch(inputs, torch.from_numpy(real).to(device), not real.all(), ())
+        with torch.inference_mode(False), torch.no_grad(), borrow(self.model, eager=False), torch.no_grad():
+            words = None
+            if self.token is not None:
+                words = _embedding(self.model)(self._spoken(inputs["input_ids"], hidden[:, :longest]))
+            start = time.perf_counter()
+            logits = Question(self.model, batch, _unread).logits(range(len(owner)), words=words, eager=False)
+            found = logits.cpu().double()  # waits for the device, so that the time is the pass's
+            seconds = time.perf_counter() - start
+        if not bool(torch.isfinite(found).all()):
+            raise GaflowError(
+                "the model's output for a masked text is not finite; check its weights, or load it with "
+                "dtype=torch.float32"
+            )
+        return found.log_softmax(-1).numpy(), seconds
+
+    def _spoken(self, ids: Tensor, hidden: np.ndarray) -> Tensor:
+        """The ids whose words the model is to read."""
+        assert self.token is not None
+        return ids.masked_fill(torch.from_numpy(hidden.copy()).to(ids.device), self.token)
+
+
+def _unread(logits: Tensor, items: Sequence[int]) -> Tensor:
+    raise AssertionError("nothing but logits is asked for here")
+
+
+def _replacement(model: nn.Module, tokenizer: Any, padding: Padding, wanted: str | int) -> tuple[str, int | None]:
+    """Name and token of a replacement; no token means deletion."""
+    known = ("pad", "mask", "unk", DELETE)
+    a_token = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
+    if not a_token and wanted not in known:
+        raise ValueError(f"replacement must be {', '.join(map(repr, known))} or a token id, not {wanted!r}")
+    if wanted == DELETE:
+        return DELETE, None
+    return absent_token(neutral_tokens(tokenizer, padding), wanted, _embedding(model))
+
+
+def _embedding(model: nn.Module) -> nn.Module:
+    embedding = word_embedding(model)
+    if embedding is None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no word embeddings (get_input_embeddings() gives none), so no word can be "
+            f"replaced; use replacement={DELETE!r}"
+        )
+    return embedding
+
+
+def _device(model: nn.Module) -> torch.device:
+    weight = next(model.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device
