@@ -12,6 +12,7 @@ from gaflow.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
+from gaflow.evaluation.significance import aso
 from gaflow.explainer import Explainer, explain
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.network import Certificate, Flow
@@ -44,6 +45,7 @@ __all__ = [
     "UnknownMethodError",
     "UnsupportedModelError",
     "Word",
+    "aso",
     "axioms",
     "dense_network",
     "explain",

@@ -1,0 +1,182 @@
+import itertools
+from fractions import Fraction
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from gaflow.evaluation.significance import (
+    aso,
+    bootstrap_means,
+    holm,
+    resamples_of,
+    sign_flip_test,
+    violation,
+)
+
+NORMAL = NormalDist()
+
+
+def quantiles(mean, spread, n):
+    """A sample that is a normal distribution as well as n numbers can be."""
+    return np.array([mean + spread * NORMAL.inv_cdf((i + 0.5) / n) for i in range(n)])
+
+
+def normal_violation(mean_a, spread_a, mean_b, spread_b):
+    """Closed form: the gap of the quantile functions is m + s z with z normal, and E[gap^2; gap < 0] is known."""
+    m, s = mean_a - mean_b, abs(spread_a - spread_b)
+    if s == 0:
+        return 1.0 if m < 0 else 0.0
+    return ((m**2 + s**2) * NORMAL.cdf(-m / s) - m * s * NORMAL.pdf(m / s)) / (m**2 + s**2)
+
+
+def plain_violation(a, b):
+    """By fractions: the integrals over every interval of length 1 / (n m)."""
+    a, b = sorted(map(Fraction, a)), sorted(map(Fraction, b))
+    n, m = len(a), len(b)
+    gaps = [a[k // m] - b[k // n] for k in range(n * m)]
+    return sum(g**2 for g in gaps if g < 0) / sum(g**2 for g in gaps)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((0.3, 1.0), (0.0, 1.5)),
+        ((0.5, 2.0), (0.0, 1.0)),
+        ((-0.4, 1.0), (0.1, 0.25)),
+        ((1.0, 1.0), (0.0, 1.0)),
+        ((0.0, 1.0), (1.0, 1.0)),
+        ((0.0, 1.0), (0.0, 3.0)),
+    ],
+)
+def test_the_violation_of_normal_distributions_is_the_closed_form(a, b):
+    found = violation(quantiles(*a, 20_000), quantiles(*b, 30_000))
+    assert found == pytest.approx(normal_violation(*a, *b), abs=2e-4)
+
+
+def test_samples_of_different_sizes_are_compared_exactly():
+    generator = np.random.default_rng(0)
+    for n, m in itertools.product((2, 3, 5, 8), (2, 4, 7)):
+        a, b = generator.integers(-4, 5, n), generator.integers(-4, 5, m)
+        assert violation(a, b) == pytest.approx(float(plain_violation(a.tolist(), b.tolist())), abs=1e-14)
+        assert violation(a, b) + violation(b, a) == pytest.approx(1)
+
+
+def test_a_shift_up_is_better_in_every_respect():
+    x = np.random.default_rng(1).normal(size=300)
+    assert violation(x + 1, x) == 0
+    assert violation(x, x + 1) == 1
+    assert aso(x + 3, x) == 0
+    assert aso(x, x + 3) == 1
+    assert violation(x, x) == 0.5
+
+
+def test_of_equal_samples_none_is_better():
+    x = np.random.default_rng(1).normal(size=50)
+    assert aso(x, x) == 1
+    assert aso(np.ones(5), np.ones(7)) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_lies_above_the_violation_and_comes_near_it(seed):
+    generator = np.random.default_rng(seed)
+    a, b = (0.3, 1.0), (0.0, 1.6)
+    truth = normal_violation(*a, *b)
+    bounds = [aso(generator.normal(*a, size=n), generator.normal(*b, size=n), seed=seed) for n in (200, 2_000, 20_000)]
+    assert bounds[-1] == pytest.approx(truth, abs=0.03)
+    assert bounds[-1] < 0.5 < 1 - truth
+    assert abs(bounds[-1] - truth) < abs(bounds[0] - truth)
+
+
+def test_the_bound_holds_as_often_as_promised():
+    generator = np.random.default_rng(5)
+    a, b = (0.3, 1.0), (0.0, 1.6)
+    truth = normal_violation(*a, *b)
+    bounds = np.array([aso(generator.normal(*a, size=300), generator.normal(*b, size=300), seed=s) for s in range(200)])
+    assert 0.88 <= (bounds >= truth).mean() <= 1
+
+
+def test_the_bound_is_the_violation_plus_its_bootstrap_spread():
+    generator = np.random.default_rng(2)
+    a, b = generator.normal(0.3, 1, 80), generator.normal(0, 1.3, 60)
+    spread = np.std([violation(generator.choice(a, 80), generator.choice(b, 60)) for _ in range(4000)], ddof=1)
+    for confidence in (0.75, 0.95):
+        expected = violation(a, b) + NORMAL.inv_cdf(confidence) * spread
+        assert aso(a, b, confidence=confidence, resamples=4000) == pytest.approx(min(1, expected), abs=0.02)
+
+
+def test_both_directions_differ_by_twice_the_spread():
+    generator = np.random.default_rng(3)
+    a, b = generator.normal(0.1, 1, 2000), generator.normal(0, 1.5, 2000)
+    there, back = aso(a, b, resamples=2000), aso(b, a, resamples=2000)
+    assert there + back > 1
+    assert there - violation(a, b) == pytest.approx(back - violation(b, a), rel=0.1)
+
+
+def test_more_confidence_and_more_comparisons_raise_the_bound():
+    generator = np.random.default_rng(4)
+    a, b = generator.normal(0.3, 1, 500), generator.normal(0, 1.5, 500)
+    assert aso(a, b, confidence=0.9) < aso(a, b) < aso(a, b, comparisons=5)
+    assert aso(a, b, confidence=0.99) == pytest.approx(aso(a, b, comparisons=5))
+    assert aso(a, b) == aso(a, b)
+
+
+def test_order_scale_and_shift_do_not_matter():
+    generator = np.random.default_rng(6)
+    a, b = generator.normal(0.3, 1, 40), generator.normal(0, 1.5, 30)
+    assert aso(8 * a + 16, 8 * b + 16) == pytest.approx(aso(a, b), abs=1e-9)
+    assert aso(a[::-1].tolist(), np.sort(b)) == aso(a, b)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"a": [1.0]}, "a must be"),
+        ({"a": [1.0, float("nan")]}, "a holds"),
+        ({"b": [[1.0, 2.0]]}, "b must be"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"resamples": 1}, "resamples"),
+        ({"comparisons": 0}, "comparisons"),
+    ],
+)
+def test_bad_samples_and_settings_are_refused(settings, match):
+    with pytest.raises(ValueError, match=match):
+        aso(**{"a": [1.0, 2.0], "b": [1.0, 3.0], **settings})
+
+
+def test_resampled_means_spread_like_the_standard_error():
+    values = np.random.default_rng(0).normal(size=(400, 2))
+    values[:, 1] = 3 * values[:, 0]
+    means = bootstrap_means(values, 4000)
+    assert means.shape == (4000, 2)
+    np.testing.assert_allclose(means[:, 1], 3 * means[:, 0], atol=1e-12)  # the same texts for every column
+    assert means[:, 0].std() == pytest.approx(values[:, 0].std() / 20, rel=0.05)
+    assert means[:, 0].mean() == pytest.approx(values[:, 0].mean(), abs=0.005)
+    assert all((w.sum(1) == 7).all() for w in resamples_of(7, 50))
+
+
+def test_sign_flips_are_counted_exactly_for_few_texts():
+    d = np.array([[0.5, 1.0], [-0.2, 1.0], [0.9, 1.0], [0.4, 1.0]])
+    for column in range(2):
+        sums = [
+            abs(sum(s * x for s, x in zip(signs, d[:, column], strict=True)))
+            for signs in itertools.product((1, -1), repeat=4)
+        ]
+        expected = sum(s >= abs(d[:, column].sum()) - 1e-12 for s in sums) / 16
+        assert sign_flip_test(d)[column] == pytest.approx(expected)
+    assert sign_flip_test(d)[1] == 2 / 16
+
+
+def test_random_sign_flips_agree_with_the_t_test():
+    generator = np.random.default_rng(0)
+    d = generator.normal(0.1, 1, 400)
+    z = d.mean() / d.std(ddof=1) * 20
+    assert sign_flip_test(d, 20_000) == pytest.approx(2 * (1 - NORMAL.cdf(abs(z))), abs=0.01)
+    assert sign_flip_test(np.zeros(400), 100) == 1
+    assert sign_flip_test(np.ones(400), 99) == 0.01
+
+
+def test_holm_is_the_step_down_procedure():
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([0.2]).tolist() == [0.2]
