@@ -84,7 +84,7 @@ def figure_4() -> Figure:
         (other,) = (flow for key, flow in flows.items() if key != name)
         title = f"{name}: a maximum flow of {flows[name].value.item():.4g}"
         shown = {"direction": direction, "terminals": True, "values": True, "routes": 0}
-        plots.flow_diagram(flows[name], against=other, title=title, axes=axes, **shown)
+        plots.flow_diagram(flows[name], against=other, cut=False, title=title, axes=axes, **shown)
     return figure
 
 
@@ -122,7 +122,7 @@ def bars(explainer: gaflow.Explainer) -> Figure:
 
 def flow(explainer: gaflow.Explainer) -> Figure:
     """What `att.plot_flow()` shows, with the minimum cut."""
-    return explainer(TEXT).plot_flow(cut=gaflow.min_cut(information_of(explainer, "agf")))
+    return explainer(TEXT).plot_flow()
 
 
 def figures() -> dict[str, Figure]:

@@ -3,6 +3,8 @@
 import itertools
 import math
 import sys
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from gaflow.errors import MissingExtraError
 from gaflow.network import LayeredNetwork
+from gaflow.solvers.barrier import solve
 from gaflow.solvers.cut import CutEdge, MinCut, min_cut
 from gaflow.solvers.maxflow import max_flow
 
@@ -180,3 +183,25 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
     with pytest.raises(MissingExtraError, match=r"gaflow\[maxflow\]"):
         min_cut(torch.ones(1, 2, 2))
+
+
+@pytest.mark.parametrize("solver", [solve, max_flow])
+@pytest.mark.parametrize("nearest", ["output", "input"])
+def test_a_flow_knows_the_network_that_it_is_cut_in(solver, nearest):
+    information = whole_numbers(4, 3, 4, 4)
+    ends: dict[str, Any] = {"sources": [0, 2], "targets": [1, 2, 3]}
+    for chosen in ({}, ends):
+        found = min_cut(solver(information, **chosen), nearest=nearest)
+        expected = min_cut(information, nearest=nearest, **chosen)
+        assert (found.value, found.edges, found.unique) == (expected.value, expected.edges, expected.unique)
+        assert torch.equal(found.side, expected.side)
+
+
+def test_a_flow_held_back_by_its_terminals_is_cut_there_if_they_are_given():
+    information = torch.ones(2, 3, 3, dtype=torch.float64)
+    flow = solve(information, terminal=1.0)
+    with pytest.raises(ValueError, match="the terminals of this flow bind"):
+        min_cut(flow)
+    assert min_cut(flow, terminal=1.0).value == 3
+    with pytest.raises(ValueError, match="does not know its capacities"):
+        min_cut(replace(flow, capacity=None))

@@ -167,7 +167,9 @@ def test_the_part_of_special_tokens_is_told():
 def test_a_certificate_is_told_in_words_and_numbers():
     att = make()
     assert att.certificate is not None
-    good = replace(att.certificate, conservation=1.25e-16, dual=2e-15, centrality=3e-12, gap=4e-8, iterations=17)
+    good = replace(
+        att.certificate, conservation=1.25e-16, dual=2e-15, centrality=3e-12, gap=4e-8, iterations=17, clamped=False
+    )
     tree = parse(notes(View.of("agf", replace(att, certificate=good), False))).one(".certificate")
     assert tree.one("summary").text == (
         "Certified: the flow is conserved to 1e-16 and optimal to 3e-12 (relative); no flow can exceed it by more"
@@ -178,6 +180,10 @@ def test_a_certificate_is_told_in_words_and_numbers():
     assert shown["edges"] == str(good.edges)
     assert shown["iterations"] == "17"
     assert set(shown) == set(good.to_dict()) - {"seconds", "dead", "converged"}
+    assert shown["clamped"] == "no"
+    barrier = parse(notes(View.of("agf", replace(att, certificate=replace(good, mu=1e-9)), False)))
+    only = {name for name, *_ in rows(barrier.one(".certificate").one("table"))}
+    assert set(shown) - only == {"gamma", "clamped"}  # of plain maximum flows alone, where mu is 0
     dropped = View.of("agf", replace(att, certificate=replace(good, negligible=3)), False)
     assert "3 negligible capacities were dropped" in notes(dropped)
 

@@ -1,4 +1,5 @@
 import re
+import sys
 from dataclasses import replace
 
 import matplotlib
@@ -131,6 +132,23 @@ def test_the_edges_of_a_minimum_cut_are_crossed():
     few = caption(plots.flow_diagram(gaflow.solve(information), cut=cut, edges=30))
     assert "36 edges" in few
     assert "(10 drawn)" in few
+
+
+def test_the_minimum_cut_is_found_where_it_can_be(monkeypatch):
+    information = network(3, 6, 6)
+    flow = gaflow.solve(information)
+    given = plots.flow_diagram(flow, cut=gaflow.min_cut(information))
+    assert written(plots.flow_diagram(flow)) == written(plots.flow_diagram(flow, cut=True)) == written(given)
+    for other, choice in ((flow, False), (replace(flow, capacity=None), None)):
+        assert "minimum cut" not in caption(plots.flow_diagram(other, cut=choice))
+    with pytest.raises(ValueError, match="does not know its capacities"):
+        plots.flow_diagram(replace(flow, capacity=None), cut=True)
+    bound = gaflow.solve(information, terminal=0.01)
+    assert "the minimum cut is not marked: the terminals of this flow bind" in caption(plots.flow_diagram(bound))
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
+    assert "the minimum cut is not marked" in caption(plots.flow_diagram(flow))
+    with pytest.raises(gaflow.MissingExtraError):
+        plots.flow_diagram(flow, cut=True)
 
 
 def test_a_cut_over_several_layers_says_how_much_lies_in_the_narrowest():

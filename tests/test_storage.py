@@ -175,3 +175,25 @@ def test_damaged_arrays_are_refused(tmp_path, tensors):
     rewrite(tmp_path / "a", tensors=tensors)
     with pytest.raises(GaflowError, match="is damaged"):
         load(tmp_path / "a")
+
+
+def with_capacity(layers=2):
+    att = make()
+    assert att.flow is not None
+    return replace(att, flow=replace(att.flow, capacity=2 * att.flow.edges[:, :layers]))
+
+
+def test_capacities_are_stored_and_files_without_them_are_read(tmp_path):
+    att = with_capacity()
+    att.save(tmp_path / "new")
+    assert load(tmp_path / "new") == att != make()
+    make().save(tmp_path / "old")
+    flow = load(tmp_path / "old").flow
+    assert flow is not None
+    assert flow.capacity is None
+
+
+def test_capacities_of_another_size_are_refused(tmp_path):
+    with_capacity(layers=1).save(tmp_path / "a")
+    with pytest.raises(GaflowError, match="capacities do not fit"):
+        load(tmp_path / "a")

@@ -21,9 +21,10 @@ from torch import Tensor
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.methods.nodes import Layer, layer_scores, name_at_layer
 from gaflow.network import Certificate, Flow
-from gaflow.spans import Span, word_spans
-from gaflow.storage import read, write
+from gaflow.spans import Span
+from gaflow.storage import flow_of, flow_tensors, read, write
 from gaflow.targets import Resolved
+from gaflow.units import Word, pieces_of, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,20 +34,6 @@ if TYPE_CHECKING:
     from gaflow.solvers.routes import Route
 
 __all__ = ["Attribution", "Word", "load"]
-
-_FLOW = ("edges", "source", "target", "value", "mu", "converged")
-
-
-@dataclass(frozen=True)
-class Word:
-    """A piece of the original text (a word, or one token) and its score."""
-
-    text: str  # as the user wrote it
-    start: int  # in characters of the text, or of the pair if segment is 1
-    end: int
-    score: float
-    tokens: tuple[int, ...]  # indices into Attribution.tokens
-    segment: int = 0  # 0: text, 1: pair
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,25 +83,11 @@ class Attribution:
 
     def words(self) -> list[Word]:
         """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
-        found = []
-        for segment, source in enumerate((self.text, self.pair)):
-            indices = [k for k, s in enumerate(self.segments) if s == segment]
-            if source is None or not indices:
-                continue
-            for span in word_spans(source, [self.offsets[k] for k in indices], indices):
-                score = math.fsum(self.scores[k] for k in span.tokens)
-                piece = source[span.start : span.end]
-                found.append(Word(piece, span.start, span.end, score, span.tokens, segment))
-        return found
+        return words_of(self)
 
     def pieces(self) -> list[Word]:
         """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
-        found = []
-        for k, (segment, (start, end)) in enumerate(zip(self.segments, self.offsets, strict=True)):
-            if segment >= 0:
-                source = self.text if segment == 0 else self.pair or ""
-                found.append(Word(source[start:end], start, end, float(self.scores[k]), (k,), segment))
-        return found
+        return pieces_of(self)
 
     def top(self, k: int = 5, *, words: bool = True) -> list[Word]:
         """The `k` words (or tokens, with `words=False`) of largest score, without special tokens."""
@@ -209,9 +182,14 @@ class Attribution:
         return layers(self)
 
     def plot_flow(
-        self, *, edges: int = 400, routes: int | Iterable[Route] = 3, cut: MinCut | None = None, terminals: bool = False
+        self,
+        *,
+        edges: int = 400,
+        routes: int | Iterable[Route] = 3,
+        cut: MinCut | bool | None = None,
+        terminals: bool = False,
     ) -> Figure:
-        """A diagram of the flow: the strongest `edges`, the widest `routes`, the edges of a minimum cut if given.
+        """A diagram of the flow: the strongest `edges`, the widest `routes`, the edges of the minimum cut.
 
         `gaflow.plots.flow_diagram` draws flows without an attribution, and says what the rest means.
         """
@@ -230,9 +208,7 @@ class Attribution:
         if self.layers is not None:
             tensors["layers"] = torch.from_numpy(self.layers.copy())
         if self.flow is not None:
-            tensors |= {f"flow.{name}": getattr(self.flow, name) for name in _FLOW}
-            parts = {f.name: getattr(self.flow.certificate, f.name) for f in fields(Certificate)}
-            tensors |= {f"certificate.{name}": value for name, value in parts.items()}
+            tensors |= flow_tensors(self.flow)
         stored = ("scores", "layers", "flow", "certificate")
         about = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
         about["certificate"] = None if self.certificate is None else self.certificate.to_dict()
@@ -283,17 +259,10 @@ def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
         output=float(about["output"]),
         truncated=bool(about["truncated"]),
         layers=None if layers is None else layers.numpy(),
-        flow=_read_flow(tensors, len(tokens)) if "flow.edges" in tensors else None,
+        flow=flow_of(tensors, len(tokens)),
         certificate=None if certificate is None else Certificate(**certificate),
         facts=about.get("facts", {}),
     )
-
-
-def _read_flow(tensors: dict[str, Tensor], t: int) -> Flow:
-    certificate = Certificate(**{f.name: tensors[f"certificate.{f.name}"] for f in fields(Certificate)})
-    flow = Flow(**{name: tensors[f"flow.{name}"] for name in _FLOW}, certificate=certificate)
-    _expect(flow.edges.dim() == 4 and tuple(flow.edges.shape[2:]) == (t, t), "the flow does not fit the tokens")
-    return flow
 
 
 def _expect(true: bool, otherwise: str) -> None:

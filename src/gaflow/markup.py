@@ -35,6 +35,10 @@ _CERTIFICATE = {
     "negligible": "capacities dropped, below 1e-100 of the largest",
     "iterations": "factorisations",
 }
+_PLAIN = {  # of plain maximum flows, in integers
+    "gamma": "capacities were whole numbers, int(gamma times capacity); 0: as fine as 64 bits allow",
+    "clamped": "gamma is smaller than the algorithms print it, so that 64 bits hold all capacities",
+}
 
 
 @dataclass(frozen=True)
@@ -211,14 +215,20 @@ def _certificate(att: Attribution) -> str:
     found = att.certificate
     if found is None:
         return '<p class="note">This method solves no flow problem, so there is no certificate.</p>\n'
-    values = {name: getattr(found, name) for name in _CERTIFICATE}
-    shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in values.items()}
+    meanings = _CERTIFICATE if found.mu > 0 else _CERTIFICATE | _PLAIN
+    shown = {name: _figure(getattr(found, name)) for name in meanings}
     rows = "".join(
         f'<tr><th scope="row">{name}</th><td class="number">{shown[name]}</td><td>{meaning}</td></tr>\n'
-        for name, meaning in _CERTIFICATE.items()
+        for name, meaning in meanings.items()
     )
     table = f'<table class="facts-table"><tbody>\n{rows}</tbody></table>'
     return f'<details class="certificate"><summary>{_verdict(found)}</summary>\n{table}</details>\n'
+
+
+def _figure(value: float | int | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _facts(att: Attribution) -> str:

@@ -267,6 +267,7 @@ class Flow:
     mu: Tensor  # (b,) barrier parameter, absolute; 0 for a plain maximum flow
     converged: Tensor  # (b,) bool
     certificate: Certificate
+    capacity: Tensor | None = None  # (b, l, t, t) live capacities that it was solved on; None: not known
 
     def through(self) -> Tensor:
         """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""

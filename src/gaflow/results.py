@@ -79,4 +79,5 @@ def _crop(flow: Flow, item: int, n: int) -> Flow:
         edges=one.edges[:, :, :n, :n].clone(),
         source=one.source[:, :n].clone(),
         target=one.target[:, :n].clone(),
+        capacity=None if one.capacity is None else one.capacity[:, :, :n, :n].clone(),
     )

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from gaflow.errors import GaflowError
+from gaflow.network import Certificate, Flow
 
-__all__ = ["FORMAT", "read", "write", "write_whole"]
+__all__ = ["FORMAT", "flow_of", "flow_tensors", "read", "write", "write_whole"]
 
 FORMAT = 1
 _KEY = "gaflow"
+_LATER = "capacity"  # a field of flows that older files do not have
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -70,3 +73,25 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if version != FORMAT:
         raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
     return tensors, about
+
+
+def flow_tensors(flow: Flow) -> dict[str, Tensor]:
+    """A flow and its certificate as tensors to `write`."""
+    parts = {f"flow.{f.name}": getattr(flow, f.name) for f in fields(Flow) if f.name != "certificate"}
+    parts |= {f"certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(Certificate)}
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def flow_of(tensors: dict[str, Tensor], t: int) -> Flow | None:
+    """The flow over `t` tokens that `flow_tensors` took apart; None if there is none, ValueError if it does not fit."""
+    if "flow.edges" not in tensors:
+        return None
+    certificate = Certificate(**{f.name: tensors[f"certificate.{f.name}"] for f in fields(Certificate)})
+    own = [f.name for f in fields(Flow) if f.name not in ("certificate", _LATER)]
+    parts = {name: tensors[f"flow.{name}"] for name in own}
+    flow = Flow(**parts, certificate=certificate, capacity=tensors.get(f"flow.{_LATER}"))
+    if flow.edges.dim() != 4 or tuple(flow.edges.shape[2:]) != (t, t):
+        raise ValueError("the flow does not fit the tokens")
+    if flow.capacity is not None and flow.capacity.shape != flow.edges.shape:
+        raise ValueError("the capacities do not fit the flow")
+    return flow

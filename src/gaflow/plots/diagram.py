@@ -17,17 +17,18 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gaflow.dense import check_direction
+from gaflow.errors import MissingExtraError
 from gaflow.network import Flow, as_networks
 from gaflow.plots.drawing import LABEL, Drawing
 from gaflow.plots.graph import Graph, Shown
 from gaflow.plots.picture import facts, fitted, name_of
 from gaflow.plots.strokes import Pen
+from gaflow.solvers.cut import MinCut, min_cut
 from gaflow.solvers.routes import Route
 from gaflow.solvers.routes import routes as widest_routes
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
-    from gaflow.solvers.cut import MinCut
 
 __all__ = ["flow_diagram", "network_diagram"]
 
@@ -40,7 +41,7 @@ def flow_diagram(
     *,
     edges: int = MOST,
     routes: int | Iterable[Route] = 3,
-    cut: MinCut | None = None,
+    cut: MinCut | bool | None = None,
     against: Flow | None = None,
     direction: str = "backward",
     terminals: bool = False,
@@ -51,11 +52,12 @@ def flow_diagram(
     """Who passes how much on to whom: one flow, from `solve` or `max_flow`, or that of an attribution.
 
     The strongest `edges` are drawn, and the caption says how much they carry. `routes` highlights the widest ones (so
-    many, or what `gaflow.routes` gave), `cut` marks the edges of what `gaflow.min_cut` gave. `against` is another flow
-    of the same network: edges that carry more than there are orange, those that carry less blue and dashed.
-    `direction` is that of the arrows, "forward" for Algorithm 2; `terminals` adds super-source and super-target, and
-    `values` writes the amounts at the edges. Drawn into `axes`, if given, otherwise into a figure of its own; gives the
-    figure.
+    many, or what `gaflow.routes` gave). The edges of the minimum cut are crossed, where the flow knows its capacities
+    and OR-Tools is installed; `cut` is one that `gaflow.min_cut` gave, or True to insist, or False for none. `against`
+    is another flow of the same network: edges that carry more than there are orange, those that carry less blue and
+    dashed. `direction` is that of the arrows, "forward" for Algorithm 2; `terminals` adds super-source and
+    super-target, and `values` writes the amounts at the edges. Drawn into `axes`, if given, otherwise into a figure of
+    its own; gives the figure.
     """
     check_direction(direction)
     flow, tokens, special, title, below = _unpack(flow, tokens, title)
@@ -63,6 +65,7 @@ def flow_diagram(
     if other is not None and other.shape != graph.edges.shape:
         raise ValueError(f"against has edges {other.shape}, flow has {graph.edges.shape}: they must be of one network")
     ways = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
+    cut, missing = _cut_of(flow, cut)
     _check(graph, ways, cut, edges)
     shown, names = graph.strongest(edges, other), _names(tokens, graph)
     said = [f"the wider, the more flow; {shown.says('flow')}" if graph.edges.any() else "nothing flows"]
@@ -72,6 +75,8 @@ def flow_diagram(
         said.append(_say_routes(ways, names))
     if cut is not None:
         said.append(_say_cut(cut, shown))
+    if missing:
+        said.append(missing)
 
     def strokes(pen: Pen) -> None:
         pen.edges(shown, other)
@@ -146,6 +151,20 @@ def _graph_of(flow: Flow, name: str) -> Graph:
         raise ValueError(f"{name} must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
     parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
     return Graph(*parts)
+
+
+def _cut_of(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:
+    """The minimum cut to mark, and if one should be marked but cannot, why."""
+    if not isinstance(cut, bool) and cut is not None:
+        return cut, ""
+    if cut is False or (cut is None and (flow.capacity is None or bool(flow.certificate.dead[0]))):
+        return None, ""
+    try:
+        return min_cut(flow), ""
+    except (MissingExtraError, ValueError) as error:
+        if cut:
+            raise
+        return None, f"the minimum cut is not marked: {error}"
 
 
 def _names(tokens: Sequence[str] | None, graph: Graph) -> list[str]:

@@ -215,4 +215,13 @@ class _Result:
             seconds=torch.full_like(value, seconds),
             converged=self.converged,
         )
-        return Flow(self.edges, self.outer[:, :t], self.outer[:, t:-1], value, self.mu, self.converged, certificate)
+        return Flow(
+            edges=self.edges,
+            source=self.outer[:, :t],
+            target=self.outer[:, t:-1],
+            value=value,
+            mu=self.mu,
+            converged=self.converged,
+            certificate=certificate,
+            capacity=network.capacity,
+        )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gaflow.dense import Arcs
-from gaflow.network import Nodes
+from gaflow.network import Flow, Nodes
 from gaflow.solvers.integers import Problem, new_solver, push
 
 __all__ = ["CutEdge", "MinCut", "min_cut"]
@@ -65,15 +65,17 @@ def min_cut(
     sources: Nodes | None = None,
     targets: Nodes | None = None,
 ) -> MinCut:
-    """The minimum cut of one network (l, t, t), nearest to the output or nearest to the input.
+    """The minimum cut of one network (l, t, t), or of the one that a Flow was solved on.
 
+    `nearest`: to the "output" or to the "input".
     `integral=True` looks for it among the integer capacities of Algorithms 1 and 2. The rest is as in `solve`: unless
     `terminal` is given, terminals never bind and never are in the cut.
     """
     new_solver()
     if nearest not in NEAREST:
         raise ValueError(f"nearest must be one of {', '.join(NEAREST)}, not {nearest!r}")
-    problem = Problem.build(information, terminal, mask, sources, targets)
+    given = _capacity(information) if isinstance(information, Flow) else information
+    problem = Problem.build(given, terminal, mask, sources, targets)
     if len(problem.given) != 1:
         raise ValueError(f"min_cut takes one network (l, t, t), not a batch of {len(problem.given)}: index it first")
     whole = problem.integers(0, integral=integral)
@@ -88,6 +90,8 @@ def min_cut(
     for edge in edges:
         held[edge.layer + 1] += edge.capacity
     value = float(held.sum())
+    if isinstance(information, Flow) and terminal is None:
+        _check_terminals(information, value)
     return MinCut(
         value=value,
         edges=edges,
@@ -97,6 +101,23 @@ def min_cut(
         unique=bool((above == below).all()),
         dead=bool(problem.network.dead[0]),
     )
+
+
+def _capacity(flow: Flow) -> Tensor:
+    """The capacities of a flow, which chosen sources and targets have pruned already."""
+    if flow.capacity is None:
+        raise ValueError("the flow does not know its capacities (an older file?): give the information tensor instead")
+    return flow.capacity
+
+
+def _check_terminals(flow: Flow, value: float) -> None:
+    """Refuse a cut wider than what the flow's own certificate allows: a narrow terminal must have held it back."""
+    bound = flow.certificate.cut[0].item()
+    if bool(flow.converged[0]) and value > bound * (1 + 1e-9):
+        raise ValueError(
+            f"the terminals of this flow bind: no more than {bound:.6g} passes them, while the narrowest layers let "
+            f"{value:.6g} through; give min_cut the same terminal= that the flow was solved with"
+        )
 
 
 def _edges(arcs: Arcs, crossing: np.ndarray, layers: int, t: int) -> tuple[CutEdge, ...]:

@@ -108,4 +108,6 @@ def _gather(network: LayeredNetwork, solved: list[_Solved], integral: bool) -> F
         seconds=column([s.seconds for s in solved]),
         converged=yes,
     )
-    return Flow(edges, source, target, value, mu=zero, converged=yes, certificate=certificate)
+    return Flow(
+        edges, source, target, value, mu=zero, converged=yes, certificate=certificate, capacity=network.capacity
+    )

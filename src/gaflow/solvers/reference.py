@@ -212,4 +212,5 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         mu=one(mu),
         converged=one(solution.converged),
         certificate=certificate,
+        capacity=network.capacity,
     )

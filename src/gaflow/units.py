@@ -1,0 +1,60 @@
+"""The units of a text that scores are given for: tokens, words.
+
+The convention this file owns: **a unit's score is the exact sum of its tokens' scores**, rounded once, and every
+ordinary token is in exactly one unit of a kind, special tokens in none. So the units of any kind add up to the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gaflow.spans import Span, WordSpan, word_spans
+
+if TYPE_CHECKING:
+    from gaflow.attribution import Attribution
+
+__all__ = ["Word", "pieces_of", "words_of"]
+
+Divide = Callable[[str, Sequence[Span], Sequence[int]], list[WordSpan]]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A piece of the original text (a word, or one token) and its score."""
+
+    text: str  # as the user wrote it
+    start: int  # in characters of the text, or of the pair if segment is 1
+    end: int
+    score: float
+    tokens: tuple[int, ...]  # indices into Attribution.tokens
+    segment: int = 0  # 0: text, 1: pair
+
+
+def pieces_of(att: Attribution) -> list[Word]:
+    """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
+    found = []
+    for k, (segment, (start, end)) in enumerate(zip(att.segments, att.offsets, strict=True)):
+        if segment >= 0:
+            source = att.text if segment == 0 else att.pair or ""
+            found.append(Word(source[start:end], start, end, float(att.scores[k]), (k,), segment))
+    return found
+
+
+def words_of(att: Attribution) -> list[Word]:
+    """The words of the text, then of the pair, in order."""
+    return _divided(att, word_spans)
+
+
+def _divided(att: Attribution, divide: Divide) -> list[Word]:
+    found = []
+    for segment, source in enumerate((att.text, att.pair)):
+        indices = [k for k, s in enumerate(att.segments) if s == segment]
+        if source is None or not indices:
+            continue
+        for span in divide(source, [att.offsets[k] for k in indices], indices):
+            score = math.fsum(att.scores[k] for k in span.tokens)
+            found.append(Word(source[span.start : span.end], span.start, span.end, score, span.tokens, segment))
+    return found
