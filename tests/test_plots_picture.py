@@ -9,11 +9,12 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gaflow import plots
 from gaflow.markup import shortened
-from gaflow.plots.picture import Picture, facts, fitted, flags, name_of, remarks, shown, width_of, wrapped
+from gaflow.plots.picture import Picture, facts, fitted, flags, name_of, remarks, shown, styled, width_of, wrapped
 from tests.models import TEXTS
 from tests.pictures import HOSTILE, SVG, odd_text, saved, text_of, tree, written
 from tests.test_attribution import make
@@ -155,6 +156,17 @@ def test_a_wider_text_is_wider():
     assert width_of("mm", 8) == pytest.approx(2 * width_of("m", 8), rel=0.02)
     assert width_of("m", 16) == pytest.approx(2 * width_of("m", 8))
     assert width_of("m", 8, "bold") > width_of("m", 8)
+
+
+@pytest.mark.parametrize("dpi", [50, 80, 100, 144, 300])
+def test_a_line_is_drawn_as_wide_as_it_was_measured_at_any_dpi(dpi):
+    line = "Edges lead from output to input; the wider, the more flow; orange: the widest routes of all"
+    figure = Picture.sized(600, 100)
+    drawn = figure.text(0, 0.5, line, size=8)
+    with styled():
+        figure.set_dpi(dpi)
+        found = drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width * 72 / dpi
+    assert found == pytest.approx(width_of(line, 8), rel=0.01)
 
 
 def test_the_head_says_what_was_explained():

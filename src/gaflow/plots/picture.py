@@ -58,6 +58,7 @@ _STYLE: dict[str, Any] = {
     "font.size": 8.5,
     "text.usetex": False,
     "text.parse_math": False,
+    "text.hinting": "none",  # so that a line is as wide as it was measured, at any dpi
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
