@@ -1,5 +1,7 @@
 """Sources, targets and layers of flow methods: against the solver on the same capacities, and against each other."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
@@ -88,6 +90,12 @@ def test_a_callable_chooses_from_the_trace():
     assert torch.equal(by_name.values, by_hand.values)
 
 
+def test_a_callable_that_chooses_nothing_at_all_is_refused():
+    forgetful: Any = lambda trace: None  # noqa: E731
+    with pytest.raises(TypeError, match="targets: the callable returned None"):
+        FlowMethod("af", targets=forgetful)(random_trace())
+
+
 def test_with_gradients_the_rows_that_the_head_does_not_read_are_dead_anyway():
     found = traced()
     for name in ("gf", "agf"):
@@ -142,10 +150,12 @@ def test_the_same_token_twice_is_refused():
 
 
 def test_settings_can_be_compared_whatever_they_were_given_as():
-    same = [FlowMethod(sources=x) for x in ([0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), range(2))]
+    given: list[Any] = [[0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), range(2), list(np.arange(2))]
+    same, number = [FlowMethod(sources=x) for x in given], cast(Any, np.int64(2))
     assert len(set(same)) == 1
     assert same[0].name == "agf(sources=(0, 1))"
-    assert FlowMethod(sources=2) == FlowMethod(sources=(2,))
+    assert FlowMethod(sources=2) == FlowMethod(sources=(2,)) == FlowMethod(sources=number)
+    assert FlowMethod(layer=number).name == "agf(layer=2)" == name_at_layer("agf", number)
 
 
 def test_a_trace_of_bare_tensors_has_no_special_tokens():
@@ -199,7 +209,8 @@ def test_a_name_at_another_layer_is_that_of_the_method_at_that_layer(before, aft
 def test_an_explanation_at_a_layer_is_that_layer_of_an_explanation():
     model, tokenizer = bert()
     ex = Explainer(model, tokenizer)
-    for ends in ({}, {"sources": "head"}):
+    choices: list[dict[str, Any]] = [{}, {"sources": "head"}]
+    for ends in choices:
         plain = ex(SENTENCE, FlowMethod("af", **ends))
         for layer in (0, 2, -1, "all"):
             direct, taken = ex(SENTENCE, FlowMethod("af", layer=layer, **ends)), plain.at_layer(layer)

@@ -1,6 +1,7 @@
 """Ranges over all maximum flows: against a linear program, against polymatroids, and against solvers' answers."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +215,23 @@ def test_integral_capacities_have_ranges_of_their_own():
     assert (score_ranges(information).high.sum() - high.sum()).item() > 0.1
 
 
+def test_a_tie_that_floats_break_is_a_tie():
+    # 0.1 + 0.2 is more than 0.3 by a last digit, so that the two nodes above could share that digit as they like.
+    information = torch.zeros(2, 2, 2, dtype=torch.float64)
+    information[1, 0, 0], information[1, 1, 0], information[0, 0, 0] = 0.1, 0.2, 0.3
+    assert score_ranges(information, layer=-1).width.max() > 0
+    assert score_ranges(information, layer=-1).unique
+    information[0, 0, 0] = 0.3 - 1e-9
+    assert not score_ranges(information, layer=-1).unique
+
+
+def test_a_layer_may_be_numbered_by_numpy():
+    information = attention(3, 2, 3)
+    numbers: Any = np.arange(3)
+    for layer in numbers:
+        assert torch.equal(score_ranges(information, layer=layer).low, score_ranges(information, layer=int(layer)).low)
+
+
 def test_no_path_is_a_flagged_zero():
     information = torch.zeros(3, 2, 3, 3)
     information[1, 0] = 1.0
@@ -233,6 +251,7 @@ def test_no_path_is_a_flagged_zero():
         (torch.ones(2, 3, 3), {"layer": 3}, ValueError, r"no node layer 3: 2 layers have node layers 0 \(input\) to 2"),
         (torch.ones(2, 3, 3), {"layer": -4}, ValueError, "no node layer -4"),
         (torch.ones(2, 3, 3), {"layer": 0.5}, TypeError, "whole number, not 0.5"),
+        (torch.ones(2, 3, 3), {"layer": True}, TypeError, "whole number, not True"),
         (torch.ones(2, 3, 3), {"mask": torch.ones(4)}, ValueError, r"mask must have shape \(1, 3\)"),
         (torch.ones(2, 3, 3), {"terminal": "wide"}, ValueError, "'wide'"),
     ],

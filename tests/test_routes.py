@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -125,6 +126,7 @@ def test_fewer_routes_are_the_beginning_of_more():
     flow = solve(attention(1, 4, 6))
     ten, hundred = routes(flow), routes(flow, 100)
     assert len(ten) == 10
+    assert routes(flow, cast(Any, np.int64(10))) == ten
     assert len(hundred) == 100
     assert ten.routes == hundred.routes[:10]
     assert_add_up(ten, flow)

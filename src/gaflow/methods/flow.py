@@ -44,7 +44,7 @@ class FlowMethod:
     def __post_init__(self) -> None:
         for name in ("sources", "targets"):
             object.__setattr__(self, name, check_nodes(getattr(self, name), name))
-        check_layer(self.layer)
+        object.__setattr__(self, "layer", check_layer(self.layer))
         if isinstance(self.information, str):
             if self.information not in INFORMATION:
                 known = ", ".join(INFORMATION)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -76,11 +77,11 @@ def check_nodes(given: Any, name: str) -> Any:
     if given is None or callable(given) or (isinstance(given, str) and given in NODES):
         return given
     positions = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
-    positions = [positions] if isinstance(positions, int) else positions
-    if not isinstance(positions, Sequence) or not positions or not all(type(k) is int for k in positions):
+    positions = [positions] if isinstance(positions, Integral) else positions
+    if not isinstance(positions, Sequence) or not positions or not all(_whole(k) for k in positions):
         known = ", ".join(repr(k) for k in NODES)
         raise ValueError(f"{name} must be {known}, positions of tokens, a callable or None, not {given!r}")
-    return tuple(positions)
+    return tuple(int(k) for k in positions)
 
 
 def nodes_of(chosen: Chosen, trace: Trace, name: str) -> Nodes | None:
@@ -90,7 +91,10 @@ def nodes_of(chosen: Chosen, trace: Trace, name: str) -> Nodes | None:
     if isinstance(chosen, str):
         return NODES[chosen](trace)
     if callable(chosen):
-        return chosen(trace)
+        found = chosen(trace)
+        if found is None:
+            raise TypeError(f"{name}: the callable returned None, not which tokens; for all of them return trace.mask")
+        return found
     positions = [chosen] if isinstance(chosen, int) else chosen
     found = []
     for item, real in enumerate(trace.mask.cpu()):
@@ -102,10 +106,18 @@ def nodes_of(chosen: Chosen, trace: Trace, name: str) -> Nodes | None:
     return found
 
 
-def check_layer(layer: Any) -> None:
-    """Refuse what names no layer of any network."""
-    if layer != "all" and (isinstance(layer, bool) or not isinstance(layer, int)):
+def check_layer(layer: Any) -> Layer:
+    """`layer` as a plain number or "all"; refuses what names no layer of any network."""
+    if isinstance(layer, str) and layer == "all":
+        return "all"
+    if not _whole(layer):
         raise ValueError(f'layer must be the number of a node layer (0 is the input) or "all", not {layer!r}')
+    return int(layer)
+
+
+def _whole(given: Any) -> bool:
+    """A whole number, NumPy's included; True and False are none."""
+    return isinstance(given, Integral) and not isinstance(given, bool)
 
 
 @overload
@@ -118,7 +130,7 @@ def layer_scores(through: np.ndarray, layer: Layer) -> np.ndarray: ...
 
 def layer_scores(through: Any, layer: Layer) -> Any:
     """The through-flow (..., t) of one node layer, or the sum over all, from that of every layer (..., l+1, t)."""
-    check_layer(layer)
+    layer = check_layer(layer)
     if isinstance(layer, str):
         return through.sum(-2)
     count = through.shape[-2]
@@ -129,6 +141,7 @@ def layer_scores(through: Any, layer: Layer) -> Any:
 
 def name_at_layer(name: str, layer: Layer) -> str:
     """A flow method's `name` with another layer; it is the last of the settings, and left out where it is 0."""
+    layer = check_layer(layer)
     base = _LAST_SETTING.sub(lambda found: "" if found[1] == "(" else ")", name)
     if layer == 0:
         return base

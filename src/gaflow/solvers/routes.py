@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def routes(flow: Flow, k: int | None = 10) -> Routes:
         raise TypeError(f"routes takes a Flow (an attribution's is att.flow), not {type(flow).__name__}")
     if len(flow.value) != 1:
         raise ValueError(f"routes takes one flow, not a batch of {len(flow.value)}: index it, flow[0]")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 0):
+    if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 0):
         raise ValueError(f"k must be a whole number >= 0, or None for all routes, not {k!r}")
     edges, source, target = (
         x[0].detach().cpu().double().numpy().copy() for x in (flow.edges, flow.source, flow.target)
