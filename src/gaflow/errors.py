@@ -39,3 +39,11 @@ class TargetError(GaflowError, ValueError):
 
 class TextError(GaflowError, ValueError):
     """The text is empty, or longer than the model takes."""
+
+
+class DataError(GaflowError, ValueError):
+    """A data set, or stored attributions, cannot be read as asked: no such column, wrong types, damaged files."""
+
+
+class JobError(GaflowError, ValueError):
+    """The folder of a data-set run belongs to another job, or to a process that is still at it."""

@@ -32,7 +32,7 @@ from gaflow.text import (
     length_limit,
     neutral_tokens,
 )
-from gaflow.tracing import Readout, trace
+from gaflow.tracing import Readout, Trace, trace
 
 __all__ = ["Explainer", "explain"]
 
@@ -241,8 +241,12 @@ class Explainer:
         methods: Sequence[Method],
         keep_flow: bool,
         report: Report,
+        watch: Callable[[Trace], object] = lambda traced: None,
     ) -> list[list[Attribution]]:
-        """One trace, every method: a list of attributions per method. `report` is told how many are done."""
+        """One trace, every method: a list of attributions per method.
+
+        `report` is told how many are done, `watch` is shown the trace.
+        """
         head = self.head
         found: list[list[Attribution]] = []
         resolved: list[Resolved] = []
@@ -259,6 +263,7 @@ class Explainer:
             padding = self._padding
             batch = collate(encodings, padding, _device(self.model), neutral_tokens(self.tokenizer, padding))
             traced = trace(self.model, batch, choose, part)
+            watch(traced)
             for method in methods:
                 found.append(attributions(encodings, traced, resolved, head, method, method(traced), keep_flow))
                 report(len(found))

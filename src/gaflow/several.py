@@ -1,0 +1,134 @@
+"""Several texts by several methods, one trace for each text, where what fails is told and the rest goes on.
+
+The convention this file owns: **a failure costs the text and the method that failed, nothing else.** A batch that fails
+is halved until the text is found, then the methods of that text are, so that every other result is kept. Batches are
+made of texts of similar length and depend on nothing but the texts, so that the same texts give the same numbers.
+What every text would fail at (a model without attention, a library that is missing) is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from gaflow.attribution import Attribution
+from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
+from gaflow.explainer import Explainer
+from gaflow.methods import Method
+from gaflow.progress import silent
+from gaflow.targets import Resolved, Target
+from gaflow.text import Encoding, Text, batches
+from gaflow.tracing import Trace
+
+__all__ = ["Several", "attempt", "explain_each"]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+_NUMERICAL = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
+_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+@dataclass(frozen=True)
+class Several:
+    """What several methods say about one text; a string in place of an attribution says why there is none."""
+
+    found: Mapping[str, Attribution | str]  # method name -> attribution
+    logits: tuple[float, ...] | None  # (c,) of the model; None if no method succeeded
+
+
+def explain_each(
+    explainer: Explainer,
+    texts: Sequence[Text],
+    methods: Sequence[Method],
+    target: Target = None,
+    *,
+    batch_size: int = 16,
+    truncation: bool = False,
+    keep_flow: bool = False,
+) -> Iterator[list[tuple[int, Several]]]:
+    """Batch by batch, (index into `texts`, result) of every text once, in the order in which they get done."""
+    parsed = explainer.head.parse(target)
+    names = ["the text"] * len(texts)
+    encodings = attempt(texts, lambda part: explainer._encode(part, truncation, names[: len(part)]))
+    bad = [(k, e) for k, e in enumerate(encodings) if isinstance(e, str)]
+    if bad:
+        yield [(k, Several({m.name: why for m in methods}, None)) for k, why in bad]
+    order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
+    good = [e for e in encodings if not isinstance(e, str)]
+    for group in batches(good, batch_size, explainer._padding):
+        results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow)
+        yield [(order[k], result) for k, result in zip(group, results, strict=True)]
+
+
+def _explain_group(
+    explainer: Explainer, group: Sequence[Encoding], methods: Sequence[Method], target: Resolved | None, keep_flow: bool
+) -> list[Several]:
+    def run(part: Sequence[Encoding], chosen: Sequence[Method]) -> list[Several]:
+        logits: list[list[float]] = []
+
+        def watch(traced: Trace) -> None:
+            logits.extend(traced.logits.detach().cpu().double().tolist())
+
+        found = explainer._run(part, [target] * len(part), chosen, keep_flow, silent, watch)
+        by_text = zip(*found, strict=True)
+        return [
+            Several({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))
+            for each, row in zip(by_text, logits, strict=True)
+        ]
+
+    done = attempt(group, lambda part: run(part, methods))
+    return [
+        _one_by_one(methods, encoding, result, run) if isinstance(result, str) else result
+        for encoding, result in zip(group, done, strict=True)
+    ]
+
+
+def _one_by_one(
+    methods: Sequence[Method],
+    encoding: Encoding,
+    failure: str,
+    run: Callable[[Sequence[Encoding], Sequence[Method]], list[Several]],
+) -> Several:
+    """The methods that succeed on a text on which not all of them do."""
+    if len(methods) == 1:
+        return Several({methods[0].name: failure}, None)
+    logits: list[tuple[float, ...] | None] = []
+
+    def ask(chosen: Sequence[Method]) -> list[Attribution | str]:
+        (several,) = run([encoding], chosen)
+        logits.append(several.logits)
+        return [several.found[m.name] for m in chosen]
+
+    found = attempt(methods, ask)
+    return Several({m.name: each for m, each in zip(methods, found, strict=True)}, logits[0] if logits else None)
+
+
+def attempt(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made | str]:
+    """`work(items)`, one result for each item; where it fails on one alone, why."""
+    if not items:
+        return []
+    try:
+        return list(work(items))
+    except Exception as error:
+        if not _forgiven(error):
+            raise
+        why = f"{type(error).__name__}: {error}"
+    if len(items) == 1:
+        return [why]
+    half = len(items) // 2  # outside the handler, whose traceback would hold on to the tensors of the failed attempt
+    return [*attempt(items[:half], work), *attempt(items[half:], work)]
+
+
+def _forgiven(error: Exception) -> bool:
+    """Whether the failure can be one text's own: bad text, no convergence, too large for the memory."""
+    if isinstance(error, UnsupportedModelError | MissingExtraError):
+        return False
+    if isinstance(error, GaflowError | ValueError | MemoryError | torch.OutOfMemoryError):
+        return True
+    if type(error).__name__ in _NUMERICAL:
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _MEMORY)
