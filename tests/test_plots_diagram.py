@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 import gaflow
 from gaflow import plots
-from gaflow.plots.graph import Graph, Layout
+from gaflow.graph import Graph
+from gaflow.plots.layout import Layout
 from gaflow.plots.picture import colour
 from gaflow.shading import LEVELS
 from tests.models import SENTENCE

@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 
 from gaflow.dense import check_direction
 from gaflow.errors import MissingExtraError
+from gaflow.graph import Graph, Shown
 from gaflow.network import Flow, as_networks
 from gaflow.plots.drawing import LABEL, Drawing
-from gaflow.plots.graph import Graph, Shown
 from gaflow.plots.picture import facts, fitted, name_of
 from gaflow.plots.strokes import Pen
 from gaflow.solvers.cut import MinCut, min_cut
@@ -61,7 +61,7 @@ def flow_diagram(
     """
     check_direction(direction)
     flow, tokens, special, title, below = _unpack(flow, tokens, title)
-    graph, other = _graph_of(flow, "flow"), None if against is None else _graph_of(against, "against").edges
+    graph, other = Graph.of(flow), None if against is None else Graph.of(against, "against").edges
     if other is not None and other.shape != graph.edges.shape:
         raise ValueError(f"against has edges {other.shape}, flow has {graph.edges.shape}: they must be of one network")
     ways = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
@@ -142,15 +142,6 @@ def _unpack(
         )
     below = facts(given)
     return given.flow, tokens or given.tokens, given.special_mask, title or name_of(given), below
-
-
-def _graph_of(flow: Flow, name: str) -> Graph:
-    if not isinstance(flow, Flow):
-        raise TypeError(f"{name} must be a Flow (an attribution's is att.flow), not {type(flow).__name__}")
-    if len(flow.value) != 1:
-        raise ValueError(f"{name} must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
-    parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
-    return Graph(*parts)
 
 
 def _cut_of(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:

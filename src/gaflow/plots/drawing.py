@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from gaflow.plots.graph import EDGE, Graph, Layout, Shown, edge_of
+from gaflow.graph import Graph, Shown
+from gaflow.plots.layout import EDGE, Layout, edge_of
 from gaflow.plots.picture import GREY, PAD, Picture, fitted, styled, width_of, wrapped
 from gaflow.plots.sheet import head, head_height
 from gaflow.plots.strokes import Pen

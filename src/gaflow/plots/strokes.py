@@ -15,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.path import Path
 
-from gaflow.plots.graph import Layout, Shown
+from gaflow.graph import Shown
+from gaflow.plots.layout import Layout
 from gaflow.plots.picture import GREY, INK, colour
 from gaflow.plots.sheet import level_of, word
 from gaflow.shading import LEVELS

@@ -53,7 +53,7 @@ def page(
         f'<body class="{_scope()} page">\n<main class="{kind}">\n{inside}</main>\n</body>\n</html>\n'
     )
     if path is not None:
-        _write(Path(path), document)
+        write_whole(Path(path), document.encode())
     return document
 
 
@@ -77,12 +77,6 @@ def named(given: Any) -> list[tuple[str, Attribution]]:
     if not found:
         raise ValueError("attributions is empty; give at least one attribution")
     return found
-
-
-def _write(path: Path, document: str) -> None:
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into; create it first")
-    write_whole(path, document.encode())
 
 
 def _title(views: list[View]) -> str:

@@ -1,4 +1,4 @@
-"""What a flow diagram shows of a network: the strongest edges, how much they carry, and where everything stands.
+"""What is shown of a network: the strongest edges, and how much they carry.
 
 The convention this file owns: **every layer may show equally many edges**, since each carries the whole flow. How much
 of it the shown edges carry is said for each layer and in all, so that nobody takes them for everything.
@@ -10,14 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EDGE", "Graph", "Layout", "Shown", "edge_of"]
+from gaflow.network import Flow
 
-EDGE = 12.0
-
-
-def edge_of(row: float) -> float:
-    """What belongs to the first and last token, above and below, if rows are `row` apart."""
-    return min(row / 2, EDGE)
+__all__ = ["Graph", "Shown"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +23,16 @@ class Graph:
     source: np.ndarray | None  # (t,) at the output end; None: not drawn in proportion
     target: np.ndarray | None  # (t,) at the input end
     through: np.ndarray  # (l+1, t) of the nodes
+
+    @classmethod
+    def of(cls, flow: Flow, name: str = "flow") -> Graph:
+        """What flows where, in a batch of one."""
+        if not isinstance(flow, Flow):
+            raise TypeError(f"{name} must be a Flow (an attribution's is att.flow), not {type(flow).__name__}")
+        if len(flow.value) != 1:
+            raise ValueError(f"{name} must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
+        parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
+        return cls(*parts)
 
     def strongest(self, most: int, beside: np.ndarray | None = None) -> Shown:
         """The strongest edges, about `most` in all; `beside` (l, t, t) is another flow, whose edges count too."""
@@ -76,46 +81,3 @@ class Shown:
         if shown == total:
             return f"all {total:,} edges with {kind}"
         return f"the {shown:,} strongest of {total:,} edges with {kind} carry {self.share():.1%} of it"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Places in points: node layers from left (input) to right (output), tokens from top to bottom."""
-
-    left: float  # of node layer 0
-    top: float  # of token 0
-    column: float  # from layer to layer
-    row: float  # from token to token
-    layers: int  # node layers
-    tokens: int
-    end: float  # from a terminal to the nodes next to it; 0 without terminals
-    straight: bool  # edges
-
-    def x(self, layer: np.ndarray | int) -> np.ndarray:
-        """Of node layers; -1 is the terminal at the input, `layers` that at the output."""
-        inside = np.clip(layer, 0, self.layers - 1) * self.column
-        return self.left + inside + self.end * (np.asarray(layer) == self.layers) - self.end * (np.asarray(layer) < 0)
-
-    def y(self, token: np.ndarray) -> np.ndarray:
-        """Of tokens."""
-        return self.top + np.asarray(token, dtype=float) * self.row
-
-    @property
-    def middle(self) -> float:
-        """The height of the terminals."""
-        return self.top + (self.tokens - 1) / 2 * self.row
-
-    @property
-    def bottom(self) -> float:
-        """Below the last token."""
-        return self.top + (self.tokens - 1) * self.row + self.edge
-
-    @property
-    def edge(self) -> float:
-        """What belongs to the first and last token, above and below."""
-        return edge_of(self.row)
-
-    @property
-    def right(self) -> float:
-        """Of the output layer."""
-        return self.left + (self.layers - 1) * self.column
