@@ -101,6 +101,7 @@ def test_unknown_usage_is_one_line(capfd):
     assert_fails(capfd, ["explain"], "TEXT", "gaflow explain --help")
     assert_fails(capfd, ["explain", "a", "b"], "(b)")
     assert_fails(capfd, ["explain", "-5 degrees"], "-5", "goes after '--'")
+    assert_fails(capfd, ["explain", "a", "good", "film"], "(good film)", "a text of several words goes in quotes")
     assert_fails(capfd, ["explain", "a", "--top", "many"], "--top", "'many'")
     assert_fails(capfd, ["explain", "a", "--top", "-1"], "--top", "-1")
     assert_fails(capfd, ["--nope"], "--nope")

@@ -221,6 +221,16 @@ def test_an_item_outside_the_batch_is_refused(item):
         make_flow()[item]
 
 
+def test_a_flow_is_shown_on_one_line_and_says_what_failed():
+    assert repr(make_flow()) == "Flow(value 3, 2; edges (2, 1, 2, 2); 1 NOT CONVERGED)"
+    assert repr(make_flow()[0]) == "Flow(value 3; edges (1, 1, 2, 2); converged)"
+
+
+def test_what_is_given_in_place_of_capacities_leads_to_them():
+    with pytest.raises(TypeError, match=r"not Flow \(what a flow was solved on is flow\.capacity"):
+        as_networks(make_flow())
+
+
 def test_a_certificate_becomes_plain_numbers():
     certificate = make_flow().certificate
     assert certificate.to_dict()["dual"] == [1.0, 1.5]

@@ -67,6 +67,11 @@ def test_a_saved_file_has_the_usual_permissions(tmp_path):
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to write x\.safetensors into; create it first"):
+        make().save(tmp_path / "nowhere" / "x.safetensors")
+
+
 def test_a_missing_file_is_a_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         load(tmp_path / "none")

@@ -69,6 +69,13 @@ def test_a_label_that_contains_the_word_minus_is_a_label_first():
     assert head.parse("a minus b minus b") == (1, 2)
 
 
+def test_of_a_contrast_the_side_that_is_no_label_is_named():
+    with pytest.raises(TargetError, match="no label 'neg' in 'positive minus neg'; the model's labels are 0"):
+        HEAD.parse("positive minus neg")
+    with pytest.raises(TargetError, match="no label 'pos minus neg'; the"):
+        HEAD.parse("pos minus neg")
+
+
 def test_a_label_that_is_a_number_is_a_label_first():
     assert Head(("1", "0"), "softmax").parse("0") == 1
 

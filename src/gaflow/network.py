@@ -37,7 +37,10 @@ def as_networks(information: Any) -> Tensor:
     else:
         array = np.array(information)  # a copy: any stride or byte order, read-only or not
         if array.dtype.kind not in "fiub":
-            raise TypeError(f"information must be a tensor or array of real numbers, not {type(information).__name__}")
+            raise TypeError(
+                f"information must be a tensor or array of real numbers, not {type(information).__name__} "
+                "(what a flow was solved on is flow.capacity, for an attribution att.flow.capacity)"
+            )
         given = torch.from_numpy(array if array.dtype.kind == "b" else array.astype(np.float64))
     if given.is_complex() or given.dtype == torch.bool:
         raise TypeError(f"information must hold real numbers, not {given.dtype}")
@@ -256,7 +259,7 @@ class Certificate:
         return {name: v.tolist() if isinstance(v, Tensor) else v for name, v in values.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flow:
     """The flow on every edge of a batch of layered networks."""
 
@@ -268,6 +271,12 @@ class Flow:
     converged: Tensor  # (b,) bool
     certificate: Certificate
     capacity: Tensor | None = None  # (b, l, t, t) live capacities that it was solved on; None: not known
+
+    def __repr__(self) -> str:
+        more = ", ..." if len(self.value) > 3 else ""
+        values = ", ".join(f"{v:.4g}" for v in self.value[:3].tolist()) + more
+        state = "converged" if bool(self.converged.all()) else f"{int((~self.converged).sum())} NOT CONVERGED"
+        return f"Flow(value {values}; edges {tuple(self.edges.shape)}; {state})"
 
     def through(self) -> Tensor:
         """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""

@@ -35,6 +35,8 @@ def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is either whole or not there, whatever happens on the way."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into; create it first")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -106,7 +106,7 @@ class Head:
         if isinstance(target, str):
             found = self._find(target)
             if found is None:
-                raise TargetError(f"no label {target!r}; the model's labels are {self._listed()}")
+                raise TargetError(f"no label {self._unknown(target)}; the model's labels are {self._listed()}")
             return found
         try:
             if isinstance(target, bool):
@@ -133,6 +133,12 @@ class Head:
         if folded.isdecimal() and folded.isascii() and int(folded) < len(self.labels):
             return int(folded)
         return None
+
+    def _unknown(self, target: str) -> str:
+        """What of `target` is no label: one side of a contrast if the other one is, else all of it."""
+        sides = re.split(r"\s+minus\s+", target, flags=re.IGNORECASE)
+        wrong = [side for side in sides if self._find(side) is None]
+        return f"{wrong[0]!r} in {target!r}" if len(sides) == 2 and len(wrong) == 1 else repr(target)
 
     def _contrast(self, a: int, b: int, given: Any) -> tuple[int, int]:
         if a == b:

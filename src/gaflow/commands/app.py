@@ -43,6 +43,8 @@ def run(args: Sequence[str] | None = None) -> int:
         reason = error.format_message().rstrip(".")
         if reason.startswith("No such option") and asked.endswith(("explain", "compare")):
             reason += ", and a text that begins with '-' goes after '--'"
+        elif reason.startswith("Got unexpected extra argument") and asked.endswith(("explain", "compare")):
+            reason += "; a text of several words goes in quotes"
         raise ValueError(f"{reason}; see '{asked} --help'") from None
 
 
