@@ -30,9 +30,7 @@ def attributions(
     keep_flow: bool,
 ) -> list[Attribution]:
     """One attribution per encoding, from the scores that `method` gave for the traced batch."""
-    values = scores.values.detach().cpu().double()  # in this order: some devices have no float64
-    if not bool(torch.isfinite(values).all()):
-        raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
+    values = _values(method, scores, traced)
     logits, output = traced.logits.cpu().double(), traced.output.tolist()
     flow = None if scores.flow is None else _to_host(scores.flow)
     through = None if flow is None else flow.through().numpy()
@@ -57,10 +55,39 @@ def attributions(
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
                 certificate=None if flow is None else flow.certificate[k],
-                facts=scores.facts[k] if scores.facts else {},
+                facts=_facts(scores, traced, k),
             )
         )
     return found
+
+
+def _values(method: Method, scores: Any, traced: Trace) -> Tensor:
+    """The scores (b, t) in float64, checked: anybody may write a method."""
+    if not isinstance(scores, Scores):
+        raise TypeError(f"method {method.name!r} returned {type(scores).__name__}; a method returns Scores")
+    given: Any = scores.values
+    wanted = tuple(traced.mask.shape)
+    if not isinstance(given, Tensor) or given.is_complex() or tuple(given.shape) != wanted:
+        found = f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+        raise ValueError(
+            f"method {method.name!r} gave scores that are {found}; a real tensor (b, t) = {wanted} is needed"
+        )
+    if len(scores.facts) not in (0, len(given)):
+        raise ValueError(f"method {method.name!r} gave facts of {len(scores.facts)} texts for a batch of {len(given)}")
+    values = given.detach().cpu().double()  # in this order: some devices have no float64
+    if not bool(torch.isfinite(values).all()):
+        raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
+    return values
+
+
+def _facts(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
+    """What the method knows of a text, and a warning where it found nothing at all."""
+    known = dict(scores.facts[item]) if scores.facts else {}
+    if not bool(scores.values[item].any()):
+        read = bool(traced.rows()[item].any())
+        reason = "the method found nothing that changes" if read else "no attention of the last layer changes"
+        known.setdefault("warning", f"all scores are 0: {reason} the explained output")
+    return known
 
 
 def _to_host(flow: Flow) -> Flow:
