@@ -20,7 +20,8 @@ def test_every_method_is_listed_with_what_it_is_and_takes(capfd):
     for row, method in zip(rows, METHODS.values(), strict=True):
         about = method.about  # type: ignore[attr-defined]
         assert row["description"].endswith(".")
-        assert {f.name: row[f.name] for f in fields(About)} == {f.name: getattr(about, f.name) for f in fields(About)}
+        said = {f.name: getattr(about, f.name) for f in fields(About)}
+        assert {f.name: row[f.name] for f in fields(About)} == {**said, "libraries": list(about.libraries)}
         assert list(row["settings"]) == [f.name for f in fields(method)]  # type: ignore[arg-type]
     assert {row["name"]: row["settings"] for row in rows}["rollout"] == {"residual": 0.5}
 
@@ -47,7 +48,7 @@ class Loud:
 
     volume: int = 11
     name = "loud"
-    about: ClassVar[About] = About("noise", True, False, "1 forward", "Tufnel 1984\x1b[31m", "marshall", "amps")
+    about: ClassVar[About] = About("noise", True, False, "1 forward", "Tufnel 1984\x1b[31m", ("marshall",), "amps")
 
     def __call__(self, trace):
         return Scores(trace.mask.double() * self.volume)
@@ -71,7 +72,7 @@ def test_what_a_method_says_about_itself_is_shown_and_never_obeyed(capfd, monkey
         "class_specific": False,
         "passes": "1 forward",
         "reference": "Tufnel 1984\x1b[31m",
-        "library": "marshall",
+        "libraries": ["marshall"],
         "extra": "amps",
         "settings": {"volume": 11},
     }

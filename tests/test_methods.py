@@ -5,11 +5,11 @@ from inspect import getdoc
 import pytest
 
 import gaflow
-from gaflow.errors import MissingExtraError
+from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.methods import METHODS, About, AttentionFlow, Method, find_method
 from tests.models import bert
 
-EXTRAS = {name: m.about for name, m in METHODS.items() if m.about.library}  # type: ignore[attr-defined]
+EXTRAS = {name: m.about for name, m in METHODS.items() if m.about.libraries}  # type: ignore[attr-defined]
 
 
 def test_the_methods_of_the_paper_come_in_order():
@@ -36,8 +36,8 @@ def test_a_method_says_what_its_scores_mean(name):
     assert isinstance(about, About)
     assert about.family in ("flow", "attention", "gradient", "relevance", "perturbation", "control")
     assert about.reference
-    assert bool(about.library) == bool(about.extra)
-    assert {type(getattr(about, f.name)) for f in fields(about)} == {str, bool}
+    assert bool(about.libraries) == bool(about.extra)
+    assert {type(getattr(about, f.name)) for f in fields(about)} == {str, bool, tuple}
 
 
 def test_whoever_needs_no_more_than_the_trace_says_so():
@@ -50,13 +50,13 @@ def test_there_are_methods_with_extras():
     assert {about.extra for about in EXTRAS.values()} == {"maxflow", "baselines"}
 
 
-@pytest.mark.parametrize("name", EXTRAS)
-def test_a_missing_library_is_named_before_anything_is_computed(name, monkeypatch):
+@pytest.mark.parametrize(("name", "library"), [(name, each) for name in EXTRAS for each in EXTRAS[name].libraries])
+def test_a_missing_library_is_named_before_anything_is_computed(name, library, monkeypatch):
     model, tokenizer = bert()
     explainer = gaflow.Explainer(model, tokenizer)
     passes = []
     model.register_forward_pre_hook(lambda *_: passes.append(1))
-    library, extra = EXTRAS[name].library, EXTRAS[name].extra
+    extra = EXTRAS[name].extra
     monkeypatch.setitem(sys.modules, library, None)
     pattern = rf"method '{name}' needs {library}; run: pip install 'gaflow\[{extra}\]'"
     for ask in (
@@ -67,7 +67,7 @@ def test_a_missing_library_is_named_before_anything_is_computed(name, monkeypatc
     ):
         with pytest.raises(MissingExtraError, match=pattern):
             ask()
-    first = next(m for m in EXTRAS if EXTRAS[m].library == library)
+    first = next(m for m in EXTRAS if library in EXTRAS[m].libraries)
     with pytest.raises(MissingExtraError, match=f"method '{first}' needs {library}"):
         explainer.compare("a film")
     assert passes == []
@@ -78,6 +78,12 @@ def test_a_settings_object_needs_the_library_too(monkeypatch):
     with pytest.raises(MissingExtraError, match=r"'attention_flow\(residual=0.25\)' needs ortools"):
         find_method(AttentionFlow(residual=0.25))
     assert find_method("agf") is METHODS["agf"]
+
+
+def test_a_name_that_is_near_no_other_gets_the_list_once():
+    with pytest.raises(UnknownMethodError) as caught:
+        find_method("xyz")
+    assert str(caught.value) == f"no method 'xyz'. All: {', '.join(METHODS)}"
 
 
 def test_all_methods_are_compared_when_none_are_named():

@@ -149,7 +149,7 @@ def test_where_nothing_flows_scores_are_zero():
 @pytest.mark.parametrize("kind", [Rollout, AttentionFlow])
 def test_settings_are_named_and_checked(kind):
     assert kind(0.25).name == f"{kind().name}(residual=0.25)"
-    for wrong in (-0.1, 1.0, float("nan")):
+    for wrong in (-0.1, 1.0, float("nan"), "half", None, False):
         with pytest.raises(ValueError, match="residual must be at least 0 and below 1"):
             kind(wrong)
 

@@ -554,7 +554,7 @@ def test_names_tell_what_differs_from_the_defaults():
 def test_what_they_say_of_themselves(name):
     about = DEFAULTS[name].about
     assert (about.family, about.signed, about.class_specific) == ("perturbation", True, True)
-    assert (about.library, about.extra) == ("captum", "baselines")
+    assert (about.libraries, about.extra) == (("captum", "sklearn"), "baselines")
     assert not about.one_trace
 
 

@@ -116,6 +116,8 @@ def test_double_precision_is_a_setting_that_shows_in_the_name():
         assert exact.dtype == quick.dtype == torch.float32
         assert not torch.equal(exact, quick)
         assert torch.allclose(exact, quick, rtol=1e-2, atol=1e-4)
+        with pytest.raises(ValueError, match="double must be True or False, not 'no'"):
+            kind(double="no")  # type: ignore[arg-type]
 
 
 def test_the_patents_are_mentioned():

@@ -76,4 +76,4 @@ def _names(given: str | None) -> list[str]:
 def _quick(method: Method) -> bool:
     """Whether one trace serves the method, and nothing has to be installed for it."""
     about = getattr(method, "about", None)
-    return isinstance(about, About) and about.one_trace and not about.library
+    return isinstance(about, About) and about.one_trace and not about.libraries

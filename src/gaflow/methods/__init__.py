@@ -66,14 +66,16 @@ DEFAULT = "agf"
 def find_method(method: str | Method | Callable[..., Any] | None) -> Method:
     """The settings object that `method` means: a name, itself, or an information tensor's callable.
 
-    A method whose optional library is not installed is refused here, before anything is computed.
+    A method whose optional libraries are not installed is refused here, before anything is computed.
     """
     found = _find(DEFAULT if method is None else method)
     about = getattr(found, "about", None)
-    if isinstance(about, About) and about.library and find_spec(about.library) is None:
-        raise MissingExtraError(
-            f"method {found.name!r} needs {about.library}; run: pip install 'gaflow[{about.extra}]', or leave it out"
-        )
+    if isinstance(about, About):
+        for library in about.libraries:
+            if find_spec(library) is None:
+                raise MissingExtraError(
+                    f"method {found.name!r} needs {library}; run: pip install 'gaflow[{about.extra}]', or leave it out"
+                )
     return found
 
 
@@ -82,8 +84,9 @@ def _find(method: str | Method | Callable[..., Any]) -> Method:
         folded = method.strip().lower()
         if folded in METHODS:
             return METHODS[folded]
-        near = difflib.get_close_matches(folded, METHODS, n=3, cutoff=0.5) or list(METHODS)
-        raise UnknownMethodError(f"no method {method!r}; did you mean {' or '.join(near)}? All: {', '.join(METHODS)}")
+        near = difflib.get_close_matches(folded, METHODS, n=3, cutoff=0.5)
+        meant = f"; did you mean {' or '.join(near)}?" if near else "."
+        raise UnknownMethodError(f"no method {method!r}{meant} All: {', '.join(METHODS)}")
     if isinstance(method, type):
         raise TypeError(f"method is the class {method.__name__}; give an instance of it, e.g. {method.__name__}()")
     if isinstance(method, Method):

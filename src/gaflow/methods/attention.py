@@ -73,7 +73,7 @@ class AttentionFlow:
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE, "ortools", "maxflow")
+    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE, ("ortools",), "maxflow")
 
     def __post_init__(self) -> None:
         _check_residual(self.residual)
@@ -107,5 +107,5 @@ def read_rows(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _check_residual(residual: float) -> None:
-    if not 0 <= residual < 1:
+    if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual < 1:
         raise ValueError(f"residual must be at least 0 and below 1, not {residual!r}: it weighs the identity")

@@ -37,6 +37,8 @@ __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 _ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _PINNED = 1e6  # weight of the whole and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
+_LIBRARIES = ("captum", "sklearn")  # Captum asks for the second only once everything is computed
+
 Facts = dict[str, float | str]
 Tell = Callable[[float], object]
 Output = Callable[[Tensor], Tensor]  # presence (s, m) -> y (s,)
@@ -60,7 +62,7 @@ class IntegratedGradients:
         """What its scores mean and cost."""
         passes = f"{self.steps + 2} forward, {self.steps} backward"
         reference = "Sundararajan, Taly and Yan 2017, ICML"
-        return About("perturbation", True, True, passes, reference, "captum", "baselines")
+        return About("perturbation", True, True, passes, reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -115,7 +117,7 @@ class KernelShap:
     def about(self) -> About:
         """What its scores mean and cost."""
         reference = "Lundberg and Lee 2017, NeurIPS"
-        return About("perturbation", True, True, f"{self.samples} forward", reference, "captum", "baselines")
+        return About("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -165,7 +167,7 @@ class Lime:
     def about(self) -> About:
         """What its scores mean and cost."""
         reference = "Ribeiro, Singh and Guestrin 2016, KDD"
-        return About("perturbation", True, True, f"{self.samples} forward", reference, "captum", "baselines")
+        return About("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -254,7 +256,7 @@ def _doubt(samples: int, tokens: int) -> Facts:
 def _captum() -> Any:
     try:
         import captum.attr
-        import sklearn.linear_model  # noqa: F401  (Captum asks for it only once everything is computed)
+        import sklearn.linear_model  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
             f"ig, kernel_shap and lime need Captum and scikit-learn ({error}); run: pip install 'gaflow[baselines]'"

@@ -43,6 +43,9 @@ class PartialLrp:
 
     about: ClassVar[About] = About("relevance", False, True, _PASSES, "Voita et al. 2019, ACL")
 
+    def __post_init__(self) -> None:
+        _check_double(self.double)
+
     @property
     def name(self) -> str:
         """Name and settings that are not the defaults."""
@@ -64,6 +67,9 @@ class TransAtt:
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
     about: ClassVar[About] = About("relevance", False, True, _PASSES, "Chefer et al. 2021, CVPR")
+
+    def __post_init__(self) -> None:
+        _check_double(self.double)
 
     @property
     def name(self) -> str:
@@ -93,3 +99,8 @@ def _relevance(trace: Trace, double: bool) -> Relevance:
 
 def _facts(found: Relevance) -> tuple[dict[str, float | str], ...]:
     return tuple({"conserved_relevance": value} for value in found.input.tolist())
+
+
+def _check_double(double: Any) -> None:
+    if not isinstance(double, bool):
+        raise ValueError(f"double must be True or False, not {double!r}")

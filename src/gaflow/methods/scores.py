@@ -23,8 +23,8 @@ class About:
     class_specific: bool  # another target gives other scores
     passes: str  # of the model that the scores come from: "none", "1 forward", "1 forward, 1 backward" or more
     reference: str  # author, year and venue
-    library: str = ""  # optional library that it is computed with, as imported
-    extra: str = ""  # the extra of gaflow that brings the library
+    libraries: tuple[str, ...] = ()  # optional libraries that it is computed with, as imported
+    extra: str = ""  # the extra of gaflow that brings them
 
     @property
     def one_trace(self) -> bool:
