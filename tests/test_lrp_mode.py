@@ -435,7 +435,6 @@ def as_linear(x):
         lambda x: functional.linear(x, WEIGHT),
         lambda x: functional.linear(x, bias=torch.zeros(5), weight=WEIGHT),
         lambda x: x @ WEIGHT.T,
-        lambda x: torch.matmul(x, WEIGHT.T[None]),
         lambda x: (WEIGHT @ x.mT).mT,
         lambda x: torch.einsum("btd,kd->btk", x, WEIGHT),
         lambda x: torch.einsum("kd,btd->btk", [WEIGHT, x]),
@@ -499,6 +498,18 @@ def test_vectors_that_differ_between_positions_are_operands_and_no_weights():
     assert_rule(lambda x: x @ places.mT, rule, rand(2, 3, 4))
     assert_rule(lambda x: (places @ x.mT).mT, rule, rand(2, 3, 4))
     assert_rule(lambda x: torch.einsum("bqd,bkd->bqk", x, places), rule, rand(2, 3, 4))
+
+
+def test_a_stack_of_one_matrix_is_treated_as_a_stack_of_many():
+    """Else a text alone would get another rule than in a batch."""
+    places = rand(1, 5, 4, seed=1)
+
+    def rule(x):
+        return Product.apply(x, places, lambda a, b: a @ b.mT)
+
+    assert_rule(lambda x: x @ places.mT, rule, rand(1, 3, 4))
+    assert_rule(lambda x: torch.bmm(x, places.mT), rule, rand(1, 3, 4))
+    assert_rule(lambda x: torch.einsum("bqd,bkd->bqk", x, places), rule, rand(1, 3, 4))
 
 
 def test_a_product_that_is_added_to_something_relevant_gets_both_rules():

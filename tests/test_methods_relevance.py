@@ -133,3 +133,38 @@ def test_a_model_that_no_rule_covers_is_refused_by_name_and_others_still_explain
     with pytest.raises(UnsupportedModelError, match=r"torch\.sin.*agf"):
         ex(SHORT, method="transatt")
     assert ex(SHORT, method="agf").scores.max() > 0
+
+
+@pytest.mark.parametrize(
+    ("arrived", "warned"), [(1.0, False), (0.995, False), (0.5, True), (1.5, True), (np.nan, True)]
+)
+def test_relevance_that_got_lost_is_warned_of(arrived, warned, monkeypatch):
+    found = traced(*bert())
+    whole = propagate(found)
+    lost = Relevance(whole.attention, torch.tensor([1.0, arrived]), whole.output)
+    monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: lost)
+    for method in (PartialLrp(), TransAtt()):
+        one, other = method(found).facts
+        assert one == {"conserved_relevance": 1.0}
+        assert ("warning" in other) == warned
+        if warned:
+            assert (
+                other["warning"] == f"{arrived:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
+            )
+
+
+def test_pooling_by_a_product_with_the_mask_is_the_same_alone_and_in_a_batch():
+    model, tokenizer = bert()
+    pooler, seen = model.bert.pooler, {}
+    model.bert.register_forward_pre_hook(lambda _, args, given: seen.update(given), with_kwargs=True)
+
+    def pool(hidden):
+        weights = seen["attention_mask"][:, None].to(hidden)
+        return torch.bmm(weights / weights.sum(-1, keepdim=True), hidden)[:, 0]
+
+    pooler.forward = pool
+    ex = gaflow.Explainer(model.double(), tokenizer)
+    for method in ("partial_lrp", "transatt"):
+        for text, att in zip([SENTENCE, SHORT], ex([SENTENCE, SHORT], method), strict=True):
+            assert att.facts["conserved_relevance"] == pytest.approx(1, abs=1e-6)
+            assert_close(att.scores, ex(text, method).scores, 1e-9)

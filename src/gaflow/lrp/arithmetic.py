@@ -2,8 +2,8 @@
 
 The convention this file owns: an operand that does not carry relevance is a constant and gets none. Adding,
 multiplying or dividing by a constant is the identity. A matrix product with a constant is a linear layer if the
-constant is the same for all positions, that is, a weight; position vectors that differ from one to the next, as in
-relative attention scores, are the other operand of a product.
+constant is one matrix for all texts and heads, that is, a weight; a stack of matrices, as in relative attention scores
+or in pooling by a mask, is the other operand of a product.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def _bilinear(marks: Marks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None,
 
 
 def _matmul(marks: Marks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
+    """A single matrix is a weight, a stack is none, even of one: the first axis may be that of the texts."""
     fixed = b if marks.carries(a) else a
-    return _bilinear(marks, torch.matmul, a, b, bias, weight=all(length == 1 for length in fixed.shape[:-2]))
+    return _bilinear(marks, torch.matmul, a, b, bias, weight=fixed.dim() <= 2)
 
 
 def _add_product(marks: Marks, call: Call) -> Tensor:

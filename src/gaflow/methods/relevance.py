@@ -29,6 +29,7 @@ from gaflow.tracing import Trace
 __all__ = ["PartialLrp", "TransAtt"]
 
 _PASSES = "2 forward, 2 backward"
+_LOST = 0.01  # of the relevance, without a warning
 _KEPT: Any = WeakIdKeyDictionary()  # Question -> {double: Relevance}
 
 
@@ -98,7 +99,12 @@ def _relevance(trace: Trace, double: bool) -> Relevance:
 
 
 def _facts(found: Relevance) -> tuple[dict[str, float | str], ...]:
-    return tuple({"conserved_relevance": value} for value in found.input.tolist())
+    each: list[dict[str, float | str]] = []
+    for value in found.input.tolist():
+        each.append({"conserved_relevance": value})
+        if not abs(value - 1) <= _LOST:
+            each[-1]["warning"] = f"{value:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
+    return tuple(each)
 
 
 def _check_double(double: Any) -> None:
