@@ -12,6 +12,8 @@ from gaflow.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
+from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
 from gaflow.explainer import Explainer, explain
 from gaflow.methods import METHODS, FlowMethod
@@ -30,6 +32,7 @@ __all__ = [
     "Certificate",
     "CutEdge",
     "DenseNetwork",
+    "Evaluation",
     "Explainer",
     "Flow",
     "FlowMethod",
@@ -48,6 +51,7 @@ __all__ = [
     "aso",
     "axioms",
     "dense_network",
+    "evaluate",
     "explain",
     "information",
     "load",

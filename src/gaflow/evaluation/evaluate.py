@@ -1,0 +1,206 @@
+"""The front door: model, texts and methods (or scores from elsewhere) -> Evaluation.
+
+    texts -> target class of each -> scores of every method -> masked texts -> probabilities
+
+The convention this file owns: the class whose probability is measured is the one that was explained, which is the
+predicted one unless told; and a control of random scores is always there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gaflow.evaluation.bounds import Bounds
+from gaflow.evaluation.given import (
+    conditions_of,
+    encode_all,
+    gold_of,
+    methods_of,
+    scores_of,
+    softmax_head,
+    targets_of,
+)
+from gaflow.evaluation.masking import Answers, Masker, masked_count, masks
+from gaflow.evaluation.result import Evaluation
+from gaflow.explainer import AnyMethod, Explainer
+from gaflow.jobs.manifest import describe_method, describe_model, versions
+from gaflow.methods import Method, Random
+from gaflow.progress import Progress, Report, reporting, within
+from gaflow.targets import Target
+from gaflow.text import Encoding, Padding, Text, batches, collate
+
+__all__ = ["evaluate"]
+
+CONTROL = "random"
+LEVELS = tuple(range(10, 100, 10))
+
+
+def evaluate(
+    explainer: Explainer,
+    texts: Sequence[Text],
+    labels: Sequence[int | str] | None = None,
+    methods: Sequence[AnyMethod] | None = None,
+    replacement: str | int = "pad",
+    order: str = "both",
+    *,
+    scores: Mapping[str, Sequence[Any]] | None = None,
+    target: Target | list[Target] = None,
+    levels: Sequence[int] = LEVELS,
+    eraser: bool = True,
+    bounds: Bounds | bool = False,
+    batch_size: int = 16,
+    tokens_per_pass: int | None = None,
+    truncation: bool = False,
+    seed: int = 0,
+    progress: Progress = False,
+) -> Evaluation:
+    """Judge methods by what the model says of `texts` whose highest- and lowest-scored tokens are masked.
+
+    `labels` are the right classes (indices or names), for accuracy, F1, precision and recall. `methods` are names,
+    settings objects or callables (None: all of METHODS, or none if `scores` are given). `replacement` is "pad", "mask",
+    "unk", a token id, or "delete"; `order` is "top", "bottom" or "both".
+
+    `scores` are judged too: a name for each list with one entry per text, an Attribution, anything with scores and
+    offsets, or an array with a score for every token or every ordinary token. `target` is the class explained (None:
+    the predicted one, or that of the Attributions). `levels` are per cents of the tokens. `eraser` adds
+    comprehensiveness and sufficiency, `bounds` (True, or settings) Normalized AOPC, which asks the model very often.
+    `seed` is the control's. `progress` counts texts, each once for every method to compute and once for masking.
+    """
+    started = time.perf_counter()
+    search = Bounds() if bounds is True else bounds or None
+    head = softmax_head(explainer)
+    encodings = encode_all(explainer, texts, truncation)
+    gold = gold_of(head, labels, len(encodings))
+    conditions = conditions_of(order, levels, eraser)
+    chosen = methods_of(methods, scores)
+    every = scores_of(scores, encodings)
+    masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, tokens_per_pass)
+    count = len(encodings)
+    with reporting(progress, count * (len(chosen) + 1), "text") as report:
+        original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.places])
+        base = original.logs[np.concatenate(original.where)]  # (n, classes)
+        aim = targets_of(head, target, scores or {}, base)
+        every |= _explain(explainer, encodings, chosen, aim, batch_size, report)
+        every.setdefault(CONTROL, _random(explainer, encodings, Random(seed)))
+        explained = time.perf_counter()
+        tell = within(report, count * len(chosen), count)
+        answers = masker(_wanted(every, masker, conditions), within(tell, 0, 0.5 if search else 1))
+        found, said = _assemble(answers, len(every), masker, conditions, base, aim)
+        masked = time.perf_counter()
+        log_base = np.take_along_axis(base, aim[:, None], 1)[:, 0]
+        ends = None if search is None else search(masker, log_base, aim, levels, within(tell, 0.5, 0.5))
+    return Evaluation(
+        methods=tuple(every),
+        conditions=conditions,
+        levels=tuple(levels),
+        classes=head.labels,
+        replacement=masker.name,
+        sizes=np.array([len(p) for p in masker.places]),
+        target=aim,
+        base=log_base,
+        base_prediction=base.argmax(1),
+        masked=found,
+        prediction=said,
+        gold=gold,
+        bounds=ends,
+        timings=_timings(started, explained, masked, answers.seconds),
+        manifest=_manifest(explainer, chosen, encodings, masker, seed) | {"inputs": len(answers.logs)},
+    )
+
+
+def _timings(started: float, explained: float, masked: float, forward: float) -> dict[str, float]:
+    """Seconds of the parts, and how much of masking is the model's own."""
+    return {
+        "total": time.perf_counter() - started,
+        "explaining": explained - started,
+        "masking": masked - explained,
+        "forward": forward,
+        "forward_share": forward / (masked - explained),
+    }
+
+
+def _explain(
+    explainer: Explainer,
+    encodings: Sequence[Encoding],
+    methods: Mapping[str, Method],
+    aim: np.ndarray,
+    batch_size: int,
+    report: Report,
+) -> dict[str, list[np.ndarray]]:
+    """Scores (n,) of every text by every method, from one trace for each text."""
+    found: dict[str, list[Any]] = {name: [None] * len(encodings) for name in methods}
+    traced = [m for m in methods.values() if not isinstance(m, Random)]
+    found |= {name: _random(explainer, encodings, m) for name, m in methods.items() if isinstance(m, Random)}
+    done = 0.0
+    for group in batches(encodings, batch_size, Padding.of(explainer.model, explainer.tokenizer)) if traced else ():
+        tell = within(report, done, len(group))
+        targets = [int(aim[k]) for k in group]
+        results = explainer._run([encodings[k] for k in group], targets, traced, False, tell)
+        for method, attributions in zip(traced, results, strict=True):
+            for k, attribution in zip(group, attributions, strict=True):
+                found[method.name][k] = attribution.scores[~attribution.special_mask]
+        done += len(group) * len(traced)
+    report(len(encodings) * len(methods))
+    return found
+
+
+def _random(explainer: Explainer, encodings: Sequence[Encoding], method: Random) -> list[np.ndarray]:
+    """The control needs no model, and so no model that can be traced."""
+    padding = Padding.of(explainer.model, explainer.tokenizer)
+    found = []
+    for encoding in encodings:
+        values = method.of(collate([encoding], padding)).values[0].numpy()
+        found.append(values[np.array(encoding.segments) >= 0])
+    return found
+
+
+def _wanted(
+    every: Mapping[str, Sequence[np.ndarray]], masker: Masker, conditions: Sequence[tuple[str, int]]
+) -> Iterator[np.ndarray]:
+    """What to mask of each text, (r, n): methods after each other, without conditions that mask nothing."""
+    for text in range(len(masker)):
+        asked = _masking(len(masker.places[text]), conditions)
+        yield np.concatenate([masks(scores[text], conditions)[asked] for scores in every.values()])
+
+
+def _masking(n: int, conditions: Sequence[tuple[str, int]]) -> np.ndarray:
+    """Which conditions mask anything of n tokens, (c,)."""
+    return np.array([order != "keep" or masked_count(n, k) < n for order, k in conditions])
+
+
+def _assemble(
+    answers: Answers,
+    methods: int,
+    masker: Masker,
+    conditions: Sequence[tuple[str, int]],
+    base: np.ndarray,
+    aim: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of the target, and predictions, (m, n, c) each."""
+    shape = (methods, len(masker), len(conditions))
+    found, said = np.empty(shape), np.empty(shape, dtype=np.int64)
+    for text in range(len(masker)):
+        asked = _masking(len(masker.places[text]), conditions)
+        logs = np.broadcast_to(base[text], (methods, len(conditions), base.shape[1])).copy()
+        logs[:, asked] = answers[text].reshape(methods, -1, base.shape[1])
+        found[:, text], said[:, text] = logs[:, :, aim[text]], logs.argmax(-1)
+    return found, said
+
+
+def _manifest(
+    explainer: Explainer, methods: Mapping[str, Method], encodings: Sequence[Encoding], masker: Masker, seed: int
+) -> dict[str, Any]:
+    """What decides the numbers, in JSON."""
+    return {
+        "model": describe_model(explainer),
+        "methods": [describe_method(m) for m in methods.values()],
+        "replacement": masker.name,
+        "texts": len(encodings),
+        "truncated": sum(e.truncated for e in encodings),
+        "seed": seed,
+        "versions": versions(),
+    }

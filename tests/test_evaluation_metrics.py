@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+from gaflow.evaluation.metrics import Tally, aopc, better, lodds
+
+
+def by_sklearn(gold, predicted):
+    p, r, f, _ = precision_recall_fscore_support(gold, predicted, average="macro", zero_division=0)
+    return {"accuracy": accuracy_score(gold, predicted), "f1": f, "precision": p, "recall": r}
+
+
+def test_losses_are_differences_of_probabilities_and_of_their_logarithms():
+    base, masked = np.log([0.9, 0.5]), np.log([[[0.6, 0.95], [0.25, 0.5]]])
+    np.testing.assert_allclose(aopc(base, masked), [[[0.3, -0.05], [0.25, 0]]], atol=1e-12)
+    np.testing.assert_allclose(lodds(base, masked), [[np.log([2 / 3, 0.95 / 0.9]), [-np.log(2), 0]]], atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_rates_are_those_of_scikit_learn(classes):
+    generator = np.random.default_rng(classes)
+    gold = generator.integers(0, max(2, classes - 1), 12)  # one class is nobody's label
+    predicted = generator.integers(0, classes, (3, 12, 4))
+    predicted[0, :, 0] = 0
+    found = Tally.of(gold, predicted, classes).rates()
+    for method in range(3):
+        for level in range(4):
+            for name, value in by_sklearn(gold, predicted[method, :, level]).items():
+                assert found[name][method, level] == pytest.approx(value, abs=1e-12)
+
+
+def test_weights_count_texts_several_times():
+    generator = np.random.default_rng(0)
+    gold, predicted = generator.integers(0, 3, 10), generator.integers(0, 3, (2, 10, 2))
+    drawn = generator.integers(0, 10, (5, 10))
+    weights = np.stack([np.bincount(d, minlength=10) for d in drawn]).astype(float)
+    found = Tally.of(gold, predicted, 3, weights).rates()
+    for r, chosen in enumerate(drawn):
+        for name, value in by_sklearn(gold[chosen], predicted[1, chosen, 0]).items():
+            assert found[name][r, 1, 0] == pytest.approx(value, abs=1e-12)
+
+
+def test_what_is_better_depends_on_the_order():
+    assert better("aopc", "top") == better("lodds", "bottom") == better("srg", "both") == 1
+    assert better("aopc", "bottom") == better("lodds", "top") == -1
+    with pytest.raises(ValueError, match="aopc"):
+        better("aopc", "both")
