@@ -167,8 +167,14 @@ def test_compare_runs_every_method_unless_told():
 def test_compare_refuses_what_it_could_not_tell_apart():
     with pytest.raises(ValueError, match="agf are given twice"):
         make().compare(SHORT, ["agf", "AGF"])
-    with pytest.raises(TypeError, match="list of methods, not the string 'agf'"):
+    with pytest.raises(TypeError, match="list of methods, not 'agf'"):
         make().compare(SHORT, "agf")
+    for wrong in (3, METHODS["rollout"]):
+        with pytest.raises(TypeError, match="methods must be a list of methods, not"):
+            make().compare(SHORT, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="methods is empty; name at least one"):
+        make().compare(SHORT, [])
+    assert list(make().compare(SHORT, (name for name in ("rawatt", "cat")))) == ["rawatt", "cat"]  # type: ignore[arg-type]
 
 
 def test_a_callable_is_a_method():

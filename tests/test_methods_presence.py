@@ -124,3 +124,15 @@ def test_a_model_without_word_embeddings_is_refused():
     question = ask()
     with pytest.raises(UnsupportedModelError, match="Linear has no word embeddings"):
         Presence.of(Question(nn.Linear(2, 2), question.batch, question.read), 0, None, None)
+
+
+def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
+    question = ask()
+    model = Odd(lambda embedding, ids: embedding(ids)[0])
+    model.embedding.register_forward_hook(lambda _module, _given, own: (own, 1.0))  # as quantised embeddings give
+    odd = Question(model, question.batch, question.read)
+    with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
+        Presence.of(odd, 0, None, None)
+    with pytest.raises(UnsupportedModelError, match="not token by token"):
+        odd.logits([0], words=torch.zeros(1, question.batch.mask.shape[1], 4).double())
+    assert len(model.embedding._forward_hooks) == 1

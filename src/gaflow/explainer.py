@@ -199,9 +199,11 @@ class Explainer:
 
         `progress` shows a bar (True) or is called with (methods done, methods in all), parts of one included.
         """
-        if isinstance(methods, str):
-            raise TypeError(f"methods must be a list of methods, not the string {methods!r}")
+        if isinstance(methods, str) or not (methods is None or isinstance(methods, Iterable)):
+            raise TypeError(f"methods must be a list of methods, not {methods!r}")
         chosen = [find_method(m) for m in (METHODS if methods is None else methods)]
+        if not chosen:
+            raise ValueError("methods is empty; name at least one, or leave it out to compare all")
         names = [m.name for m in chosen]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:

@@ -295,7 +295,7 @@ def _spoken(model: nn.Module, words: Tensor | None) -> Iterator[None]:
     def give(_module: nn.Module, _given: Any, own: Any) -> Tensor:
         nonlocal read
         read += 1
-        if read > 1 or own.shape != words.shape:
+        if read > 1 or not isinstance(own, Tensor) or own.shape != words.shape:
             raise _unsupported(model, "it reads its word embeddings more than once or not token by token")
         return words.to(own)
 

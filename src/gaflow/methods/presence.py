@@ -57,7 +57,7 @@ class Presence:
         ids = inputs["input_ids"]
         with borrow(question.model, eager=False), torch.no_grad():
             present, absent = embedding(ids), embedding(torch.full_like(ids[:, :1], token))
-        if present.shape[:2] != ids.shape:
+        if not isinstance(present, Tensor) or present.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
         wide = torch.promote_types(present.dtype, torch.float32)
         rows = batch_size or max(1, min(_TOKENS // n, _PAIRS // n**2))
