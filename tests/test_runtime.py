@@ -1,0 +1,38 @@
+"""The table of runtimes measures what it says; how long anything takes is not tested."""
+
+import pytest
+
+import gaflow
+from benchmarks.runtime import ALL, PAPER, SENTENCE, UNIT, length, measure, table, text_of
+
+
+@pytest.mark.parametrize("tokens", [3, 14, 15, 29, 128, 512])
+def test_texts_have_as_many_tokens_as_asked_for(tokens):
+    explainer = gaflow.Explainer()
+    text = text_of(explainer, tokens)
+    assert length(explainer, text) == tokens
+    assert f"{SENTENCE} {SENTENCE}".startswith(text) or tokens > 25
+
+
+def test_every_method_is_timed_beside_the_paper_and_relative_to_one_of_them():
+    assert set(PAPER) <= set(gaflow.METHODS)
+    rows = table(["4 tokens"], [{UNIT: 0.5, "gradsam": 1.0, "agf": 0.25}])
+    assert rows == [
+        "| method | paper | / attcat | 4 tokens | / attcat |",
+        "|---|---:|---:|---:|---:|",
+        "| attcat | 1.660 | 1.00 | 0.500 | 1.00 |",
+        "| gradsam |  |  | 1.000 | 2.00 |",
+        "| agf | 2.306 | 1.39 | 0.250 | 0.50 |",
+    ]
+
+
+@pytest.mark.parametrize(("patience", "turns"), [(1e9, 3), (0.0, 1)])
+def test_methods_take_turns_after_a_first_one_and_slow_ones_take_that_only(patience, turns, capsys):
+    explainer = gaflow.Explainer()
+    asked = []
+    explainer.model.register_forward_pre_hook(lambda *_: asked.append(1))
+    found = measure(explainer, "a film", ["rawatt", UNIT], repeats=2, patience=patience)
+    assert list(found) == ["rawatt", UNIT, ALL.format(2)]
+    assert min(found.values()) > 0
+    assert len(asked) == turns * 3
+    assert capsys.readouterr().out.count("tokens, ") == 3
