@@ -33,7 +33,7 @@ def networks(count: int, seed: int = 0, layers: int = 24, tokens: int = 48) -> I
         kind = KINDS[index % len(KINDS)]
         size = int(torch.randint(1, layers + 1, (), generator=generator))
         width = int(torch.randint(1, tokens + 1, (), generator=generator))
-        information = _make(kind, size, width, generator)
+        information = make(kind, size, width, generator)
         epsilon = float(10 ** (-9 + 12 * _uniform(generator)))
         yield Hard(index, kind, information, epsilon, "capacity" if index // len(KINDS) % 2 else "uniform")
 
@@ -42,7 +42,8 @@ def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
-def _make(kind: str, layers: int, tokens: int, generator: torch.Generator) -> Tensor:
+def make(kind: str, layers: int, tokens: int, generator: torch.Generator) -> Tensor:
+    """One network of that kind."""
     shape = (layers, tokens, tokens)
     logits = torch.randn(layers, 4, tokens, tokens, generator=generator, dtype=torch.float64)
     attention = torch.softmax(2 * logits, -1)

@@ -1,6 +1,7 @@
 """The barrier solver: exact answers, laws, robustness, refusals."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from gaflow.solvers.maxflow import max_flow
 from tests.exact import exact_flow
 from tests.make_exact import load
 from tests.problems import path, problems
-from tests.sweep import networks
+from tests.sweep import KINDS, make, networks
 
 BARRIERS = ("uniform", "capacity")
 
@@ -122,7 +123,7 @@ def test_every_item_may_have_its_own_ends_and_length(barrier):
     flow = solve(information, barrier=barrier, mask=mask, sources=sources, targets=targets)
     for k in range(4):
         t = int(mask[k].sum())
-        ends = {"sources": sources[k], "targets": targets[k]}
+        ends: dict[str, Any] = {"sources": sources[k], "targets": targets[k]}
         alone = solve(information[k, :, :t, :t], barrier=barrier, **ends)
         assert_near(flow.edges[k, :, :t, :t], alone.edges[0], alone.value)
         assert_near(flow.target[k].sum(), alone.value, alone.value)
@@ -134,7 +135,7 @@ def test_flow_between_chosen_ends_is_within_epsilon_kappa_of_the_maximum():
     pytest.importorskip("ortools")
     for seed in range(5):
         information = sample(4, 7, 7, seed=seed) + 1e-6
-        ends = {"sources": [seed], "targets": [0, 6 - seed]}
+        ends: dict[str, Any] = {"sources": [seed], "targets": [0, 6 - seed]}
         flow = solve(information, epsilon=1e-4, **ends)
         largest = max_flow(information, integral=False, **ends).value.item()
         assert largest - 1e-4 * flow.certificate.kappa.item() <= flow.value.item() <= largest * (1 + 1e-12)
@@ -388,6 +389,30 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
 def test_bad_input_is_refused_with_advice(information, settings, error, message):
     with pytest.raises(error, match=message):
         solve(information, **settings)
+
+
+def in_both_precisions(kind: str, seed: int, monkeypatch, **settings) -> tuple[Flow, Flow]:
+    """A network large enough for single precision, solved with and without it."""
+    information = make(kind, 4, blocktri.ROUGH[0], torch.Generator().manual_seed(seed))
+    rough = solve(information, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(blocktri, "ROUGH", range(0))
+        return rough, solve(information, **settings)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 10.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_in_single_precision_lead_to_the_same_flow(kind, epsilon, barrier, monkeypatch):
+    rough, exact = in_both_precisions(kind, 1, monkeypatch, epsilon=epsilon, barrier=barrier)
+    assert_same_flow(rough, exact)
+    assert max(rough.certificate[0].to_dict()[name] for name in ("conservation", "dual", "centrality")) < 1e-9
+
+
+def test_single_precision_is_left_where_it_makes_no_headway(monkeypatch):
+    found = [in_both_precisions("mild", seed, monkeypatch, epsilon=1e-9) for seed in (0, 4, 9, 10, 26)]
+    steps = [sum(int(flow.certificate.iterations) for flow in flows) for flows in zip(*found, strict=True)]
+    assert steps[0] < 1.2 * steps[1]  # kept up for 40 steps, it took 1.6 times as many
 
 
 def test_a_flow_is_a_batch_that_can_be_indexed():

@@ -28,7 +28,7 @@ Barrier = Literal["uniform", "capacity"]
 
 SHRINK = 0.2  # the next level, relative to this one where the edges are central
 ROUNDING = 1e-15
-ROUGH_STEPS = 40  # steps are corrected by the next ones, so single precision does, unless it does not get there
+HEADWAY = 0.5  # of the last level or error: a step in single precision, which the next ones correct, leaves no more
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -113,14 +113,16 @@ class LogBarrier:
 
 def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
-    failed = [state.item[:0]]
+    failed, rough = [state.item[:0]], not (careful or state.level.is_cuda)
+    level, before = state.level / HEADWAY, torch.full_like(state.level, torch.inf)  # of the last step
     for step in range(steps + 1):
         _linearize(state)
         imbalance = divergence(state.inner.flow, state.outer.flow)
         value = state.outer.flow[:, -1]
         lost = torch.maximum(largest(imbalance[0]), imbalance[1].abs()) / value
         off = torch.maximum(largest(state.inner.residual), largest(state.outer.residual)) / value
-        done = (state.level <= state.floor) & (off < TOLERANCE) & (lost < TOLERANCE)
+        error = torch.maximum(off, lost)
+        done = (state.level <= state.floor) & (error < TOLERANCE)
         hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
         if bool((done | hopeless).any()):
             errors = torch.stack([lost, *(x / value for x in state.errors())])
@@ -131,9 +133,13 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
                 failed.append(state.item[leaving & ~done])
                 stay = (~leaving).nonzero().flatten()
                 state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
+                error, level, before = error[stay], level[stay], before[stay]
         if not len(state.item):
             break
-        _step(state, imbalance, "careful" if careful else "rough" if step < ROUGH_STEPS else "exact")
+        if rough:  # until neither level nor error falls: then single precision has reached its end, or lost its way
+            rough = not bool(((state.level > HEADWAY * level) & (error > HEADWAY * before)).any())
+        level, before = state.level, error
+        _step(state, imbalance, "careful" if careful else "rough" if rough else "exact")
     return torch.cat(failed)
 
 
