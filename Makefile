@@ -4,13 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types install release-check clean
+.PHONY: demo test browser lint types install release-check notebooks clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
-test: lint types
+test: lint types browser
 	$(BIN)/python -m pytest -n 2
+
+# what the tests of interactive pages look through; without one they are skipped, and say so
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium" && \
+	{ apt-get install -y -qq --no-install-recommends chromium || { apt-get update -qq && \
+	apt-get install -y -qq --no-install-recommends chromium; }; } >/dev/null 2>&1; } || \
+	echo "no browser found: the tests of interactive pages will be skipped (install chromium to run them)"
 
 lint: install
 	$(BIN)/ruff check .
@@ -44,6 +52,10 @@ release-check: install
 	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls build/release/*.whl)[cli]"
 	cd build/release && venv/bin/gaflow explain "although this dog is not cute, it is very smart."
+
+# the notebooks in examples/notebooks, run anew
+notebooks: install
+	$(BIN)/python examples/notebooks/make.py
 
 clean:
 	rm -rf $(VENV) dist build

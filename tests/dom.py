@@ -30,10 +30,12 @@ class Node:
                 yield from child.walk()
 
     def all(self, selector: str) -> list[Node]:
-        """Nodes below of a tag, or with a class if `selector` begins with a point."""
+        """Nodes below of a tag, with a class if `selector` begins with a point, or with an id after #."""
         found = list(self.walk())[1:]
         if selector.startswith("."):
             return [n for n in found if selector[1:] in n.classes]
+        if selector.startswith("#"):
+            return [n for n in found if n.attributes.get("id") == selector[1:]]
         return [n for n in found if n.tag == selector]
 
     def one(self, selector: str) -> Node:

@@ -166,6 +166,15 @@ class Attribution:
 
         return page(self, path, words=words)
 
+    def to_flow_html(self, path: str | Path | None = None, *, edges: int = 1800) -> str:
+        """A self-contained page on which each token shows where its flow goes; also written to `path` if given.
+
+        Flow methods only; the strongest `edges` are kept. `gaflow.html.flow_page` takes several methods to switch.
+        """
+        from gaflow.html import flow_page
+
+        return flow_page(self, path, edges=edges)
+
     def plot(self, *, words: bool = False, top: int | None = None) -> Figure:
         """A figure of the scores: the tokens (or words) as a heat strip, and a bar for each, or for the `top` ones.
 

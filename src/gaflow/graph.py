@@ -34,14 +34,19 @@ class Graph:
         parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
         return cls(*parts)
 
-    def strongest(self, most: int, beside: np.ndarray | None = None) -> Shown:
-        """The strongest edges, about `most` in all; `beside` (l, t, t) is another flow, whose edges count too."""
+    def strongest(self, most: int, beside: np.ndarray | None = None, *, every_node: bool = False) -> Shown:
+        """The strongest edges, about `most` in all; `beside` (l, t, t) is another flow, whose edges count too.
+
+        `every_node` adds the strongest edge into and out of each node, so that none stands alone.
+        """
         layers, t, _ = self.edges.shape
         amounts = (self.edges if beside is None else np.maximum(self.edges, beside)).reshape(layers, -1)
         each = min(max(1, most // layers), t * t)
         order = np.argsort(-amounts, axis=1, kind="stable")[:, :each]
-        layer = np.repeat(np.arange(layers), each)
-        place = order.ravel()
+        if every_node and each < t * t:
+            square, nodes = amounts.reshape(layers, t, t), np.arange(t)
+            order = np.concatenate([order, nodes * t + square.argmax(2), square.argmax(1) * t + nodes], axis=1)
+        layer, place = np.divmod(np.unique(np.arange(layers)[:, None] * t * t + order), t * t)
         place, layer = (x[amounts[layer, place] > 0] for x in (place, layer))
         rank = np.argsort(amounts[layer, place], kind="stable")  # the strongest is drawn last
         layer, place = layer[rank], place[rank]

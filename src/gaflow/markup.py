@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from gaflow.attribution import Attribution, Word
     from gaflow.network import Certificate
 
-__all__ = ["View", "flags", "headline", "legend", "level_class", "notes", "safe", "shortened", "text", "top"]
+__all__ = [
+    "View",
+    "certificate",
+    "flags",
+    "headline",
+    "legend",
+    "level_class",
+    "notes",
+    "safe",
+    "shortened",
+    "text",
+    "tokens",
+    "top",
+]
 
 _UNREAD = 400  # characters shown of what a truncated text goes on with
 _LONGEST = 60  # characters of a word or token in a table
@@ -197,7 +210,7 @@ def _bar(value: float, signed: bool) -> str:
 
 def notes(view: View) -> str:
     """The special tokens' part, the certificate, what else the method knows, and every token's score."""
-    return _special(view) + _certificate(view.att) + _facts(view.att) + _tokens(view)
+    return _special(view) + certificate(view.att) + _facts(view.att) + tokens(view)
 
 
 def _special(view: View) -> str:
@@ -210,7 +223,7 @@ def _special(view: View) -> str:
     return f'<p class="note">Special tokens ({names}) hold {held / view.total:.1%} of all scores.</p>\n'
 
 
-def _certificate(att: Attribution) -> str:
+def certificate(att: Attribution) -> str:
     """How good the flow is, in words first."""
     found = att.certificate
     if found is None:
@@ -253,7 +266,7 @@ def _verdict(found: Certificate) -> str:
     )
 
 
-def _tokens(view: View) -> str:
+def tokens(view: View) -> str:
     """Every token with its score, for those who cannot hover."""
     att = view.att
     form = number_format(float(abs(att.scores).max(initial=0.0)))

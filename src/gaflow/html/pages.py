@@ -3,22 +3,16 @@
 `page` makes one self-contained document of one attribution or of several side by side; `fragment` makes a piece for
 a notebook. Neither needs a network, a script or anything outside the string, and the same attribution gives the same
 bytes (so the time that a solve took is left out).
-
-The convention this file owns: every style is scoped by a class named after the style sheet's own hash, so that
-fragments, of this version or another, disturb neither one another nor the notebook.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gaflow.markup import View, flags, headline, legend, level_class, notes, safe, shortened, text, top
-from gaflow.shading import LEVELS, foreground, shade, underline
+from gaflow.html.shell import document, scope, style
+from gaflow.markup import View, flags, headline, legend, notes, safe, shortened, text, top
 from gaflow.storage import write_whole
 
 if TYPE_CHECKING:
@@ -29,7 +23,6 @@ __all__ = ["fragment", "named", "page"]
 _TOP = 10  # words in the table of one attribution
 _TOP_EACH = 6  # words in the tables of several
 _SHORT = 160  # characters up to which several methods are rows, one below the other
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # browsers refuse whatever should not be here
 
 
 def page(
@@ -44,23 +37,16 @@ def page(
     """
     views = [View.of(name, att, words) for name, att in named(attributions)]
     kind, inside = ("one", _one(views[0], "h1")) if len(views) == 1 else ("several", _several(views))
-    document = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<meta name="generator" content="gaflow">\n'
-        f"<title>{safe(_title(views))}</title>\n<style>\n{_style()}</style>\n</head>\n"
-        f'<body class="{_scope()} page">\n<main class="{kind}">\n{inside}</main>\n</body>\n</html>\n'
-    )
+    made = document(_title(views), inside, kind=kind)
     if path is not None:
-        write_whole(Path(path), document.encode())
-    return document
+        write_whole(Path(path), made.encode())
+    return made
 
 
 def fragment(att: Attribution, *, words: bool = False) -> str:
     """One attribution as a piece of HTML for a notebook, with its styles; any number of them go together."""
     inside = _one(View.of(att.method, att, words), "div")  # a heading would enter the notebook's table of contents
-    return f'<div class="{_scope()}">\n<style>\n{_style()}</style>\n{inside}</div>\n'
+    return f'<div class="{scope()}">\n<style>\n{style()}</style>\n{inside}</div>\n'
 
 
 def named(given: Any) -> list[tuple[str, Attribution]]:
@@ -113,33 +99,3 @@ def _says(view: View) -> str:
 
 def _name(view: View) -> str:
     return f"<h2><bdi>{safe(view.name)}</bdi></h2>\n"
-
-
-@cache
-def _sheet() -> str:
-    """The style sheet with `.gaflow` for a scope: the layout from its file, then the shades."""
-    rules = []
-    for level in (k for k in range(-LEVELS, LEVELS + 1) if k):
-        back = shade(level), shade(level, "dark")
-        front = foreground(back[0]), foreground(back[1])
-        shown = _both("background-color", *back) + _both("color", *front)
-        if level < 0:  # the sign must not hang on the colour alone
-            shown += "border-bottom:2px dashed;" + _both("border-color", underline(level), underline(level, "dark"))
-        rules.append(f".gaflow .{level_class(level)}{{{shown}}}\n")
-    return files("gaflow").joinpath("static/attribution.css").read_text("utf-8") + "".join(rules)
-
-
-def _both(name: str, light: tuple[int, int, int], dark: tuple[int, int, int]) -> str:
-    """A colour on light and on dark pages; browsers that know no light-dark() keep to the first."""
-    a, b = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (light, dark))
-    return f"{name}:{a};{name}:light-dark({a},{b});"
-
-
-@cache
-def _scope() -> str:
-    return "gaflow-" + hashlib.sha256(_sheet().encode()).hexdigest()[:8]
-
-
-@cache
-def _style() -> str:
-    return _sheet().replace(".gaflow", f".{_scope()}")
