@@ -1,0 +1,76 @@
+# %% [markdown]
+# # Explain a text classifier
+#
+# One sentence, then another class, many texts, a table, a figure and a file. The model is the small sentiment
+# model inside the package; `gaflow.Explainer("org/name")`, a folder, or a model with its tokenizer work the
+# same way.
+
+# %%
+import gaflow
+
+explainer = gaflow.Explainer()
+att = explainer("although this dog is not cute, it is very smart.")
+att
+
+# %% [markdown]
+# The stronger the shade, the more of the flow goes through a token. Hover over a token to see its score. The
+# scores of all tokens, special ones included, sum to the value of the flow:
+
+# %%
+print(f"scores sum to {att.scores.sum():.6f}, the flow is {att.flow.value.item():.6f}")
+for word in att.top(3):
+    print(f"{word.text:10} {word.score:.5f}  {word.score / att.scores.sum():.1%} of the flow")
+
+# %% [markdown]
+# The certificate says how exact that is: every node passes on what it gets, and no flow at all can carry much
+# more.
+
+# %%
+certificate = att.certificate
+print("converged:", certificate.converged)
+print("lost or made at a node: less than 1e-10 of the flow:", certificate.conservation < 1e-10)
+print("short of the maximum: less than 1e-5 of it:", certificate.gap < 1e-5 * certificate.cut)
+
+# %% [markdown]
+# ## Another class, or the difference of two
+#
+# Without `target` the predicted class is explained. A label or a class index takes another one; "A minus B"
+# asks why one and not the other.
+
+# %%
+why_not = explainer("a gripping film, despite the plot.", target="negative")
+instead = explainer("a gripping film, despite the plot.", target="positive minus negative")
+for found in (why_not, instead):
+    print(f"{found.label}: {found.probability:.1%},", [word.text for word in found.top(2)])
+
+# %% [markdown]
+# Flow scores are never negative: they say how much, not for or against. A signed method such as `attcat` says
+# both:
+
+# %%
+explainer("a gripping film, despite the plot.", method="attcat")
+
+# %% [markdown]
+# ## Many texts
+#
+# A list is explained in batches, and comes back in its order. A pair of texts is a tuple.
+
+# %%
+reviews = ["a gripping film.", "the plot is thin and the jokes never land.", "not bad at all!", "slow, but lovely"]
+for found in explainer(reviews, batch_size=16):
+    print(f"{found.label:8} {found.probability:5.1%}  {found.text:45} {[word.text for word in found.top(2)]}")
+
+# %% [markdown]
+# ## As a table, as a figure, as a file
+
+# %%
+att.to_pandas(words=True).round({"score": 5}).head()
+
+# %%
+att.plot(words=True)
+
+# %%
+att.save("why.safetensors")
+att.to_html("why.html")  # one page that needs nothing else
+att.plot().savefig("why.pdf")  # or .svg, .png
+gaflow.load("why.safetensors") == att

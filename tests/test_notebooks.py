@@ -1,0 +1,80 @@
+"""Every notebook is what its source gives: the same cells, and the same text below them when it is run again."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples" / "notebooks"
+MAKE = runpy.run_path(str(FOLDER / "make.py"))
+SOURCES = MAKE["SOURCES"]
+NAMES = [path.stem for path in SOURCES]
+
+
+def committed(name):
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def texts(notebook):
+    """What is written below the cells of code: printed, or shown as plain text."""
+    found = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error", output
+            found.append(output.text if output.output_type == "stream" else output.data["text/plain"])
+    return found
+
+
+def test_every_main_use_has_its_notebook_and_every_notebook_its_source():
+    assert {"classification", "compare", "layers_and_flow"} <= set(NAMES)
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_the_cells_of_its_source(name):
+    made, kept = MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8")), committed(name)
+    assert [(c.id, c.cell_type, c.source) for c in kept.cells] == [(c.id, c.cell_type, c.source) for c in made.cells]
+    assert kept.metadata == made.metadata
+    nbformat.validate(kept)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_run_again_says_what_it_said(name):
+    again = MAKE["run"](MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8")))
+    assert texts(again) == texts(committed(name))
+    assert texts(again)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_was_run_in_order_and_tells_no_time_and_no_place(name):
+    notebook = committed(name)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert all(cell.metadata == {} for cell in notebook.cells)
+    kinds = {output.get("name") for cell in code for output in cell.outputs}
+    assert kinds <= {None, "stdout"}  # no warning either
+    for cell in code:
+        for output in cell.outputs:
+            output.get("data", {}).pop("image/png", None)  # in which any letters may follow another
+    assert (
+        re.findall(r"(?:/(?:home|tmp|root|Users|usr|opt|var)/|site-packages|\b0x[0-9a-f]{6,})", json.dumps(notebook))
+        == []
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_of_moderate_size(name):
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < 500_000
+
+
+def test_what_stands_before_the_first_cell_is_refused():
+    with pytest.raises(ValueError, match="begins with '# %%'"):
+        MAKE["build"]("import gaflow\n# %%\ngaflow\n")
+
+
+def test_an_error_in_a_cell_is_raised():
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        MAKE["run"](MAKE["build"]("# %%\n1 / 0\n"))
