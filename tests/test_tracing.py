@@ -550,6 +550,13 @@ def test_a_mean_pooling_head_reads_all_real_rows_alike():
     torch.testing.assert_close(found.rows(), found.mask / found.mask.sum(-1, keepdim=True))
 
 
+def test_an_output_that_depends_on_nothing_reads_no_row():
+    model, tokenizer = bert()
+    with torch.no_grad():
+        model.classifier.weight[0] = 0
+    assert trace(model, make_batch(tokenizer), first_logit).rows().tolist() == [[0.0] * 14] * 2
+
+
 def test_a_trace_of_bare_tensors_cannot_ask_again():
     with pytest.raises(GaflowError, match="without one"):
         Trace(torch.ones(1, 1, 1, 1, 1), torch.ones(1, 1, 1, 1, 1), (), (), *torch.ones(3, 1, 1)).again()

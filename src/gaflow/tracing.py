@@ -104,7 +104,7 @@ class Trace:
 
         What is read shows in the gradient: past the last attention a position only speaks for itself, so that
         `dy/dA` of the top layer is zero in every row that the head does not read. [CLS] heads read one row, heads
-        that pool by the mean read all of them alike.
+        that pool by the mean read all of them alike. Where `y` changes with nothing, nothing is read: all zero.
         """
         read = (self.gradient[:, -1] != 0).any(-1).any(1).to(self.gradient.dtype)  # (b, t)
         return read / read.sum(-1, keepdim=True).clamp_min(1)
