@@ -158,6 +158,15 @@ def test_equal_inputs_are_asked_about_once():
     handle.remove()
 
 
+def test_inputs_are_asked_about_in_the_order_in_which_they_come():
+    masker, _ = masker_of(bert)
+    wanted = variants(masker, rows=9)
+    answers = masker(wanted)
+    first = np.unique(np.concatenate(answers.where), return_index=True)[1]
+    assert (np.diff(first) > 0).all()
+    np.testing.assert_array_equal(masker(wanted).logs, answers.logs)
+
+
 def test_inputs_that_differ_are_told_apart():
     masker, _ = masker_of(bert, ["good dog", "bad dog"])
     n = len(masker.places[0])

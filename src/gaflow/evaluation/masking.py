@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,19 @@ def masked_count(n: int, k: int) -> int:
 def masks(scores: np.ndarray, conditions: Sequence[tuple[str, int]]) -> np.ndarray:
     """Which of the ordinary tokens are masked (c, n) under each (order, k), for their scores (n,)."""
     n = len(scores)
-    ranks = {}
-    for order, key in (("top", -scores), ("bottom", scores)):
-        ranks[order] = np.empty(n, dtype=np.int64)
-        ranks[order][np.argsort(key, kind="stable")] = np.arange(n)
-    found = np.empty((len(conditions), n), dtype=bool)
-    for row, (order, k) in enumerate(conditions):
-        m = masked_count(n, k)
-        found[row] = ranks["top"] >= m if order == "keep" else ranks[order] < m
-    return found
+    ranks = np.empty((2, n), dtype=np.int64)
+    for row, key in enumerate((-scores, scores)):
+        ranks[row, np.argsort(key, kind="stable")] = np.arange(n)
+    upwards, keep, count = _cuts(n, tuple(conditions))
+    return (ranks[upwards] < count[:, None]) ^ keep[:, None]
+
+
+@lru_cache(maxsize=4096)
+def _cuts(n: int, conditions: tuple[tuple[str, int], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every condition (c,): whether it sorts upwards (0 or 1), whether the rest is masked, how many come first."""
+    orders = [order for order, _ in conditions]
+    upwards = np.array([int(order == "bottom") for order in orders])
+    return upwards, np.array([o == "keep" for o in orders]), np.array([masked_count(n, k) for _, k in conditions])
 
 
 @dataclass(frozen=True)
@@ -139,37 +143,42 @@ class Masker:
 
     def _different(self, wanted: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
         """Inputs that differ to the model: whose they are (u,), what is masked (u, t/8 bytes); and which is whose."""
-        known: dict[bytes, int] = {}
-        owner: list[int] = []
-        bits: list[np.ndarray] = []
-        where: list[np.ndarray] = []
+        keys, bits, counts = [], [], []
         width = int(self.lengths.max())
+        # drawn anew each time, so that no text can be made to look like another
+        factors = np.random.default_rng().integers(0, 2**63, (2, len(self.inputs) + 1, width), dtype=np.uint64) | 1
         for text, chosen in enumerate(wanted):
             hidden = np.zeros((len(chosen), width), dtype=bool)
             hidden[:, self.places[text]] = chosen
-            packed = np.packbits(hidden, axis=1)
-            mine = np.empty(len(chosen), dtype=np.int64)
-            for row, key in enumerate(self._keys(text, hidden[:, : self.lengths[text]])):
-                mine[row] = known.setdefault(key, len(known))
-                if mine[row] == len(owner):
-                    owner.append(text)
-                    bits.append(packed[row])
-            where.append(mine)
-        return np.array(owner), np.stack(bits), tuple(where)
+            bits.append(np.packbits(hidden, axis=1))
+            keys.append(self._keys(text, hidden[:, : self.lengths[text]], factors))
+            counts.append(len(chosen))
+        _, first, where = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # as they come, since keys are random and batches must not be
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        owner = np.repeat(np.arange(len(counts)), counts)[first[order]]
+        where = np.split(rank[where.reshape(-1)], np.cumsum(counts)[:-1])
+        return owner, np.concatenate(bits)[first[order]], tuple(where)
 
-    def _keys(self, text: int, hidden: np.ndarray) -> Iterator[bytes]:
-        """What the model would be given, in short: equal for equal inputs."""
+    def _keys(self, text: int, hidden: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """What the model would be given for each row, as 128 bits (r,): two random sums of the inputs."""
         t = hidden.shape[1]
-        given = np.stack([values[text, :t] for values in self.inputs.values()])
-        if self.token is None:
-            yield from (blake2b(given[:, ~row].tobytes(), digest_size=16).digest() for row in hidden)
-            return
         ids = self.inputs["input_ids"][text, :t]
         others = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
-        # models look for padding among the original ids, and read the rest of them in place of the masked
-        frame = np.stack([*others, ids == self.padding.token]).tobytes()
-        for row in np.where(hidden, self.token, ids):
-            yield blake2b(frame + row.tobytes(), digest_size=16).digest()
+        # models look for padding among the original ids, and read all else of them in place of the masked
+        frame = np.stack([*others, ids == self.padding.token]).astype(np.uint64) + 1
+        spoken = np.where(hidden, 0 if self.token is None else self.token, ids).astype(np.uint64) + 1
+        found = np.empty((len(hidden), 2), dtype=np.uint64)
+        for half, (first, *rest) in enumerate(factors):
+            if self.token is None:
+                there = np.cumsum(~hidden, axis=1) - 1  # what is left moves up
+                terms = sum((f[there] * row for f, row in zip(rest, frame, strict=True)), first[there] * spoken)
+                found[:, half] = np.where(hidden, np.uint64(0), terms).sum(1)
+            else:
+                around = sum((f[:t] * row for f, row in zip(rest, frame, strict=True)), np.zeros(t, np.uint64))
+                found[:, half] = spoken @ first[:t] + around.sum()
+        return found.view([("first", np.uint64), ("second", np.uint64)])[:, 0]
 
     def _groups(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows to ask about together: similar lengths, longest first so that memory fails early."""
@@ -198,11 +207,11 @@ class Masker:
             moved = np.where(real, np.take_along_axis(values[owner], order, 1), fill)
             inputs[name] = torch.from_numpy(moved).to(device)
         batch = Batch(inputs, torch.from_numpy(real).to(device), not real.all(), ())
-        with torch.inference_mode(False), torch.no_grad(), borrow(self.model, eager=False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
+            start = time.perf_counter()
             words = None
             if self.token is not None:
-                words = _embedding(self.model)(self._spoken(inputs["input_ids"], hidden[:, :longest]))
-            start = time.perf_counter()
+                words = self._words(inputs["input_ids"], hidden[:, :longest])
             logits = Question(self.model, batch, _unread).logits(range(len(owner)), words=words, eager=False)
             found = logits.cpu().double()  # waits for the device, so that the time is the pass's
             seconds = time.perf_counter() - start
@@ -213,10 +222,13 @@ class Masker:
             )
         return found.log_softmax(-1).numpy(), seconds
 
-    def _spoken(self, ids: Tensor, hidden: np.ndarray) -> Tensor:
-        """The ids whose words the model is to read."""
+    def _words(self, ids: Tensor, hidden: np.ndarray) -> Tensor:
+        """Word embeddings (r, t, d) with those of the replacement in the place of masked ones."""
         assert self.token is not None
-        return ids.masked_fill(torch.from_numpy(hidden.copy()).to(ids.device), self.token)
+        spoken = ids.masked_fill(torch.from_numpy(hidden).to(ids.device), self.token)
+        embedding = _embedding(self.model)
+        with borrow(embedding, eager=False), torch.no_grad():
+            return embedding(spoken)
 
 
 def _unread(logits: Tensor, items: Sequence[int]) -> Tensor:
