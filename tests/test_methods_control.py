@@ -55,6 +55,10 @@ def test_inputs_that_are_no_tokens_count_as_a_whole(found):
     assert not same[item == 1].any()
 
 
+def test_a_batch_is_enough(found):
+    assert torch.equal(Random(2).of(found.again().batch).values, Random(2)(found).values)
+
+
 def test_settings_are_named_and_checked():
     assert Random(seed=3).name == "random(seed=3)"
     for wrong in (-1, 1.5, True):

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from gaflow import Explainer
+from gaflow.evaluation.bounds import Bounds
+from gaflow.evaluation.evaluate import evaluate
+from tests.models import SENTENCE, bert
+
+TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]
+LABELS = [0, 1, 2, "positive", 1]
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return Explainer(*bert())
+
+
+def test_an_evaluation_comes_back_from_disk_as_it_was(explainer, tmp_path):
+    found = evaluate(explainer, TEXTS, LABELS, ["cat"], bounds=Bounds(longest=5))
+    found.save(tmp_path / "there")
+    again = type(found).load(tmp_path / "there")
+    for name in ("sizes", "target", "base", "base_prediction", "masked", "prediction", "gold", "bounds"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+    assert again.table().equals(found.table())
+    assert again.manifest == found.manifest
+    assert again.timings == found.timings
+    assert repr(again) == repr(found)
+
+
+def test_what_is_no_evaluation_is_refused(explainer, tmp_path):
+    from gaflow.errors import GaflowError
+
+    with pytest.raises(FileNotFoundError, match="evaluation"):
+        type(evaluate(explainer, TEXTS[1:2], methods=[])).load(tmp_path)
+    found = evaluate(explainer, TEXTS[1:3], methods=[])
+    found.save(tmp_path)
+    (tmp_path / "values.parquet").write_bytes(b"no table")
+    with pytest.raises(GaflowError, match="damaged"):
+        type(found).load(tmp_path)
+    found.save(tmp_path)
+    about = (tmp_path / "evaluation.json").read_text()
+    (tmp_path / "evaluation.json").write_text(about.replace('"random"', '"other"'))
+    with pytest.raises(GaflowError, match="method"):
+        type(found).load(tmp_path)
+    (tmp_path / "evaluation.json").write_text(about.replace('"format": 1', '"format": 2'))
+    with pytest.raises(GaflowError, match="format"):
+        type(found).load(tmp_path)
