@@ -16,7 +16,7 @@ def main(out: Path = Path("demo.html")) -> None:
     for attribution in results.values():
         show(console, render(attribution, console, top=3))
     page(results, out)
-    console.print(f"written to {out}: the same as a page")
+    console.print(f"written to {out}: the same as a page; next: .venv/bin/gaflow explain --help, and README.md")
 
 
 if __name__ == "__main__":

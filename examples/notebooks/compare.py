@@ -23,8 +23,8 @@ plots.compare(found)
 
 # %% [markdown]
 # Each method has a unit of its own, so each row is shaded by its own largest score; blue is against the
-# class. The same as a page: `gaflow.html.page(found, "compare.html")`; in the terminal: `gaflow compare
-# "..."`.
+# class. `page(found, "compare.html")` of `gaflow.html` makes a page of it, and `gaflow compare "..."` shows it
+# in the terminal.
 #
 # ## How far do they agree?
 #
