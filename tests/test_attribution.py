@@ -276,3 +276,16 @@ def test_a_layer_that_is_not_there_is_refused():
         make().at_layer(3)
     with pytest.raises(GaflowError, match="'rawatt' has no flow through layers"):
         make(flow=False, method="rawatt").at_layer(1)
+
+
+@pytest.mark.parametrize("source", [*TEXTS, "One. Two! Three?\n\nFour"])
+@pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, unigram])
+def test_sentences_have_every_ordinary_token_once_and_add_up_exactly(source, tokenizer):
+    att = make(source, pair=source, tokenizer=tokenizer())
+    found = att.sentences()
+    assert sorted(k for w in found for k in w.tokens) == [k for k, s in enumerate(att.segments) if s >= 0]
+    for w in found:
+        assert w.text == source[w.start : w.end] == w.text.strip() or not w.text.strip()
+        assert w.score == math.fsum(att.scores[k] for k in w.tokens)
+    for one, two in pairwise(found):
+        assert one.segment < two.segment or one.end <= two.start

@@ -12,7 +12,8 @@ import pytest
 
 import gaflow
 from gaflow.html import fragment, page
-from gaflow.shading import contrast, visible
+from gaflow.markup import View
+from gaflow.shading import contrast, number_format, visible
 from tests.dom import parse
 from tests.models import SENTENCE, TEXTS, byte_bpe
 from tests.test_attribution import make
@@ -164,7 +165,12 @@ def test_methods_on_a_short_text_are_rows_with_what_they_share_said_once():
     assert [row.one(".text").text for row in tree.all(".row")] == [SENTENCE] * 3
     assert [s.one("h2").text for s in tree.all("section")] == list(METHODS)
     assert len(tree.all("h1")) == len(tree.all(".headline")) == 1
-    assert len(tree.all(".text")) == len(tree.all(".legend")) == 3
+    assert len(tree.all(".text")) == 3
+    assert tree.one(".legend").one(".scale").text.split() == ["-100%", "100%"]
+    views = [View.of(name, att, "token") for name, att in METHODS.items()]
+    assert [row.one(".largest").text for row in tree.all(".row")] == [
+        number_format(view.largest)(view.largest) for view in views
+    ]
     shades = [[s.attributes.get("class") for s in row.one(".text").all("span")] for row in tree.all(".row")]
     assert shades[0] != shades[1] != shades[2]
 
@@ -173,6 +179,31 @@ def test_methods_on_a_long_text_are_columns():
     tree = check(page({name: scored(SENTENCE * 4, method=name) for name in METHODS}))
     assert tree.all(".row") == []
     assert [s.one(".text").text for s in tree.all("section")] == [SENTENCE * 4] * 3
+
+
+LONG = "The dog is cute. It is not very smart! Is the dog good? " * 8
+
+
+def test_of_a_long_text_the_sentences_are_listed_too():
+    att = scored(LONG)
+    assert len(att.tokens) > 80
+    _, sentences = check(page(att)).all(".top")
+    assert sentences.all("th")[0].text == "top sentences"
+    best = sorted(att.sentences(), key=lambda w: -abs(w.score))[:5]
+    form = number_format(abs(best[0].score))
+    body = [[cell.text for cell in row.children if not isinstance(cell, str)] for row in sentences.all("tr")[1:]]
+    assert [(row[0], row[2]) for row in body] == [(w.text, form(w.score)) for w in best]
+    assert len(check(page(scored(SENTENCE))).all(".top")) == 1
+
+
+def test_sentences_are_coloured_whole_when_asked_for():
+    att = scored(LONG)
+    for document in (att.to_html(sentences=True), fragment(att, sentences=True)):
+        block = check(document).one(".text")
+        assert [span.text for span in block.all("span")] == [w.text for w in att.sentences()]
+        assert block.text == LONG
+    with pytest.raises(ValueError, match="words and sentences are both asked for"):
+        att.to_html(words=True, sentences=True)
 
 
 def test_a_dict_names_its_columns():

@@ -14,7 +14,7 @@ from tests.test_attribution import make
 
 def view(*args, words=False, **changes):
     att = make(*args, **changes)
-    return View.of(att.method, att, words)
+    return View.of(att.method, att, "word" if words else "token")
 
 
 def scored(source, seed=0, tokenizer=wordpiece, **changes):
@@ -41,7 +41,7 @@ def spans(block, source):
 @pytest.mark.parametrize("source", TEXTS)
 def test_the_text_is_shown_as_written_with_spans_exactly_at_its_tokens(tokenizer, source):
     att = scored(source, tokenizer=tokenizer)
-    block = parse(text(View.of("agf", att, False))).one(".text")
+    block = parse(text(View.of("agf", att, "token"))).one(".text")
     assert block.text == source
     found = spans(block, source)
     assert [s[:2] for s in found] == [(r.start, r.end) for r in runs(source, att.pieces())]
@@ -49,13 +49,13 @@ def test_the_text_is_shown_as_written_with_spans_exactly_at_its_tokens(tokenizer
 
 def test_shades_follow_the_scores_and_the_largest_is_strongest():
     att = make("is not very cute", scores=np.array([100.0, 2, -4, 1, 0.01, 100]))
-    found = spans(parse(text(View.of("agf", att, False))).one(".text"), att.text)
+    found = spans(parse(text(View.of("agf", att, "token"))).one(".text"), att.text)
     assert [s[2] for s in found] == [f"p{LEVELS // 2}", f"n{LEVELS}", f"p{LEVELS // 4}", ""]
 
 
 def test_hovering_shows_the_score_its_share_and_the_tokens():
     att = make("is not", scores=np.array([1.0, 1 / 3, -2 / 3, 2]))
-    found = spans(parse(text(View.of("agf", att, False))).one(".text"), att.text)
+    found = spans(parse(text(View.of("agf", att, "token"))).one(".text"), att.text)
     assert [s[3] for s in found] == [
         "0.333333 (8.3% of all scores): is",
         "-0.666667 (16.7% of all scores): not",
@@ -64,7 +64,7 @@ def test_hovering_shows_the_score_its_share_and_the_tokens():
 
 def test_words_are_coloured_whole_when_asked_for():
     att = scored("don't stop")
-    found = spans(parse(text(View.of("agf", att, True))).one(".text"), att.text)
+    found = spans(parse(text(View.of("agf", att, "word"))).one(".text"), att.text)
     assert [(s[0], s[1]) for s in found] == [(w.start, w.end) for w in att.words()]
     assert [float(s[3].split()[0]) for s in found] == [pytest.approx(w.score, rel=1e-5) for w in att.words()]
 
@@ -79,10 +79,10 @@ def test_a_pair_is_shown_below_its_text():
 def test_what_a_truncated_text_goes_on_with_is_marked_as_not_read():
     att = make("the dog", truncated=True)
     att = replace(att, text="the dog" + " and more" * 100)
-    block = parse(text(View.of("agf", att, False))).one(".text")
+    block = parse(text(View.of("agf", att, "token"))).one(".text")
     rest = " and more" * 100
     assert block.one(".unread").text == f"{rest[:400]} (and {len(rest) - 400} more characters)"
-    assert parse(text(View.of("agf", replace(att, truncated=False), False))).one(".text").text == att.text
+    assert parse(text(View.of("agf", replace(att, truncated=False), "token"))).one(".text").text == att.text
     assert parse(text(view("the dog ", truncated=True))).all(".unread") == []
 
 
@@ -127,7 +127,7 @@ def rows(table):
 
 def test_the_top_words_show_the_numbers_of_the_result():
     att = scored(SENTENCE)
-    head, *body = rows(parse(top(View.of("agf", att, False), 5)))
+    head, *body = rows(parse(top(View.of("agf", att, "token"), 5)))
     best = sorted(att.words(), key=lambda w: -abs(w.score))[:5]
     total = math.fsum(abs(att.scores))
     form = number_format(abs(best[0].score))
@@ -148,7 +148,7 @@ def test_bars_are_as_long_as_the_scores_and_negative_ones_go_to_the_left():
 
 def test_every_token_is_listed_with_its_score():
     att = scored("the dog", pair="is cute")
-    tree = parse(notes(View.of("agf", att, False)))
+    tree = parse(notes(View.of("agf", att, "token")))
     _, *body = rows(tree.one(".tokens").one("table"))
     form = number_format(float(abs(att.scores).max()))
     total = math.fsum(abs(att.scores))
@@ -170,7 +170,7 @@ def test_a_certificate_is_told_in_words_and_numbers():
     good = replace(
         att.certificate, conservation=1.25e-16, dual=2e-15, centrality=3e-12, gap=4e-8, iterations=17, clamped=False
     )
-    tree = parse(notes(View.of("agf", replace(att, certificate=good), False))).one(".certificate")
+    tree = parse(notes(View.of("agf", replace(att, certificate=good), "token"))).one(".certificate")
     assert tree.one("summary").text == (
         "Certified: the flow is conserved to 1e-16 and optimal to 3e-12 (relative); no flow can exceed it by more"
         " than 4e-08."
@@ -181,10 +181,10 @@ def test_a_certificate_is_told_in_words_and_numbers():
     assert shown["iterations"] == "17"
     assert set(shown) == set(good.to_dict()) - {"seconds", "dead", "converged"}
     assert shown["clamped"] == "no"
-    barrier = parse(notes(View.of("agf", replace(att, certificate=replace(good, mu=1e-9)), False)))
+    barrier = parse(notes(View.of("agf", replace(att, certificate=replace(good, mu=1e-9)), "token")))
     only = {name for name, *_ in rows(barrier.one(".certificate").one("table"))}
     assert set(shown) - only == {"gamma", "clamped"}  # of plain maximum flows alone, where mu is 0
-    dropped = View.of("agf", replace(att, certificate=replace(good, negligible=3)), False)
+    dropped = View.of("agf", replace(att, certificate=replace(good, negligible=3)), "token")
     assert "3 negligible capacities were dropped" in notes(dropped)
 
 
@@ -209,8 +209,8 @@ def test_what_must_not_be_missed_is_flagged():
     assert [b.text for b in parse(flags(make(truncated=True))).all("b")] == ["truncated"]
     assert [b.text for b in parse(flags(flagged(dead=True))).all("b")] == ["dead"]
     assert [b.text for b in parse(flags(flagged(converged=False))).all("b")] == ["not converged"]
-    assert "Not certified" in notes(View.of("agf", flagged(converged=False), False))
-    assert "Nothing to certify" in notes(View.of("agf", flagged(dead=True), False))
+    assert "Not certified" in notes(View.of("agf", flagged(converged=False), "token"))
+    assert "Nothing to certify" in notes(View.of("agf", flagged(dead=True), "token"))
     assert parse(flags(make(facts={"warning": "<b>too few</b>"}))).one("li").text == "warning: <b>too few</b>"
     both = replace(flagged(converged=False), truncated=True)
     assert [b.text for b in parse(flags(both)).all("b")] == ["truncated", "not converged"]
@@ -219,7 +219,7 @@ def test_what_must_not_be_missed_is_flagged():
 @pytest.mark.parametrize("size", [5e-324, 1e-300, 1e300, 1e308])
 def test_tiny_and_huge_scores_are_shown(size):
     att = make("is not", scores=np.array([size, size, -size, size]))
-    seen = View.of("agf", att, False)
+    seen = View.of("agf", att, "token")
     assert [s.classes for s in parse(text(seen)).all("span")] == [[f"p{LEVELS}"], [f"n{LEVELS}"]]
     assert "25.0%" in top(seen, 2)
     assert f"{size:.3e}" in top(seen, 2)

@@ -1,6 +1,6 @@
 import pytest
 
-from gaflow.spans import search_spans, tidy_spans, word_spans
+from gaflow.spans import search_spans, sentence_spans, tidy_spans, word_spans
 
 
 def pieces(text, spans):
@@ -87,3 +87,37 @@ def test_a_space_put_before_the_text_does_not_claim_its_first_letter():
 )
 def test_search_finds_tokens_in_the_original_text(text, tokens, expected):
     assert pieces(text, search_spans(text, tokens)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("  ", []),
+        ("no end", ["no end"]),
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("one. two... three", ["one.", "two...", "three"]),  # a text without capitals cannot tell by them
+        (
+            "Well... maybe. Mr. Baker met J. Doe at 3.5 p.m. today.",
+            ["Well... maybe.", "Mr. Baker met J. Doe at 3.5 p.m. today."],
+        ),
+        (
+            "“Why?” he said. “Go!” Then he left (twice.) Done.",
+            ["“Why?” he said.", "“Go!”", "Then he left (twice.)", "Done."],
+        ),
+        ("It was I. You knew.", ["It was I.", "You knew."]),
+        ("A title\n\nA text\nthat is wrapped.", ["A title", "A text\nthat is wrapped."]),
+        ("これは犬です。猫です！はい", ["これは犬です。", "猫です！", "はい"]),
+        ("Visit example.com. It is v1.2.", ["Visit example.com.", "It is v1.2."]),
+    ],
+)
+def test_sentences_end_where_a_reader_would_end_them(text, expected):
+    starts = [k for k, char in enumerate(text) if not char.isspace()]
+    found = sentence_spans(text, [(k, k + 1) for k in starts], starts)
+    assert [text[s.start : s.end] for s in found if s.tokens] == expected
+    assert [k for s in found for k in s.tokens] == starts
+
+
+def test_a_token_belongs_to_the_sentence_it_begins_in():
+    found = sentence_spans("One. Two.", [(0, 4), (3, 8), (5, 5)], [4, 5, 6])
+    assert [(s.start, s.end, s.tokens) for s in found] == [(0, 4, (4, 5)), (5, 9, (6,))]

@@ -24,7 +24,7 @@ from gaflow.network import Certificate, Flow
 from gaflow.spans import Span
 from gaflow.storage import flow_of, flow_tensors, read, write
 from gaflow.targets import Resolved
-from gaflow.units import Word, pieces_of, words_of
+from gaflow.units import Word, pieces_of, sentences_of, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +84,10 @@ class Attribution:
     def words(self) -> list[Word]:
         """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
         return words_of(self)
+
+    def sentences(self) -> list[Word]:
+        """The sentences of the text, in order, as far as the model has read: each ordinary token is in exactly one."""
+        return sentences_of(self)
 
     def pieces(self) -> list[Word]:
         """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
@@ -157,14 +161,14 @@ class Attribution:
             self.facts.get("convergence_delta", gap),
         )
 
-    def to_html(self, path: str | Path | None = None, *, words: bool = False) -> str:
-        """A self-contained page, also written to `path` if given; `words` colours words instead of tokens.
+    def to_html(self, path: str | Path | None = None, *, words: bool = False, sentences: bool = False) -> str:
+        """A self-contained page, also written to `path` if given; colours tokens, or whole `words` or `sentences`.
 
         `gaflow.html.page` puts several attributions side by side.
         """
         from gaflow.html import page
 
-        return page(self, path, words=words)
+        return page(self, path, words=words, sentences=sentences)
 
     def to_flow_html(self, path: str | Path | None = None, *, edges: int = 1800) -> str:
         """A self-contained page on which each token shows where its flow goes; also written to `path` if given.

@@ -8,11 +8,13 @@ of the sum of all absolute scores, special tokens included.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from gaflow.shading import LEVELS, Run, number_format, runs, spelled, visible
+from gaflow.units import UNITS, Unit
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution, Word
@@ -27,6 +29,7 @@ __all__ = [
     "level_class",
     "notes",
     "safe",
+    "shared_legend",
     "shortened",
     "text",
     "tokens",
@@ -64,17 +67,17 @@ class View:
     largest: float  # absolute score of a run
     total: float  # the sum of all absolute scores, in units of the largest of them, so that it cannot overflow
     signed: bool
-    unit: str  # "token" or "word"
+    unit: Unit
 
     @classmethod
-    def of(cls, name: str, att: Attribution, words: bool) -> View:
-        """What to show of `att`, by token or by word."""
-        pieces = att.words() if words else att.pieces()
+    def of(cls, name: str, att: Attribution, unit: Unit) -> View:
+        """What to show of `att`, by token, word or sentence."""
+        pieces = UNITS[unit](att)
         sources = (att.text,) if att.pair is None else (att.text, att.pair)
         found = tuple(tuple(runs(s, [p for p in pieces if p.segment == k])) for k, s in enumerate(sources))
         largest = max((abs(run.score) for each in found for run in each), default=0.0)
         total = math.fsum(abs(att.normalized()))
-        return cls(name, att, found, largest, total, bool((att.scores < 0).any()), "word" if words else "token")
+        return cls(name, att, found, largest, total, bool((att.scores < 0).any()), unit)
 
     def share(self, score: float) -> str:
         """A score's part of all there is."""
@@ -177,9 +180,23 @@ def legend(view: View) -> str:
     return f'<p class="legend"><span class="scale">{scale}</span> <span>{words}</span></p>\n'
 
 
-def top(view: View, count: int) -> str:
-    """The words of largest absolute score: word, bar, score, share of all there is."""
-    found = sorted(view.att.words(), key=lambda w: -abs(w.score))[:count]
+def shared_legend(views: Sequence[View]) -> str:
+    """One legend for methods that each have units of their own: in parts of the largest score."""
+    signed = any(view.signed for view in views)
+    cells = (
+        f'<i class="{level_class(k)}"></i>' if k else "<i></i>" for k in range(-LEVELS if signed else 0, LEVELS + 1)
+    )
+    words = f"of a method’s largest score per {views[0].unit}, which is given beside it"
+    if signed:
+        words += f"; orange speaks for <bdi>{safe(views[0].att.label)}</bdi>, blue with a dashed line below against it"
+    strip = f'<span class="strip" aria-hidden="true">{"".join(cells)}</span>'
+    scale = f"{'-100%' if signed else '0'} {strip} 100%"
+    return f'<p class="legend"><span class="scale">{scale}</span> <span>{words}</span></p>\n'
+
+
+def top(view: View, count: int, unit: Unit = "word") -> str:
+    """The words (or sentences) of largest absolute score: word, bar, score, share of all there is."""
+    found = sorted(UNITS[unit](view.att), key=lambda w: -abs(w.score))[:count]
     largest = max((abs(w.score) for w in found), default=0.0)
     if largest == 0:
         return ""
@@ -189,7 +206,7 @@ def top(view: View, count: int) -> str:
         f'<td class="number">{form(w.score)}</td><td class="number">{view.share(w.score)}</td></tr>\n'
         for w in found
     )
-    head = '<th scope="col">top words</th><th></th><th scope="col">score</th><th scope="col">share</th>'
+    head = f'<th scope="col">top {unit}s</th><th></th><th scope="col">score</th><th scope="col">share</th>'
     return f'<table class="top"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n'
 
 

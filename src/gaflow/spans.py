@@ -10,16 +10,21 @@ and digits with inner apostrophes; runs of punctuation; runs of symbols; single 
 without spaces. Words that one token reaches into are one word, and whitespace tokens go with the word that
 follows, so every ordinary token belongs to exactly one word and word scores add up to the ordinary token
 scores exactly.
+
+Sentences are found in the text too: they end with a full stop, question or exclamation mark, quotes and brackets
+included, or with a paragraph; not after initials and a few abbreviations, nor, in a text that has capitals at all,
+where a small letter follows. A token belongs to the sentence that it begins in.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Span", "WordSpan", "search_spans", "tidy_spans", "word_spans"]
+__all__ = ["Span", "WordSpan", "search_spans", "sentence_spans", "tidy_spans", "word_spans"]
 
 Span = tuple[int, int]
 
@@ -36,6 +41,8 @@ _UNSPACED = (
     (0x20000, 0x323AF),
 )
 _JOINERS = "\u200c\u200d"  # zero-width: they glue emoji and letters together
+_SENTENCE_END = re.compile(r"(?P<mark>[.!?…]+)[\"'”’»)\]]*(?=\s)|[。！？]+[」』”’）]*|\n\s*\n")
+_SHORT_FORMS = {"mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "vs", "e.g", "i.e", "cf", "fig", "vol", "approx"}
 _SPACE_MARKERS = "▁Ġ"  # how SentencePiece and byte-level vocabularies write a space
 
 
@@ -139,6 +146,44 @@ def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list
     elif waiting:
         return [WordSpan(0, len(text), tuple(sorted(waiting)))]
     return [WordSpan(starts[low], ends[high], tuple(sorted(members))) for low, high, members in words]
+
+
+def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[WordSpan]:
+    """The sentences of `text` that have tokens, given the spans of its ordinary tokens and the index of each."""
+    sentences = _sentences(text)
+    starts = [start for start, _ in sentences]
+    members: dict[int, list[int]] = {}
+    for (start, _), index in zip(spans, indices, strict=True):
+        members.setdefault(max(bisect_right(starts, start) - 1, 0), []).append(index)
+    if not sentences:
+        return [WordSpan(0, len(text), tuple(sorted(indices)))]
+    return [WordSpan(*sentences[k], tuple(sorted(mine))) for k, mine in sorted(members.items())]
+
+
+def _sentences(text: str) -> list[Span]:
+    """Spans of the sentences, in order, without the whitespace between them."""
+    cased, found, start = text != text.lower(), [], 0
+    ends = [*(m.end() for m in _SENTENCE_END.finditer(text) if _ends(text, m, cased)), len(text)]
+    for end in ends:
+        piece = text[start:end]
+        inner = piece.strip()
+        if inner:
+            first = start + piece.index(inner)
+            found.append((first, first + len(inner)))
+        start = end
+    return found
+
+
+def _ends(text: str, mark: re.Match[str], cased: bool) -> bool:
+    """Whether a sentence ends where one may."""
+    if mark["mark"] is None:
+        return True
+    following = text[mark.end() :].lstrip()[:1]
+    if cased and following.islower():
+        return False
+    before = text[: mark.start()].rpartition(" ")[2].lstrip("\"'“‘(").lower()
+    initial = len(before) == 1 and before.isalpha() and before not in "ai"
+    return mark["mark"] != "." or not (initial or before in _SHORT_FORMS)
 
 
 def _units(text: str) -> list[Span]:

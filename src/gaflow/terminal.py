@@ -19,6 +19,7 @@ from rich.text import Text
 
 from gaflow.attribution import Attribution
 from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, spelled, visible
+from gaflow.units import UNITS, Unit, unit_of
 
 __all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
 
@@ -51,12 +52,18 @@ def show(console: Console, what: RenderableType) -> None:
     console.file.write("\n".join(line.rstrip(" ") for line in lines))
 
 
-def render(att: Attribution, console: Console, *, top: int = 5, words: bool = False) -> RenderableType:
-    """Everything there is to say: prediction, shaded text, legend, `top` words, certificate and flags."""
+def render(
+    att: Attribution, console: Console, *, top: int = 5, words: bool = False, sentences: bool = False
+) -> RenderableType:
+    """Everything there is to say: prediction, shaded text, legend, `top` words, certificate and flags.
+
+    The text is shaded by token, or by whole `words` or `sentences`; sentences are listed then, too.
+    """
+    unit = unit_of(words=words, sentences=sentences)
     coloured = console.color_system is not None and not console.no_color
     coarse = console.color_system != "truecolor"
     parts: list[RenderableType] = [headline(att), ""]
-    pieces = att.words() if words else att.pieces()
+    pieces = UNITS[unit](att)
     sources = (att.text,) if att.pair is None else (att.text, att.pair)
     found = [runs(source, [p for p in pieces if p.segment == k]) for k, source in enumerate(sources)]
     largest = max((abs(run.score) for each in found for run in each), default=0.0)
@@ -64,9 +71,11 @@ def render(att: Attribution, console: Console, *, top: int = 5, words: bool = Fa
     parts += [_shaded(s, each, largest, att.truncated, paper, coarse) for s, each in zip(sources, found, strict=True)]
     signed = bool((att.scores < 0).any())
     if coloured and largest > 0:
-        parts += ["", _legend(largest, signed, "word" if words else "token", coarse)]
+        parts += ["", _legend(largest, signed, unit, coarse)]
     if top > 0:
-        parts += ["", _top(att, top, signed, console)]
+        parts += ["", _top(att, top, "word", console)]
+    if top > 0 and sentences:
+        parts += ["", _top(att, top, "sentence", console)]
     return Group(*parts, "", *_notes(att))
 
 
@@ -123,9 +132,9 @@ def _legend(largest: float, signed: bool, unit: str, coarse: bool) -> Text:
     return line.append(f" {form(largest)} per {unit}")
 
 
-def _top(att: Attribution, count: int, signed: bool, console: Console) -> Table:
-    """The words of largest (absolute) score: score, share of all there is, bar, word."""
-    words = sorted(att.words(), key=lambda w: -abs(w.score))[:count]
+def _top(att: Attribution, count: int, unit: Unit, console: Console) -> Table:
+    """The words (or sentences) of largest (absolute) score: score, share of all there is, bar, word."""
+    words, signed = sorted(UNITS[unit](att), key=lambda w: -abs(w.score))[:count], bool((att.scores < 0).any())
     form = number_format(max((abs(w.score) for w in words), default=0.0))
     total = math.fsum(abs(s) for s in att.scores)
     largest = max((abs(w.score) for w in words), default=0.0) or 1.0
@@ -137,7 +146,7 @@ def _top(att: Attribution, count: int, signed: bool, console: Console) -> Table:
         where = "" if att.pair is None else f"{'pair' if word.segment else 'text'}: "
         bar = _bar(word.score / largest, cells, signed, block)
         rows.append([form(word.score), share, bar, str(word.start), where + visible(word.text)])
-    return table(["score", "share", "", "at", "word"], rows)
+    return table(["score", "share", "", "at", unit], rows)
 
 
 def _bar(value: float, cells: int, signed: bool, block: str) -> str:

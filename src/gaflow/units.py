@@ -1,4 +1,4 @@
-"""The units of a text that scores are given for: tokens, words.
+"""The units of a text that scores are given for: tokens, words, sentences.
 
 The convention this file owns: **a unit's score is the exact sum of its tokens' scores**, rounded once, and every
 ordinary token is in exactly one unit of a kind, special tokens in none. So the units of any kind add up to the same.
@@ -9,21 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from gaflow.spans import Span, WordSpan, word_spans
+from gaflow.spans import Span, WordSpan, sentence_spans, word_spans
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
 
-__all__ = ["Word", "pieces_of", "words_of"]
+__all__ = ["UNITS", "Unit", "Word", "pieces_of", "sentences_of", "unit_of", "words_of"]
 
+Unit = Literal["token", "word", "sentence"]
 Divide = Callable[[str, Sequence[Span], Sequence[int]], list[WordSpan]]
 
 
 @dataclass(frozen=True)
 class Word:
-    """A piece of the original text (a word, or one token) and its score."""
+    """A piece of the original text (a word, one token, or a sentence) and its score."""
 
     text: str  # as the user wrote it
     start: int  # in characters of the text, or of the pair if segment is 1
@@ -46,6 +47,25 @@ def pieces_of(att: Attribution) -> list[Word]:
 def words_of(att: Attribution) -> list[Word]:
     """The words of the text, then of the pair, in order."""
     return _divided(att, word_spans)
+
+
+def sentences_of(att: Attribution) -> list[Word]:
+    """The sentences of the text, then of the pair, in order; those that the model has not read are left out."""
+    return _divided(att, sentence_spans)
+
+
+UNITS: dict[Unit, Callable[[Attribution], list[Word]]] = {
+    "token": pieces_of,
+    "word": words_of,
+    "sentence": sentences_of,
+}
+
+
+def unit_of(*, words: bool, sentences: bool) -> Unit:
+    """The unit that two flags ask for; tokens if neither is set."""
+    if words and sentences:
+        raise ValueError("words and sentences are both asked for, but a text is shaded by one of them: choose")
+    return "word" if words else "sentence" if sentences else "token"
 
 
 def _divided(att: Attribution, divide: Divide) -> list[Word]:

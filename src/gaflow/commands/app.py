@@ -10,7 +10,20 @@ import typer
 
 import gaflow
 
-__all__ = ["Device", "Html", "Json", "Model", "Pair", "TargetLabel", "TextOrDash", "Truncation", "app", "count", "run"]
+__all__ = [
+    "Device",
+    "FlowHtml",
+    "Html",
+    "Json",
+    "Model",
+    "Pair",
+    "TargetLabel",
+    "TextOrDash",
+    "Truncation",
+    "app",
+    "count",
+    "run",
+]
 
 app = typer.Typer(
     add_completion=False,
@@ -29,6 +42,9 @@ TargetLabel = Annotated[
 Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")]
+FlowHtml = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a page to play with to FILE: where each token's flow goes.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app
-from gaflow.commands.streams import check_file, print_json, read_text, waiting, write_file
+from gaflow.commands.app import Device, FlowHtml, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app
+from gaflow.commands.streams import (
+    check_file,
+    check_flow,
+    check_picture,
+    print_json,
+    read_text,
+    waiting,
+    write_file,
+    write_picture,
+)
 from gaflow.explainer import Explainer
-from gaflow.html import page
+from gaflow.html import flow_page, page
 from gaflow.methods import METHODS, About, Method, find_method
 from gaflow.side_by_side import render_all
 from gaflow.terminal import make_console, show
@@ -32,6 +42,10 @@ def compare(
     device: Device = None,
     as_json: Json = False,
     html: Html = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw tokens x methods to FILE (.svg, .pdf or .png).")
+    ] = None,
+    flow_html: FlowHtml = None,
 ) -> None:
     """Show what several methods say about TEXT, side by side.
 
@@ -42,12 +56,21 @@ def compare(
     """
     chosen = _names(methods)
     check_file("--html", html)
+    check_picture("--svg", svg)
+    check_flow("--flow-html", flow_html, chosen)
     given = read_text(text, pair)
     with waiting("comparing") as progress:
         explainer = Explainer(model, device=device)
-        found = explainer.compare(given, chosen, target, truncation=truncation, progress=progress, keep_flow=False)
+        keep = flow_html is not None
+        found = explainer.compare(given, chosen, target, truncation=truncation, progress=progress, keep_flow=keep)
     if html is not None:
         write_file("--html", html, lambda path: page(found, path, words=not tokens))
+    if svg is not None:
+        from gaflow.plots import compare as drawn
+
+        write_picture("--svg", svg, drawn(found))
+    if flow_html is not None:
+        write_file("--flow-html", flow_html, lambda path: flow_page(found, path))
     if as_json:
         print_json({name: att.to_dict() for name, att in found.items()})
     else:

@@ -7,11 +7,33 @@ from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app, count
-from gaflow.commands.streams import check_file, check_picture, print_json, read_text, waiting, write_file, write_picture
+from gaflow.commands.app import (
+    Device,
+    FlowHtml,
+    Html,
+    Json,
+    Model,
+    Pair,
+    TargetLabel,
+    TextOrDash,
+    Truncation,
+    app,
+    count,
+)
+from gaflow.commands.streams import (
+    check_file,
+    check_flow,
+    check_picture,
+    print_json,
+    read_text,
+    waiting,
+    write_file,
+    write_picture,
+)
 from gaflow.explainer import Explainer
 from gaflow.methods import DEFAULT, find_method
 from gaflow.terminal import make_console, render, show
+from gaflow.units import unit_of
 
 __all__ = ["explain"]
 
@@ -25,6 +47,7 @@ def explain(
     target: TargetLabel = None,
     top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
     words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Shade and list whole sentences.")] = False,
     truncation: Truncation = False,
     device: Device = None,
     as_json: Json = False,
@@ -32,6 +55,7 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Write all to FILE (safetensors), for gaflow.load.")
     ] = None,
     html: Html = None,
+    flow_html: FlowHtml = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw heat strip and bars to FILE (.svg, .pdf or .png).")
     ] = None,
@@ -48,19 +72,24 @@ def explain(
     find_method(method)  # a slip should not cost the loading of a model
     check_file("--save", save)
     check_file("--html", html)
+    check_flow("--flow-html", flow_html, [method])
+    unit_of(words=words, sentences=sentences)
     check_picture("--svg", svg)
     given = read_text(text, pair)
     with waiting("explaining") as progress:
         explainer = Explainer(model, device=device)
-        att = explainer(given, method, target, truncation=truncation, progress=progress, keep_flow=save is not None)
+        keep = save is not None or flow_html is not None
+        att = explainer(given, method, target, truncation=truncation, progress=progress, keep_flow=keep)
     if save is not None:
         write_file("--save", save, att.save)
     if html is not None:
-        write_file("--html", html, lambda path: att.to_html(path, words=words))
+        write_file("--html", html, lambda path: att.to_html(path, words=words, sentences=sentences))
+    if flow_html is not None:
+        write_file("--flow-html", flow_html, att.to_flow_html)
     if svg is not None:
         write_picture("--svg", svg, att.plot(words=words))
     if as_json:
         print_json(att.to_dict())
     else:
         console = make_console()
-        show(console, render(att, console, top=top, words=words))
+        show(console, render(att, console, top=top, words=words, sentences=sentences))

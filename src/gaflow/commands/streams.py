@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gaflow.errors import TextError
+from gaflow.methods import DEFAULT, find_method
 from gaflow.progress import Progress
 from gaflow.storage import write_whole
 from gaflow.terminal import make_console
@@ -20,7 +21,16 @@ from gaflow.terminal import make_console
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_file", "check_picture", "print_json", "read_text", "waiting", "write_file", "write_picture"]
+__all__ = [
+    "check_file",
+    "check_flow",
+    "check_picture",
+    "print_json",
+    "read_text",
+    "waiting",
+    "write_file",
+    "write_picture",
+]
 
 PICTURES = (".svg", ".pdf", ".png")
 
@@ -71,6 +81,14 @@ def check_picture(option: str, path: Path | None) -> None:
     if path.suffix.lower() not in PICTURES:
         raise ValueError(f"{option} {str(path)!r} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
     import gaflow.plots  # noqa: F401  # which says what to install
+
+
+def check_flow(option: str, path: Path | None, methods: Sequence[str]) -> None:
+    """Refuse a page about flows where there will be none, before the work is done."""
+    check_file(option, path)
+    families = {getattr(getattr(find_method(name), "about", None), "family", "flow") for name in methods}
+    if path is not None and "flow" not in families:
+        raise ValueError(f"{option} needs a method with a flow, such as {DEFAULT}, but {', '.join(methods)} has none")
 
 
 def write_picture(option: str, path: Path, figure: Figure) -> None:

@@ -68,7 +68,7 @@ def flow_page(
 
 
 def _document(found: list[tuple[str, Attribution]], most: int) -> str:
-    views = [View.of(name, att, False) for name, att in found]
+    views = [View.of(name, att, "token") for name, att in found]
     view, att = views[0], views[0].att
     methods = [_method(name, each, most) for name, each in found]
     place = Place.of(len(att.tokens), max(len(m["layers"]) - 1 for m in methods))

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gaflow.html.shell import document, scope, style
-from gaflow.markup import View, flags, headline, legend, notes, safe, shortened, text, top
+from gaflow.markup import View, flags, headline, legend, notes, safe, shared_legend, shortened, text, top
+from gaflow.shading import number_format
 from gaflow.storage import write_whole
+from gaflow.units import unit_of
 
 if TYPE_CHECKING:
     from gaflow.attribution import Attribution
@@ -22,6 +24,7 @@ __all__ = ["fragment", "named", "page"]
 
 _TOP = 10  # words in the table of one attribution
 _TOP_EACH = 6  # words in the tables of several
+_LONG = 80  # tokens above which sentences are listed too
 _SHORT = 160  # characters up to which several methods are rows, one below the other
 
 
@@ -30,12 +33,14 @@ def page(
     path: str | Path | None = None,
     *,
     words: bool = False,
+    sentences: bool = False,
 ) -> str:
     """One HTML document of one attribution, or of several (a list, or what `Explainer.compare` gives) side by side.
 
-    It is also written to `path`, if given. `words` colours whole words instead of tokens.
+    It is also written to `path`, if given. `words` or `sentences` colours these as a whole instead of tokens.
     """
-    views = [View.of(name, att, words) for name, att in named(attributions)]
+    unit = unit_of(words=words, sentences=sentences)
+    views = [View.of(name, att, unit) for name, att in named(attributions)]
     kind, inside = ("one", _one(views[0], "h1")) if len(views) == 1 else ("several", _several(views))
     made = document(_title(views), inside, kind=kind)
     if path is not None:
@@ -43,9 +48,10 @@ def page(
     return made
 
 
-def fragment(att: Attribution, *, words: bool = False) -> str:
+def fragment(att: Attribution, *, words: bool = False, sentences: bool = False) -> str:
     """One attribution as a piece of HTML for a notebook, with its styles; any number of them go together."""
-    inside = _one(View.of(att.method, att, words), "div")  # a heading would enter the notebook's table of contents
+    unit = unit_of(words=words, sentences=sentences)
+    inside = _one(View.of(att.method, att, unit), "div")  # a heading would enter the notebook's table of contents
     return f'<div class="{scope()}">\n<style>\n{style()}</style>\n{inside}</div>\n'
 
 
@@ -73,28 +79,47 @@ def _title(views: list[View]) -> str:
 
 def _one(view: View, tag: str) -> str:
     """Everything there is to say about one attribution."""
-    return headline(view, tag) + flags(view.att) + legend(view) + text(view) + top(view, _TOP) + notes(view)
+    return headline(view, tag) + flags(view.att) + legend(view) + text(view) + _tops(view, _TOP) + notes(view)
+
+
+def _tops(view: View, count: int) -> str:
+    """The top words and, of a long text, the top sentences."""
+    sentences = view.att.sentences()
+    long = len(view.att.tokens) > _LONG and len(sentences) > 2
+    return top(view, count) + (top(view, count // 2, "sentence") if long or view.unit == "sentence" else "")
 
 
 def _several(views: list[View]) -> str:
-    """A column for each; if they explain the same, that is said once, and a short text comes in rows above."""
+    """A column for each; if they explain the same, that is said once, and a short text comes in rows above.
+
+    Methods have units of their own, so that one legend in parts of the largest goes for all of them.
+    """
     first = views[0].att
     same = all((v.att.text, v.att.pair) == (first.text, first.pair) and _says(v) == _says(views[0]) for v in views)
     rows = same and len(first.text + (first.pair or "")) <= _SHORT
     parts = [_says(views[0]) if same else f"<h1>{len(views)} explanations</h1>\n"]
+    if same:
+        parts.append(shared_legend(views))
     if rows:
-        each = (f'<div class="row">{_name(v)}<div>{text(v)}</div></div>\n' for v in views)
+        each = (f'<div class="row">{_name(v)}<div>{text(v)}</div>{_largest(v)}</div>\n' for v in views)
         parts.append(f'<div class="rows">\n{"".join(each)}</div>\n')
     parts.append('<div class="columns">\n')
     for view in views:
         about = "" if same else headline(view, "h3", method=False)
-        body = flags(view.att) + legend(view) + ("" if rows else text(view)) + top(view, _TOP_EACH) + notes(view)
+        shades = _largest(view) if same and not rows else "" if rows else legend(view)
+        body = flags(view.att) + shades + ("" if rows else text(view)) + _tops(view, _TOP_EACH) + notes(view)
         parts.append(f"<section>{_name(view)}{about}{body}</section>\n")
     return "".join([*parts, "</div>\n"])
 
 
 def _says(view: View) -> str:
     return headline(view, "h1", method=False)
+
+
+def _largest(view: View) -> str:
+    """What the strongest shade of one method stands for."""
+    title = f"the largest absolute score of a {view.unit}, which has the strongest shade"
+    return f'<p class="largest" title="{title}">{number_format(view.largest)(view.largest)}</p>\n'
 
 
 def _name(view: View) -> str:
