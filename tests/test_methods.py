@@ -80,10 +80,11 @@ def test_a_settings_object_needs_the_library_too(monkeypatch):
     assert find_method("agf") is METHODS["agf"]
 
 
-def test_a_name_that_is_near_no_other_gets_the_list_once():
+@pytest.mark.parametrize("name", ["xyz", ""])
+def test_a_name_that_is_near_no_other_gets_the_list_once(name):
     with pytest.raises(UnknownMethodError) as caught:
-        find_method("xyz")
-    assert str(caught.value) == f"no method 'xyz'. All: {', '.join(METHODS)}"
+        find_method(name)
+    assert str(caught.value) == f"no method {name!r}. All: {', '.join(METHODS)}"
 
 
 def test_all_methods_are_compared_when_none_are_named():
