@@ -19,12 +19,15 @@ def committed(name):
 
 
 def texts(notebook):
-    """What is written below the cells of code: printed, or shown as plain text."""
+    """What is written below the cells of code: printed, or shown as plain text; for a figure, that it is one."""
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error", output
-            found.append(output.text if output.output_type == "stream" else output.data["text/plain"])
+            if output.output_type == "stream":
+                found.append(output.text)
+            else:
+                found.append("a figure" if "image/png" in output.data else output.data["text/plain"])
     return found
 
 
