@@ -132,6 +132,7 @@ def test_normalized_aopc_lies_between_the_bounds(explainer):
     assert (values[:, wide] >= -1e-6).all()
     assert (values[:, wide] <= 1 + 1e-6).all()
     assert found.table()["normalized_aopc"].between(0, 1).all()
+    assert set(found.table()["normalized_texts"]) == {wide.sum()}
 
 
 def test_positions_stay_in_models_that_count_them_by_padding():

@@ -65,7 +65,8 @@ class Evaluation:
             if all(c in self.conditions for c in _bins(metric)):
                 columns[metric] = self.per_text(metric).mean(1)
         if self.bounds is not None and "top" in self.orders:
-            columns["normalized_aopc"] = _mean_known(self.per_text("normalized_aopc"))
+            values = self.per_text("normalized_aopc")
+            columns |= {"normalized_aopc": _mean_known(values), "normalized_texts": np.isfinite(values).sum(1)}
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
         return _pandas().DataFrame(columns, index=_pandas().Index(self.methods, name="method"))
