@@ -143,10 +143,10 @@ def _stored(values: dict[str, Any]) -> Stored:
         error = values.get("error") or "there are no scores"
         return Stored(text=text, pair=pair, method=method, scores=None, error=error, **plain, **known)
     scores = np.array(values["scores"], dtype=np.float64)
+    for name in ("tokens", "offsets", "segments", "special_mask"):
+        if values.get(name) is not None and len(values[name]) != len(scores):
+            raise ValueError(f"{len(scores)} scores but {len(values[name])} {name}")
     tokens, offsets, segments = _tokens(text, pair, values)
-    for name, found in (("tokens", tokens), ("offsets", offsets), ("segments", segments)):
-        if found is not None and len(found) != len(scores):
-            raise ValueError(f"{len(scores)} scores but {len(found)} {name}")
     if not np.isfinite(scores).all():
         raise ValueError("scores are not all finite numbers")
     return Stored(

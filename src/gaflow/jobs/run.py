@@ -71,6 +71,8 @@ def attribute(
     is stored with its error. `stop` is asked after every batch and ends the run; what is in finished shards is kept.
     """
     _check_counts(batch_size=batch_size, shard_size=shard_size, sample=sample, limit=limit)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, not {seed!r}")
     plan = Plan(_methods(methods), target, batch_size, truncation)
     explainer.head.parse(target)
     data, folder = open_data(source), Path(out_dir)

@@ -60,8 +60,10 @@ def arrow_schema() -> Any:
 
 def text_hash(text: str, pair: str | None = None) -> str:
     """SHA-256 of a text, or of a text and its pair."""
-    whole = text if pair is None else json.dumps([text, pair])
-    return sha256(whole.encode()).hexdigest()
+    digest = sha256(text.encode())
+    if pair is not None:
+        digest.update(b"\xff" + pair.encode())  # a byte that no text has
+    return digest.hexdigest()
 
 
 def records(row: Row, several: Several, methods: Iterable[str], labels: Sequence[str]) -> list[dict[str, Any]]:

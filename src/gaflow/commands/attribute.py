@@ -1,0 +1,128 @@
+"""`gaflow attribute`: a data set -> Parquet shards and a manifest."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, app, count
+from gaflow.commands.streams import print_json
+from gaflow.commands.watching import stoppable, watched
+from gaflow.data import open_data
+from gaflow.data.sources import LabelNames
+from gaflow.explainer import Explainer
+from gaflow.jobs import Outcome
+from gaflow.jobs import attribute as run_job
+from gaflow.methods import DEFAULT, METHODS, find_method
+from gaflow.terminal import one_line
+
+__all__ = ["attribute"]
+
+_INTERRUPTED = 130
+_ENGINES = ("local", "ray")
+
+
+@app.command()
+def attribute(
+    data: Annotated[str, typer.Argument(metavar="INPUT", help="Parquet, CSV, TSV or JSONL file, or a hub id.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
+    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")] = "text",
+    pair_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")] = None,
+    label_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")] = None,
+    label_names: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="What labels 0, 1, ... are called by the model; or 'x=A,y=B'.")
+    ] = None,
+    model: Model = None,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="One of 'gaflow methods', several, or all.")
+    ] = None,
+    target: TargetLabel = None,
+    batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 16,
+    shard_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts of one file.")] = 1000,
+    truncation: Truncation = False,
+    limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Only the first N rows.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode.")
+    ] = None,
+    seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the sample.")] = 0,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")] = "test",
+    subset: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")] = None,
+    device: Device = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="local; ray is to come.")] = "local",
+    as_json: Json = False,
+) -> int:
+    """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
+
+    Killed at any moment and started again, it goes on with the first unfinished file and ends with the same bytes.
+
+    \b
+    Examples:
+      gaflow attribute reviews.csv -o why --text-column body --method agf --method attcat
+      gaflow attribute test.parquet -o why --label-column label --sample 5000 --truncation --model org/name
+    """
+    if engine != "local":
+        known = "is not in this version yet" if engine in _ENGINES else "is unknown"
+        raise ValueError(f"--engine {engine!r} {known}; use --engine local")
+    methods = _methods(method)
+    opened = open_data(
+        data, text_column=text_column, pair_column=pair_column, label_column=label_column,
+        label_names=_label_names(label_names), split=split, subset=subset,
+    )  # fmt: skip
+    next(opened.read(), None)  # a wrong column should not cost the loading of a model
+    with stoppable() as stop, watched("explaining") as progress:
+        explainer = Explainer(model, device=device)
+        outcome = run_job(
+            explainer, opened, out, methods, target=target, batch_size=batch_size, shard_size=shard_size,
+            truncation=truncation, sample=sample, limit=limit, seed=seed, progress=progress, stop=stop,
+        )  # fmt: skip
+    return _tell(outcome, len(methods), as_json)
+
+
+def _methods(given: list[str] | None) -> list[str]:
+    """The methods meant, checked before a model is loaded."""
+    names = [name.strip().lower() for each in given or [DEFAULT] for name in each.split(",")]
+    names = list(METHODS) if names == ["all"] else names
+    for name in names:
+        find_method(name)
+    return names
+
+
+def _label_names(given: str | None) -> LabelNames | None:
+    if given is None:
+        return None
+    parts = [part.strip() for part in given.split(",")]
+    if not all("=" in part for part in parts):
+        return parts
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+
+
+def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
+    """Say what has become of the job, and give the exit code."""
+    skipped = sum(outcome.skipped.values())
+    if as_json:
+        print_json(
+            {
+                "folder": str(outcome.folder),
+                "finished": outcome.finished,
+                "total": outcome.total,
+                "texts": outcome.texts,
+                "computed": outcome.computed,
+                "errors": outcome.errors,
+                "skipped": outcome.skipped,
+                "shards": outcome.shards,
+            }
+        )
+    if not outcome.finished:
+        line = f"stopped: {outcome.texts:,} of {outcome.total:,} texts are stored; run the same command again to go on"
+        sys.stderr.write(f"gaflow: {line}\n")
+        return _INTERRUPTED
+    if not as_json:
+        reasons = ", ".join(f"{n:,} {why}" for why, n in outcome.skipped.items())
+        parts = [f"{outcome.texts:,} texts by {methods} method{'s' * (methods != 1)} ({outcome.computed:,} new)"]
+        parts += [f"{skipped:,} rows skipped ({reasons})"] * bool(skipped)
+        parts += [f"{outcome.errors:,} errors (column 'error')"] * bool(outcome.errors)
+        typer.echo(one_line(f"{', '.join(parts)}: {outcome.shards} files in {outcome.folder}"))
+    return 1 if outcome.errors == outcome.texts * methods else 0

@@ -1,0 +1,76 @@
+"""A process that loads a model once and then forks runs of one job, which the test kills at any moment.
+
+`python -m tests.killed MODEL DATA` reads lines of JSON from stdin: {"out": folder, "die": null or n}. Each starts a
+run in a process of its own, which ends itself at the n-th step of writing (a file synced, or renamed) or is
+killed from outside. It tells its number and every batch on stdout, and the parent tells the status in the end.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import pyarrow.parquet  # noqa: F401  # once, for all that are forked
+import torch
+
+import gaflow
+from gaflow.data import open_data
+from gaflow.jobs import attribute
+
+
+def say(**what):
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def die_at(step):
+    """Die at the `step`-th call of what makes files durable: odd ones before it has happened, even ones after."""
+    calls = []
+
+    def dying(original):
+        def call(*given):
+            calls.append(1)
+            if len(calls) == step and step % 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = original(*given)
+            if len(calls) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    os.fsync, os.replace = dying(os.fsync), dying(os.replace)
+
+
+def run(explainer, data, job):
+    if job["die"] is not None:
+        die_at(job["die"])
+    outcome = attribute(
+        explainer,
+        open_data(data, label_column="label"),
+        job["out"],
+        ["attcat", "rawatt"],
+        batch_size=2,
+        shard_size=4,
+        progress=lambda done, total: say(done=done),
+    )
+    say(computed=outcome.computed, finished=outcome.finished)
+
+
+def main(model, data):
+    torch.set_num_threads(1)
+    explainer = gaflow.Explainer(model)
+    explainer("a dog")  # what is loaded on first use
+    say(ready=True)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            say(pid=os.getpid())
+            run(explainer, data, json.loads(line))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        say(status=status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
