@@ -2,11 +2,13 @@
 
 import io
 import re
+import shutil
 from pathlib import Path
 
 from rich.console import Console
 
 import gaflow
+import gaflow.html
 from gaflow.terminal import render
 
 HERE = Path(__file__).parent
@@ -24,5 +26,21 @@ def explain() -> str:
     )
 
 
+def flow_page() -> bytes:
+    """What the page of `att.to_flow_html()` shows when "smart" is pointed at, as PNG."""
+    from playwright.sync_api import sync_playwright
+
+    found = gaflow.Explainer().compare(TEXT, ["agf", "gf", "attcat"])
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 960, "height": 680}, reduced_motion="reduce")
+        page.set_content(gaflow.html.flow_page(found))
+        page.hover(".names g:nth-child(12) rect")
+        picture = page.screenshot()
+        browser.close()
+    return picture
+
+
 if __name__ == "__main__":
     (HERE / "explain.svg").write_text(explain(), encoding="utf-8")
+    (HERE / "flow-page.png").write_bytes(flow_page())

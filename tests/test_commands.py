@@ -183,6 +183,24 @@ def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
     assert "is a folder" in refused(capfd, "explain", "a", "--html", tmp_path)
 
 
+def test_flow_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
+    place = tmp_path / "flow.html"
+    assert "smart" in gives(capfd, "explain", SENTENCE, "--model", folder, "--flow-html", place)
+    assert place.read_text(encoding="utf-8") == gaflow.Explainer(folder)(SENTENCE).to_flow_html()
+    error = refused(capfd, "explain", "a", "--model", "not/there", "--method", "rollout", "--flow-html", place)
+    assert "--flow-html needs a method with a flow, such as agf, but rollout has none" in error
+
+
+def test_sentences_are_shaded_and_listed(capfd, folder, tmp_path):
+    text, place = "The dog is good. The film is bad!", tmp_path / "why.html"
+    out = gives(capfd, "explain", text, "--model", folder, "--sentences", "--html", place)
+    att = gaflow.Explainer(folder)(text)
+    assert place.read_text(encoding="utf-8") == att.to_html(sentences=True)
+    table = out[out.index("sentence") :]
+    assert all(w.text in table for w in att.sentences())
+    assert "both asked for" in refused(capfd, "explain", text, "--model", "not/there", "--words", "--sentences")
+
+
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".PDF", b"%PDF"), (".png", b"\x89PNG")])
 def test_svg_draws_the_figure_that_python_draws(capfd, folder, tmp_path, suffix, begins):
     place, other = tmp_path / f"why{suffix}", tmp_path / f"other{suffix.lower()}"

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 import gaflow
-from gaflow.html import page
+from gaflow import plots
+from gaflow.html import flow_page, page
 from gaflow.methods import METHODS
 from tests.commands import from_stdin, gives, refused
 from tests.models import SENTENCE
@@ -52,6 +53,20 @@ def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
     assert place.read_text(encoding="utf-8") == page(found, words=True)
     gives(capfd, *args, "--tokens")
     assert place.read_text(encoding="utf-8") == page(found)
+
+
+def test_pictures_and_flow_pages_are_those_that_python_makes(capfd, folder, tmp_path):
+    args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout"]
+    gives(capfd, *args, "--svg", tmp_path / "a.svg", "--flow-html", tmp_path / "a.html")
+    found = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
+    plots.compare(found).savefig(tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == flow_page(found)
+    for option, name in (("--svg", "a.txt"), ("--svg", "no/a.svg"), ("--flow-html", "no/a.html")):
+        assert option in refused(capfd, *args, option, tmp_path / name)
+    assert "needs a method with a flow" in refused(
+        capfd, "compare", "a", "--methods", "rollout,grads", "--flow-html", tmp_path / "a.html"
+    )
 
 
 def test_stdin_pairs_tokens_and_truncation_are_passed_on(capfd, monkeypatch, folder):

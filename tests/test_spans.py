@@ -118,6 +118,12 @@ def test_sentences_end_where_a_reader_would_end_them(text, expected):
     assert [k for s in found for k in s.tokens] == starts
 
 
+def test_a_sentence_that_was_not_read_to_its_end_ends_there():
+    text = "One two. Three four. Five."
+    found = sentence_spans(text, [(0, 3), (4, 8), (9, 14)], [1, 2, 3])
+    assert [text[s.start : s.end] for s in found] == ["One two.", "Three"]
+
+
 def test_a_token_belongs_to_the_sentence_it_begins_in():
-    found = sentence_spans("One. Two.", [(0, 4), (3, 8), (5, 5)], [4, 5, 6])
+    found = sentence_spans("One. Two.", [(0, 4), (3, 9), (5, 5)], [4, 5, 6])
     assert [(s.start, s.end, s.tokens) for s in found] == [(0, 4, (4, 5)), (5, 9, (6,))]

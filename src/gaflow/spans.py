@@ -149,7 +149,10 @@ def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list
 
 
 def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[WordSpan]:
-    """The sentences of `text` that have tokens, given the spans of its ordinary tokens and the index of each."""
+    """The sentences of `text` that have tokens, given the spans of its ordinary tokens and the index of each.
+
+    The last ends with its last token: a model may not have read on.
+    """
     sentences = _sentences(text)
     starts = [start for start, _ in sentences]
     members: dict[int, list[int]] = {}
@@ -157,6 +160,10 @@ def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> 
         members.setdefault(max(bisect_right(starts, start) - 1, 0), []).append(index)
     if not sentences:
         return [WordSpan(0, len(text), tuple(sorted(indices)))]
+    if members:
+        first, last = sentences[max(members)]
+        reached = max(end for _, end in spans)
+        sentences[max(members)] = (first, min(reached, last) if reached > first else last)
     return [WordSpan(*sentences[k], tuple(sorted(mine))) for k, mine in sorted(members.items())]
 
 
