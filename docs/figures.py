@@ -88,20 +88,24 @@ def figure_4() -> Figure:
     return figure
 
 
+def shares(att: gaflow.Attribution, flow: gaflow.Flow) -> gaflow.Attribution:
+    """`att` with another flow, and as in the paper normalized: scores are shares of the flow, so that rows compare."""
+    through = (flow.through()[0] / flow.value[0]).numpy()
+    return replace(att, scores=through[0], layers=through, flow=flow, certificate=flow.certificate[0])
+
+
 def maximum_flows(explainer: gaflow.Explainer) -> dict[str, gaflow.Attribution]:
     """The showcase sentence by plain maximum flow: each information tensor, each algorithm."""
     found = {}
     for name in ("af", "gf", "agf"):
         att, information = explainer(TEXT, name), information_of(explainer, name)
         for algorithm, direction in ALGORITHMS.items():
-            flow = gaflow.max_flow(information, direction)
-            numbers = {"scores": flow.target[0].numpy(), "layers": flow.through()[0].numpy()}
-            found[f"{name}, {algorithm}"] = replace(att, flow=flow, certificate=flow.certificate[0], **numbers)
+            found[f"{name}, {algorithm}"] = shares(att, gaflow.max_flow(information, direction))
     return found
 
 
 def figure_5(explainer: gaflow.Explainer) -> Figure:
-    """Scores of the input tokens by plain maximum flow, which depend on the algorithm."""
+    """Shares of the input tokens by plain maximum flow, which depend on the algorithm."""
     return plots.compare(maximum_flows(explainer))
 
 
@@ -111,8 +115,9 @@ def figure_6(explainer: gaflow.Explainer) -> Figure:
 
 
 def figure_7(explainer: gaflow.Explainer) -> Figure:
-    """The unique scores of the log barrier, for which the algorithm does not matter."""
-    return plots.compare(explainer.compare(TEXT, methods=["af", "gf", "agf"]))
+    """The unique shares of the log barrier, for which the algorithm does not matter."""
+    found = explainer.compare(TEXT, methods=["af", "gf", "agf"])
+    return plots.compare({name: shares(att, att.flow) for name, att in found.items() if att.flow is not None})
 
 
 def bars(explainer: gaflow.Explainer) -> Figure:

@@ -142,7 +142,8 @@ def test_the_rough_path_is_good_to_six_digits():
 
 
 def test_the_rough_path_falls_back_to_float64_where_float32_overflows():
-    given = [x * 1e60 for x in weights(1, 3, 70, spread=2)]
+    layers, source, target, returning = (x * 1e60 for x in weights(1, 3, 70, spread=2))
+    given = layers, source, target, returning
     right, top = torch.ones(1, 4, 70, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     exact, rough = (flat(solve_laplacian(*given, right, top, care=care)) for care in ("exact", "rough"))
     assert torch.equal(exact, rough)

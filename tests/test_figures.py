@@ -5,6 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gaflow
@@ -54,3 +55,15 @@ def test_the_two_algorithms_agree_in_value_and_differ_in_flow(script, drawn):
     assert titles == [f"Algorithm {k}: a maximum flow of {flows[0].value.item():.4g}" for k in (1, 2)]
     dense = gaflow.dense_network(information)
     assert (dense.upper_int == (dense.upper * dense.gamma).round()).all()  # so the picture's numbers are exact
+
+
+def test_scores_of_the_showcase_are_shares_of_the_flow(script):
+    found = script.maximum_flows(gaflow.Explainer())
+    assert [*found] == [f"{name}, Algorithm {k}" for name in ("af", "gf", "agf") for k in (1, 2)]
+    for att in found.values():
+        np.testing.assert_allclose(att.layers.sum(1), 1, rtol=1e-9)
+        np.testing.assert_allclose(att.scores * att.flow.value.item(), att.flow.target[0], rtol=1e-9)
+    for name in ("af", "gf", "agf"):
+        one, two = (found[f"{name}, Algorithm {k}"] for k in (1, 2))
+        assert one.flow.value == two.flow.value
+        assert abs(one.scores - two.scores).sum() > 0.5  # most of the flow ends elsewhere

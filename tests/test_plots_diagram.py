@@ -171,7 +171,13 @@ def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
     assert len(strokes(figure, colour(-LEVELS))) == (difference < -1e-6).sum()
     dashed = [c for c in figure.findobj(PathCollection) if c.get_linestyle()[0][1] is not None and len(c.get_paths())]
     assert sum(len(c.get_paths()) for c in dashed) == (difference < -1e-6).sum()
-    same = plots.flow_diagram(one, against=one, routes=0)
+    ends = np.concatenate([(one.source - two.source)[0].numpy(), (one.target - two.target)[0].numpy()])
+    assert (ends > 1e-6).any()
+    assert (ends < -1e-6).any()
+    whole = plots.flow_diagram(one, against=two, routes=0, terminals=True)
+    for sign in (1, -1):
+        assert len(strokes(whole, colour(sign * LEVELS))) == sum((sign * x > 1e-6).sum() for x in (difference, ends))
+    same = plots.flow_diagram(one, against=one, routes=0, terminals=True)
     assert len(strokes(same, colour(LEVELS))) == len(strokes(same, colour(-LEVELS))) == 0
 
 

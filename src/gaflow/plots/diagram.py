@@ -61,7 +61,8 @@ def flow_diagram(
     """
     check_direction(direction)
     flow, tokens, special, title, below = _unpack(flow, tokens, title)
-    graph, other = Graph.of(flow), None if against is None else Graph.of(against, "against").edges
+    graph, beside = Graph.of(flow), None if against is None else Graph.of(against, "against")
+    other = None if beside is None else beside.edges
     if other is not None and other.shape != graph.edges.shape:
         raise ValueError(f"against has edges {other.shape}, flow has {graph.edges.shape}: they must be of one network")
     ways = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
@@ -85,7 +86,7 @@ def flow_diagram(
         if cut is not None:
             pen.crosses(*_crossed(cut, shown))
 
-    about = (special, direction, terminals, values, False, title, below, "; ".join(said))
+    about = (special, direction, terminals, values, False, title, below, "; ".join(said), beside)
     return Drawing(graph, shown, names, *about).on(axes, strokes)
 
 

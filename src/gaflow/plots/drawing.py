@@ -44,6 +44,7 @@ class Drawing:
     title: str
     below: str
     said: str  # the caption
+    beside: Graph | None = None  # another flow of the same network
 
     def on(self, axes: Axes | None, strokes: Callable[[Pen], None]) -> Any:
         """Draw it on `axes`, or on a picture that is as large as needed; gives the figure."""
@@ -82,7 +83,7 @@ class Drawing:
             head(axes, self.title, wrapped(self.below, 8.5, inner), inner)
         strokes(pen)
         if self.terminals:
-            pen.terminals(self.graph.source, self.graph.target)
+            pen.terminals(self.graph, self.beside)
         if self.returning:
             pen.returning()
         if self.shown.amount.size <= _ARROWS:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.path import Path
 
-from gaflow.graph import Shown
+from gaflow.graph import Graph, Shown
 from gaflow.plots.layout import Layout
 from gaflow.plots.picture import GREY, INK, colour
 from gaflow.plots.sheet import level_of, word
@@ -50,32 +50,39 @@ class Pen:
     def edges(self, shown: Shown, other: np.ndarray | None = None) -> None:
         """The edges, in grey; beside an `other` flow (l, t, t) orange where there is more here and blue where less."""
         ends = self._ends(shown.layer, shown.i, shown.j)
-        largest = self.largest
-        widths = self._widths(shown.amount)
-        tones = [_grey(0.3 + 0.7 * part) for part in (shown.amount / largest) ** 0.7]
+        tones = [_grey(0.3 + 0.7 * part) for part in (shown.amount / self.largest) ** 0.7]
+        self._compared(ends, shown.amount, None if other is None else other[shown.layer, shown.i, shown.j], tones, 1.0)
+
+    def _compared(
+        self, ends: list[np.ndarray], amounts: np.ndarray, there: np.ndarray | None, tones: Any, depth: float
+    ) -> None:
+        """Edges in their `tones`, but for those that carry more or less than `there`."""
+        widths = self._widths(amounts)
         more, less = np.zeros_like(widths, dtype=bool), np.zeros_like(widths, dtype=bool)
-        if other is not None:
-            there = other[shown.layer, shown.i, shown.j]
-            more, less = (sign * (shown.amount - there) > 1e-9 * largest for sign in (1, -1))
+        if there is not None:
+            more, less = (sign * (amounts - there) > 1e-9 * self.largest for sign in (1, -1))
         groups = ((~more & ~less, None, "solid"), (more, colour(LEVELS), "solid"), (less, colour(-LEVELS), _DASHES))
-        for depth, (mine, tone, pattern) in enumerate(groups):
+        for order, (mine, tone, pattern) in enumerate(groups):
             chosen = np.flatnonzero(mine)
             colours = [tones[k] for k in chosen] if tone is None else [tone]
             wide = widths[chosen] if tone is None else np.maximum(widths[chosen], 1.2)
             if mine is more:  # outlined, to be told from the others without colour
-                self._draw([ends[k] for k in chosen], wide + 1.2, [INK], 1 + depth / 10)
-            self._draw([ends[k] for k in chosen], wide, colours, 1 + depth / 10, pattern)
+                self._draw([ends[k] for k in chosen], wide + 1.2, [INK], depth + order / 10)
+            self._draw([ends[k] for k in chosen], wide, colours, depth + order / 10, pattern)
 
-    def terminals(self, source: np.ndarray | None, target: np.ndarray | None) -> None:
-        """Super-source and super-target and their edges; dashed where no amounts are given."""
+    def terminals(self, graph: Graph, other: Graph | None = None) -> None:
+        """Super-source and super-target and their edges, as in `edges`; dashed where no amounts are given."""
         t, last = self.layout.tokens, self.layout.layers
-        for at, amounts, side, out in ((last, source, "left", 1), (-1, target, "right", -1)):
+        theirs = (None, None) if other is None else (other.source, other.target)
+        rows = ((last, graph.source, theirs[0], "left", 1), (-1, graph.target, theirs[1], "right", -1))
+        for at, amounts, there, side, out in rows:
             ends = self._terminal_ends(at, np.arange(t))
             if amounts is None:
                 self._draw(ends, np.full(t, 0.8), [GREY], 0.9, _DASHES)
             else:
-                mine = np.flatnonzero(amounts > 0)
-                self._draw([ends[k] for k in mine], self._widths(amounts[mine]), [GREY], 0.9)
+                mine = np.flatnonzero(amounts > 0 if there is None else np.maximum(amounts, there) > 0)
+                beside = None if there is None else there[mine]
+                self._compared([ends[k] for k in mine], amounts[mine], beside, [GREY] * len(mine), 0.7)
             place = (float(self.layout.x(at)), self.layout.middle)
             self.axes.scatter(*place, s=(2 * self.radius) ** 2, marker="s", color=[INK], zorder=4)
             name = "source" if (at == last) != self.forward else "target"
