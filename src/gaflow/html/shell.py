@@ -20,15 +20,17 @@ __all__ = ["document", "scope", "static", "style"]
 
 def document(title: str, inside: str, *, kind: str, sheets: tuple[str, ...] = (), script: str = "") -> str:
     """A whole page of class `kind` around `inside`; `sheets` are further style sheets in static/."""
+    rules = f"\n{style(*sheets)}"
     policy = "default-src 'none'; style-src 'unsafe-inline'"  # browsers refuse whatever should not be here
-    if script:
-        policy += f"; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    if script:  # and without bars, which have styles of their own, nothing but these two
+        policy = f"default-src 'none'; style-src '{_digest(rules)}'; script-src '{_digest(script)}'"
+        policy += "; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<meta name="generator" content="gaflow">\n'
-        f"<title>{safe(title)}</title>\n<style>\n{style(*sheets)}</style>\n</head>\n"
+        f"<title>{safe(title)}</title>\n<style>{rules}</style>\n</head>\n"
         f'<body class="{scope(*sheets)} page">\n<main class="{kind}">\n{inside}</main>\n'
         + (f"<script>{script}</script>\n" if script else "")
         + "</body>\n</html>\n"
