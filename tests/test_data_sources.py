@@ -80,3 +80,19 @@ def test_what_the_hub_does_not_have_is_refused_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     with pytest.raises(DataError, match=r"no file 'org/name'.*no route$"):
         open_data("org/name")
+
+
+def test_a_data_set_of_the_library_itself_is_read_again_and_again():
+    import datasets
+
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "other": datasets.Value("int64"),
+            "label": datasets.ClassLabel(names=["a", "b"]),
+        }
+    )
+    table = datasets.Dataset.from_dict({"text": ["x", None, "z"], "other": [1, 2, 3], "label": [1, 0, -1]}, features)
+    data = open_data(table, label_column="label")
+    assert list(data.read()) == list(data.read()) == [("x", None, 1), (None, None, 0), ("z", None, -1)]
+    assert data.own_names == ("a", "b")
