@@ -240,10 +240,20 @@ def test_a_certificate_becomes_plain_numbers():
 
 def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
     information = torch.rand(4, 3, 3)
-    for given in (information, information.tolist(), information.numpy(), information[None]):
+    layers = [x.clone().requires_grad_() for x in information]
+    for given in (information, information.tolist(), information.numpy(), information[None], layers, tuple(layers)):
         networks = as_networks(given)
         assert networks.dtype == torch.float64
         assert networks.shape == (1, 4, 3, 3)
+
+
+def test_what_is_no_array_is_refused_by_its_name():
+    with pytest.raises(ValueError, match=r"information must have shape .* not rows of different length"):
+        as_networks([[[1.0, 2.0], [3.0]]])
+    with pytest.raises(TypeError, match="mask must hold one flag per token, not 'abc'"):
+        as_mask("abc", torch.rand(1, 2, 3, 3))
+    with pytest.raises(TypeError, match=r"mask must hold one flag per token, not \[\[1, 1\], \[1\]\]"):
+        as_mask([[1, 1], [1]], torch.rand(2, 2, 2, 2))
 
 
 def test_one_mask_serves_a_whole_batch():

@@ -232,6 +232,15 @@ def test_a_layer_may_be_numbered_by_numpy():
         assert torch.equal(score_ranges(information, layer=layer).low, score_ranges(information, layer=int(layer)).low)
 
 
+def test_one_network_gives_vectors_and_a_batch_matrices_whatever_they_are_made_of():
+    information = attention(3, 2, 3)
+    layers: Any = [x.clone().requires_grad_() for x in information]
+    for given in (information, information.numpy(), information.tolist(), layers):
+        assert score_ranges(given).low.shape == (3,)
+    for given in (information[None], [information.numpy()], [information.tolist()], [information]):
+        assert score_ranges(given).low.shape == (1, 3)
+
+
 def test_no_path_is_a_flagged_zero():
     information = torch.zeros(3, 2, 3, 3)
     information[1, 0] = 1.0

@@ -35,7 +35,7 @@ def as_networks(information: Any) -> Tensor:
     if isinstance(information, Tensor):
         given = information.detach()
     else:
-        array = np.array(information)  # a copy: any stride or byte order, read-only or not
+        array = _array(information)
         if array.dtype.kind not in "fiub":
             raise TypeError(
                 f"information must be a tensor or array of real numbers, not {type(information).__name__} "
@@ -58,11 +58,25 @@ def as_networks(information: Any) -> Tensor:
     return given
 
 
+def _array(information: Any) -> np.ndarray:
+    """A copy: any stride or byte order, read-only or not; also of a list of layers, each a tensor."""
+    layers = isinstance(information, list | tuple) and any(isinstance(x, Tensor) for x in information)
+    try:
+        return np.array([_plain(x) for x in information] if layers else information)
+    except ValueError:
+        raise ValueError(
+            "information must have shape (l, t, t) or (b, l, t, t), not rows of different length"
+        ) from None
+
+
 def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
     """`mask` as bool (b, t) beside `networks` (b, l, t, t); None stays None: every token is real."""
     if mask is None:
         return None
-    real = torch.as_tensor(mask, device=networks.device)
+    try:
+        real = torch.as_tensor(mask, device=networks.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"mask must hold one flag per token, not {reprlib.repr(mask)}") from None
     shape = (networks.shape[0], networks.shape[-1])
     if tuple(real.shape) not in {shape, shape[1:]}:
         raise ValueError(f"mask must have shape {shape}, one flag per token, not {tuple(real.shape)}")

@@ -90,8 +90,13 @@ def score_ranges(
         if whole.capacity.any():
             found[:, item] = whole.real(_ranges(whole, int(layer) % (layers + 1), t))
     low, high = torch.as_tensor(found, device=problem.network.capacity.device)
-    one = np.ndim(information) == 3
+    one = _depth(information) == 3
     return ScoreRanges(low[0], high[0]) if one else ScoreRanges(low, high)
+
+
+def _depth(given: Any) -> int:
+    """The number of axes, also of a list of tensors."""
+    return given.ndim if hasattr(given, "ndim") else 1 + _depth(given[0]) if isinstance(given, list | tuple) else 0
 
 
 def _ranges(whole: Integers, layer: int, t: int) -> np.ndarray:
