@@ -5,6 +5,7 @@ import pytest
 
 from gaflow.evaluation.bounds import Bounds
 from gaflow.evaluation.masking import Masker, masked_count
+from gaflow.progress import silent
 from gaflow.text import encode
 from tests.models import bert
 
@@ -19,6 +20,11 @@ def asked():
     original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.places])
     target = np.array([original[k][0].argmax() for k in range(len(TEXTS))])
     return masker, np.array([original[k][0].max() for k in range(len(TEXTS))]), target
+
+
+def bounds_of(asked, levels, report=silent, **settings):
+    masker, base, target = asked
+    return Bounds(**settings)(masker, base, target, levels, report)
 
 
 def order_value(loss, order, levels):
@@ -38,7 +44,7 @@ def losses(asked, text):
 
 
 def test_short_texts_are_solved_exactly(asked):
-    bounds = Bounds()(*asked, LEVELS)
+    bounds = bounds_of(asked, LEVELS)
     for text in range(3):
         loss = losses(asked, text)
         n = len(asked[0].places[text])
@@ -48,11 +54,11 @@ def test_short_texts_are_solved_exactly(asked):
 
 
 def test_a_wide_beam_finds_what_is_exact_and_a_narrow_one_no_more(asked):
-    exact = Bounds(exact=9)(*asked, LEVELS)
+    exact = bounds_of(asked, LEVELS, exact=9)
     assert np.isfinite(exact).all()
     # what is kept is ranked by the levels to come too, so that every set must be kept to miss none
-    np.testing.assert_allclose(Bounds(exact=0, beam=200)(*asked, LEVELS), exact, atol=1e-6)
-    narrow = Bounds(exact=0, beam=1)(*asked, LEVELS)
+    np.testing.assert_allclose(bounds_of(asked, LEVELS, exact=0, beam=200), exact, atol=1e-6)
+    narrow = bounds_of(asked, LEVELS, exact=0, beam=1)
     assert (narrow[:, 0] >= exact[:, 0] - 1e-6).all()
     assert (narrow[:, 1] <= exact[:, 1] + 1e-6).all()
 
@@ -65,7 +71,7 @@ def test_few_levels_need_no_others(asked):
 
 def test_texts_that_are_too_long_are_left_out(asked):
     told = []
-    found = Bounds(exact=2, longest=6)(*asked, LEVELS, told.append)
+    found = bounds_of(asked, LEVELS, told.append, exact=2, longest=6)
     assert np.isnan(found[3]).all()
     assert np.isfinite(found[:3]).all()
     assert told == sorted(told)

@@ -125,6 +125,7 @@ def test_only_the_order_that_was_asked_for_is_there(explainer):
 def test_normalized_aopc_lies_between_the_bounds(explainer):
     found = evaluate(explainer, TEXTS[1:], methods=["cat"], bounds=True)
     values = found.per_text("normalized_aopc")
+    assert found.bounds is not None
     aopc, (low, high) = found.per_text("aopc", "top"), found.bounds.T
     wide = high > low
     assert wide.sum() >= 3

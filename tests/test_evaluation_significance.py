@@ -50,7 +50,7 @@ def plain_violation(a, b):
     ],
 )
 def test_the_violation_of_normal_distributions_is_the_closed_form(a, b):
-    found = violation(quantiles(*a, 20_000), quantiles(*b, 30_000))
+    found = violation(quantiles(a[0], a[1], 20_000), quantiles(b[0], b[1], 30_000))
     assert found == pytest.approx(normal_violation(*a, *b), abs=2e-4)
 
 

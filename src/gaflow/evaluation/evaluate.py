@@ -48,7 +48,7 @@ def evaluate(
     order: str = "both",
     *,
     scores: Mapping[str, Sequence[Any]] | None = None,
-    target: Target | list[Target] = None,
+    target: Target | list[Target] | list[int] | list[str] = None,
     levels: Sequence[int] = LEVELS,
     eraser: bool = True,
     bounds: Bounds | bool = False,

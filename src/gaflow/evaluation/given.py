@@ -16,7 +16,7 @@ from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.evaluation.metrics import BINS
 from gaflow.explainer import AnyMethod, Explainer
 from gaflow.methods import METHODS, Method, find_method
-from gaflow.targets import Head, Target
+from gaflow.targets import Head
 from gaflow.text import Encoding, check_text, encode
 
 __all__ = ["conditions_of", "encode_all", "gold_of", "methods_of", "scores_of", "softmax_head", "targets_of"]
@@ -96,7 +96,7 @@ def methods_of(methods: Sequence[AnyMethod] | None, given: Mapping[str, Any] | N
     return {m.name: m for m in chosen}
 
 
-def targets_of(head: Head, target: Target | list[Target], given: Mapping[str, Sequence[Any]], base: Any) -> np.ndarray:
+def targets_of(head: Head, target: Any, given: Mapping[str, Sequence[Any]], base: np.ndarray) -> np.ndarray:
     """The class to measure for every text (n,): as told, else as the attributions say, else the predicted one."""
     told: list[Any] = head.parse_all(target, len(base))
     for name, items in given.items():
