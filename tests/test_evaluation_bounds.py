@@ -66,7 +66,7 @@ def test_a_wide_beam_finds_what_is_exact_and_a_narrow_one_no_more(asked):
 def test_few_levels_need_no_others(asked):
     loss = losses(asked, 2)
     values = [order_value(loss, order, (30, 60)) for order in permutations(range(6))]
-    np.testing.assert_allclose(Bounds()(*asked, (30, 60))[2], [min(values), max(values)], atol=1e-6)
+    np.testing.assert_allclose(bounds_of(asked, (30, 60))[2], [min(values), max(values)], atol=1e-6)
 
 
 def test_texts_that_are_too_long_are_left_out(asked):
