@@ -46,7 +46,7 @@ class MinCut:
     side: Tensor  # (l+1, t) bool: live nodes on the source's side; dead nodes are on neither
     share: Tensor  # (l+2,) how much of the value lies in each layer of edges; share[k + 1] is layer k
     nearest: str  # "output" or "input": to which end it is nearest among all minimum cuts
-    unique: bool  # every minimum cut has these edges
+    unique: bool  # every minimum cut has these edges; of decimals, where rounding breaks ties, ask with integral=True
     dead: bool  # there is no path at all, and so nothing to cut
 
     @property
