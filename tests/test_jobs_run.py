@@ -65,7 +65,8 @@ def test_formats_give_the_same_files(tmp_path):
 
 
 def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
-    run(tmp_path / "whole")
+    methods = ["attcat", "agf", "random"]
+    run(tmp_path / "whole", methods=methods)
     computed = []
     for _ in range(50):
         batches = []
@@ -74,7 +75,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
             batches.append(1)
             return len(batches) > 4  # asked before a shard and after each of its batches
 
-        outcome = run(tmp_path / "parts", stop=stop)
+        outcome = run(tmp_path / "parts", methods=methods, stop=stop)
         computed.append(outcome.computed)
         if outcome.finished:
             break

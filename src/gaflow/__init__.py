@@ -4,7 +4,9 @@ from gaflow import information
 from gaflow.attribution import Attribution, Word, load
 from gaflow.dense import DenseNetwork, dense_network
 from gaflow.errors import (
+    DataError,
     GaflowError,
+    JobError,
     MissingExtraError,
     SolveError,
     TargetError,
@@ -31,12 +33,14 @@ __all__ = [
     "Axioms",
     "Certificate",
     "CutEdge",
+    "DataError",
     "DenseNetwork",
     "Evaluation",
     "Explainer",
     "Flow",
     "FlowMethod",
     "GaflowError",
+    "JobError",
     "MinCut",
     "MissingExtraError",
     "Route",
