@@ -86,7 +86,8 @@ def bert_base() -> gaflow.Explainer:
 
     tokenizer = gaflow.Explainer().tokenizer
     model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer))).eval()
-    return gaflow.Explainer(model.to(DEVICE), tokenizer)
+    model.to(DEVICE)  # type: ignore[arg-type]
+    return gaflow.Explainer(model, tokenizer)
 
 
 MODELS: dict[str, Callable[[], gaflow.Explainer]] = {"embedded": gaflow.Explainer, "bert-base": bert_base}
