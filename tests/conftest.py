@@ -19,3 +19,21 @@ def plain(monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR", "GAFLOW_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(scope="session")
+def explainer():
+    """A tiny BERT, for the tests of the evaluation."""
+    from gaflow import Explainer
+    from tests.models import bert
+
+    return Explainer(*bert())
+
+
+@pytest.fixture(scope="session")
+def evaluated(explainer):
+    """The five texts of tests/evaluated.py, evaluated."""
+    from gaflow.evaluation.evaluate import evaluate
+    from tests.evaluated import LABELS, METHODS, TEXTS
+
+    return evaluate(explainer, TEXTS, LABELS, METHODS)

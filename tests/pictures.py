@@ -79,7 +79,7 @@ def written(figure):
     return [node.text or "" for node in tree(figure).iter(f"{SVG}text")]
 
 
-def stands_apart(figure):
+def assert_stands_apart(figure):
     """Assert that no line of text leaves the figure or touches another."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     draw, found = renderer.draw_text, {}

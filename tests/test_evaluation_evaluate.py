@@ -10,21 +10,8 @@ from gaflow import Explainer
 from gaflow.errors import TextError
 from gaflow.evaluation.evaluate import evaluate
 from gaflow.methods import Random
-from tests.models import SENTENCE, bert, roberta, wordpiece
-
-TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]
-LABELS = [0, 1, 2, "positive", 1]
-METHODS = ["gradsam", "cat", "rawatt"]
-
-
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
-
-
-@pytest.fixture(scope="module")
-def evaluated(explainer):
-    return evaluate(explainer, TEXTS, LABELS, METHODS)
+from tests.evaluated import LABELS, METHODS, TEXTS
+from tests.models import SENTENCE, roberta, wordpiece
 
 
 def naive(explainer, text, scores, order, k, target):

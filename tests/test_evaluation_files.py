@@ -1,18 +1,12 @@
 import numpy as np
 import pytest
 
-from gaflow import Explainer
 from gaflow.evaluation.bounds import Bounds
 from gaflow.evaluation.evaluate import evaluate
-from tests.models import SENTENCE, bert
+from tests.models import SENTENCE
 
 TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]
 LABELS = [0, 1, 2, "positive", 1]
-
-
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
 
 
 def test_an_evaluation_comes_back_from_disk_as_it_was(explainer, tmp_path):

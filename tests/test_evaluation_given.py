@@ -6,21 +6,8 @@ import pytest
 from gaflow import Explainer
 from gaflow.errors import TargetError, TextError, UnknownMethodError, UnsupportedModelError
 from gaflow.evaluation.evaluate import evaluate
-from tests.models import SENTENCE, bert
-
-TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]
-LABELS = [0, 1, 2, "positive", 1]
-METHODS = ["gradsam", "cat", "rawatt"]
-
-
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
-
-
-@pytest.fixture(scope="module")
-def evaluated(explainer):
-    return evaluate(explainer, TEXTS, LABELS, METHODS)
+from tests.evaluated import TEXTS
+from tests.models import bert
 
 
 def test_scores_from_elsewhere_are_judged_alike(explainer, evaluated):

@@ -7,11 +7,6 @@ from gaflow.evaluation.plausibility import auprc, choose, iou, iou_f1, plausibil
 from tests.models import SENTENCE, bert, roberta
 
 
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
-
-
 def test_single_numbers_are_those_of_scikit_learn():
     generator = np.random.default_rng(0)
     for n in (2, 3, 8, 30):

@@ -4,24 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gaflow import Explainer
 from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.evaluation.evaluate import evaluate
-from tests.models import SENTENCE, bert
-
-TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]
-LABELS = [0, 1, 2, "positive", 1]
-METHODS = ["gradsam", "cat", "rawatt"]
-
-
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
-
-
-@pytest.fixture(scope="module")
-def evaluated(explainer):
-    return evaluate(explainer, TEXTS, LABELS, METHODS)
+from tests.evaluated import TEXTS
 
 
 def test_the_table_averages_over_texts_and_levels(evaluated):

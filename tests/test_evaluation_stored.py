@@ -3,17 +3,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gaflow import Explainer, evaluate
+from gaflow import evaluate
 from gaflow.errors import DataError
 from gaflow.evaluation.stored import stored_scores
-from tests.models import bert
 
 TEXTS = ["a bad film", "good", "this dog is cute"]
-
-
-@pytest.fixture(scope="module")
-def explainer():
-    return Explainer(*bert())
 
 
 def rows_of(explainer, methods=("cat", "rawatt")):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gaflow
-from tests.pictures import saved, stands_apart, written
+from tests.pictures import assert_stands_apart, saved, written
 
 DOCS = Path(__file__).parent.parent / "docs"
 NAMES = {"figure-1", "figure-2", "figure-4", "figure-5", "figure-6", "figure-7", "bars", "flow"}
@@ -43,7 +43,7 @@ def test_every_figure_is_drawn_committed_and_shown(script, drawn, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_nothing_in_them_is_clipped_or_hidden(drawn, name):
-    stands_apart(drawn[name])
+    assert_stands_apart(drawn[name])
 
 
 def test_the_two_algorithms_agree_in_value_and_differ_in_flow(script, drawn):

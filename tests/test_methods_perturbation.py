@@ -44,7 +44,7 @@ def bare_gpt2(**changes):
 ALL = {**FAMILIES, "bare gpt2": bare_gpt2}
 
 
-def close(found, expected, tolerance):
+def assert_near(found, expected, tolerance):
     """Equal up to `tolerance` of the largest expected number."""
     found, expected = np.asarray(found), np.asarray(expected)
     assert found.shape == expected.shape
@@ -132,7 +132,7 @@ def test_integrated_gradients_are_the_quadrature_written_out(family):
         point = (base + node * (oracle.words - base)).requires_grad_()
         total += weight * torch.autograd.grad(oracle.output(point), point)[0]
     scores = ((oracle.words - base) * total).sum(-1)[0].numpy()
-    close(att.scores, scores, 1e-6)
+    assert_near(att.scores, scores, 1e-6)
     assert not att.scores[att.special_mask].any()
 
 
@@ -207,15 +207,15 @@ def test_a_linear_model_has_its_own_terms_for_integrated_gradients_and_shapley_v
     trace, exact = linear_trace(ordinary)
     for method in (IntegratedGradients(steps=3), KernelShap(samples=100)):
         found = method(trace)
-        close(found.values[0], exact, 1e-5)
+        assert_near(found.values[0], exact, 1e-5)
         assert found.facts[0]["replacement"] == "pad"
         assert abs(float(found.facts[0]["convergence_delta"])) < 1e-3
 
 
 def test_a_linear_model_has_nearly_its_own_terms_for_lime():
     trace, exact = linear_trace(5)
-    close(Lime(samples=2000)(trace).values[0], exact, 0.02)  # the penalty takes a little
-    close(Lime(samples=300, alpha=1e-6)(trace).values[0], exact, 1e-4)
+    assert_near(Lime(samples=2000)(trace).values[0], exact, 0.02)  # the penalty takes a little
+    assert_near(Lime(samples=300, alpha=1e-6)(trace).values[0], exact, 1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -240,7 +240,7 @@ def test_kernel_shap_gives_exact_shapley_values_of_short_texts(family):
     att = ex(text, "kernel_shap")
     oracle = Oracle(ex, text, att.target)
     assert len(oracle.places) == 8
-    close(att.scores, oracle.full(shapley(oracle)), 1e-5)
+    assert_near(att.scores, oracle.full(shapley(oracle)), 1e-5)
 
 
 def test_kernel_shap_is_the_weighted_regression_on_what_was_drawn(drawn):
@@ -256,7 +256,7 @@ def test_kernel_shap_is_the_weighted_regression_on_what_was_drawn(drawn):
     weights = np.where((p.sum(1) == 0) | (p.sum(1) == m), 1e3, 1.0)  # square roots
     design = np.column_stack([p, np.ones(len(p))]) * weights[:, None]
     found = np.linalg.lstsq(design, y * weights, rcond=None)[0][:m]
-    close(att.scores[drawn["places"]], found, 1e-4)
+    assert_near(att.scores[drawn["places"]], found, 1e-4)
 
 
 def test_kernel_shap_draws_sizes_as_shapley_weights_them(drawn):
@@ -274,7 +274,7 @@ def test_drawn_shapley_values_come_near_the_exact_ones():
     exact = ex(text, KernelShap(samples=1 << 9)).scores
     near = ex(text, KernelShap(samples=500)).scores
     assert not np.array_equal(exact, near)
-    close(near, exact, 0.1)
+    assert_near(near, exact, 0.1)
 
 
 def test_the_shapley_kernel_is_that_of_the_paper():
@@ -300,7 +300,7 @@ def test_lime_is_the_weighted_ridge_regression_on_what_was_drawn(drawn):
         middle = weights @ p / weights.sum()
         x, z = p - middle, y - weights @ y / weights.sum()
         solved = np.linalg.solve(x.T @ (x * weights[:, None]) + method.alpha * np.eye(p.shape[1]), x.T @ (weights * z))
-        close(att.scores[drawn["places"]], solved, 1e-4)
+        assert_near(att.scores[drawn["places"]], solved, 1e-4)
 
 
 def test_lime_is_not_all_zeros_and_tells_signs_apart():
@@ -322,7 +322,7 @@ def test_a_batch_gives_what_each_text_gives_alone(family, name):
     for text, att in zip(texts, together, strict=True):
         alone = ex(text, SMALL[name])
         assert att.target == alone.target
-        close(att.scores, alone.scores, 1e-6)
+        assert_near(att.scores, alone.scores, 1e-6)
         assert att.facts.keys() == alone.facts.keys()
         assert att.facts.get("baseline_output", 0) == pytest.approx(alone.facts.get("baseline_output", 0), rel=1e-5)
 
@@ -341,7 +341,7 @@ def test_special_tokens_and_padding_have_a_score_of_zero(family, name):
 def test_a_contrast_is_the_difference_of_its_classes(name):
     ex = make()
     a, b = (ex(SENTENCE, SMALL[name], target=k).scores for k in (2, 0))
-    close(ex(SENTENCE, SMALL[name], target=(2, 0)).scores, a - b, 1e-4)
+    assert_near(ex(SENTENCE, SMALL[name], target=(2, 0)).scores, a - b, 1e-4)
     assert not np.allclose(a, b, rtol=0.01)
 
 
@@ -354,7 +354,7 @@ def test_a_text_of_one_token_is_explained(name, family):
     oracle = Oracle(ex, text, att.target)
     assert len(oracle.places) == 1
     change = (oracle([1.0]) - oracle([0.0])).item()
-    close(att.scores, oracle.full([change]), 0.02 if name == "lime" else 1e-3)
+    assert_near(att.scores, oracle.full([change]), 0.02 if name == "lime" else 1e-3)
 
 
 def test_a_token_that_is_absent_keeps_its_place_in_models_that_look_for_padding():
@@ -475,7 +475,7 @@ def test_the_batch_size_changes_the_passes_but_not_the_scores(name):
     assert max(rows) <= 5
     assert len(rows) > few
     assert parts.method == whole.method
-    close(parts.scores, whole.scores, 1e-6)
+    assert_near(parts.scores, whole.scores, 1e-6)
 
 
 def test_integrated_gradients_need_the_passes_that_they_say(monkeypatch):
@@ -616,7 +616,7 @@ def test_without_a_padding_token_another_one_is_taken_and_named():
     unknown = tokenizer.unk_token_id
     tokenizer.pad_token = "<pad>"  # only so that the oracle finds one
     oracle = Oracle(ex, "the dogs", att.target, absent=unknown)
-    close(att.scores, shapley(oracle), 1e-5)
+    assert_near(att.scores, shapley(oracle), 1e-5)
     tokenizer.pad_token = None
     with pytest.raises(GaflowError, match=r"no mask token to stand for absent tokens \(it has unk\); choose one"):
         ex("the dogs", KernelShap(replacement="mask"))
@@ -628,7 +628,7 @@ def test_without_a_padding_token_another_one_is_taken_and_named():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_in_half_precision_is_explained(name):
     rough, fine = make(dtype=torch.bfloat16)(SHORT, METHODS[name], 1), make()(SHORT, METHODS[name], 1)
-    close(rough.scores, fine.scores, 0.15)
+    assert_near(rough.scores, fine.scores, 0.15)
 
 
 def test_they_come_with_the_others_from_one_trace():

@@ -11,7 +11,7 @@ from gaflow.plots.picture import colour
 from gaflow.plots.sheet import level_of
 from gaflow.shading import LEVELS, number_format
 from tests.models import SENTENCE
-from tests.pictures import stands_apart, text_of, written
+from tests.pictures import assert_stands_apart, text_of, written
 from tests.test_attribution import make
 
 
@@ -37,7 +37,7 @@ def bars_of(figure):
 
 @pytest.mark.parametrize(("t", "length"), [(3, 6), (12, 8), (12, 40), (40, 6), (128, 6), (512, 5)])
 def test_nothing_is_clipped_or_hidden_at_any_length(t, length):
-    stands_apart(plots.bars(text_of(t, length, layers=1, signed=True)))
+    assert_stands_apart(plots.bars(text_of(t, length, layers=1, signed=True)))
 
 
 @pytest.mark.parametrize("words", [False, True])

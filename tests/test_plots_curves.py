@@ -4,7 +4,7 @@ import pytest
 
 from gaflow import plots
 from gaflow.plots.curves import _looks
-from tests.pictures import saved, stands_apart, written
+from tests.pictures import assert_stands_apart, saved, written
 
 METHODS = ("agf", "ig", "random")
 
@@ -65,7 +65,7 @@ def test_intervals_metric_and_order_may_be_missing():
 def test_nothing_is_clipped_or_hidden_and_every_method_is_in_the_legend(count):
     methods = [f"method {k}" for k in range(count - 1)] + ["x" * 80]
     figure = plots.curves(table(methods))
-    stands_apart(figure)
+    assert_stands_apart(figure)
     assert [line for line in written(figure) if line.startswith("method ")] == methods[:-1]
 
 

@@ -17,7 +17,7 @@ from gaflow.plots.layout import Layout
 from gaflow.plots.picture import colour
 from gaflow.shading import LEVELS
 from tests.models import SENTENCE
-from tests.pictures import stands_apart, text_of, written
+from tests.pictures import assert_stands_apart, text_of, written
 from tests.test_attribution import make, make_flow
 
 
@@ -51,7 +51,7 @@ def caption(figure):
     [(3, 6, 1), (3, 40, 24), (12, 8, 12), (12, 40, 6), (40, 8, 24), (128, 8, 12), (300, 5, 1)],
 )
 def test_nothing_is_clipped_or_hidden_at_any_size(t, length, layers):
-    stands_apart(plots.flow_diagram(text_of(t, length, layers)))
+    assert_stands_apart(plots.flow_diagram(text_of(t, length, layers)))
 
 
 def test_every_token_is_named_at_both_ends_while_there_is_room_and_then_the_strongest():
@@ -197,13 +197,13 @@ def test_terminals_change_places_with_the_direction():
         right = {"target": "source", "source": "target"}[left]
         assert places[left] < places[right]
         assert "capacity 3 each" in caption(figure)
-        stands_apart(figure)
+        assert_stands_apart(figure)
 
 
 def test_the_return_edge_can_be_drawn():
     figure = plots.network_diagram(network(2, 3, 3), returning=True)
     assert "return edge, cost -1" in written(figure)
-    stands_apart(figure)
+    assert_stands_apart(figure)
     assert len(strokes(figure)) == 2 * 9 + 2 * 3 + 1
     assert len(strokes(plots.network_diagram(network(2, 3, 3), terminals=False))) == 2 * 9
 

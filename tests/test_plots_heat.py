@@ -8,7 +8,7 @@ from gaflow import plots
 from gaflow.plots.picture import colour
 from gaflow.shading import LEVELS, number_format
 from tests.models import SENTENCE
-from tests.pictures import stands_apart, text_of, written
+from tests.pictures import assert_stands_apart, text_of, written
 from tests.test_attribution import make
 
 
@@ -20,13 +20,13 @@ def cells(figure, rows, columns):
 
 @pytest.mark.parametrize(("t", "length", "layers"), [(3, 8, 1), (12, 8, 12), (12, 40, 6), (40, 8, 24), (128, 8, 6)])
 def test_nothing_is_clipped_or_hidden_at_any_length(t, length, layers):
-    stands_apart(plots.layers(text_of(t, length, layers)))
+    assert_stands_apart(plots.layers(text_of(t, length, layers)))
 
 
 def test_even_512_tokens_are_all_named_in_order():
     att = text_of(512, layers=1)
     figure = plots.layers(att)
-    stands_apart(figure)
+    assert_stands_apart(figure)
     assert [line for line in written(figure) if line in set(att.tokens)] == list(att.tokens)
 
 
@@ -62,7 +62,7 @@ def test_several_attributions_have_a_block_each_under_their_name():
     assert lines.count("[CLS]") == 2
     assert lines.index("one") < lines.index("two")
     assert "explained by" not in "".join(lines)
-    stands_apart(plots.layers({"one": att, "two": att}))
+    assert_stands_apart(plots.layers({"one": att, "two": att}))
 
 
 def test_flags_of_one_among_several_are_shown_with_its_name():
@@ -79,7 +79,7 @@ def test_methods_are_compared_row_by_row_with_all_their_numbers():
         form = number_format(abs(att.scores).max())
         numbers = [form(score) for score in att.scores]
         assert [line for line in lines if line in set(numbers)] == numbers
-    stands_apart(figure)
+    assert_stands_apart(figure)
     shades = cells(figure, 2, 14)
     for row, att in zip(shades, (one, two), strict=True):
         largest = 1 + int(abs(att.scores[1:-1]).argmax())

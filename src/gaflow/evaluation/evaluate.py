@@ -81,8 +81,7 @@ def evaluate(
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, tokens_per_pass)
     count = len(encodings)
     with reporting(progress, count * (len(chosen) + 1), "text") as report:
-        original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.places])
-        base = original.logs[np.concatenate(original.where)]  # (n, classes)
+        base = _unmasked(masker)
         aim = targets_of(head, target, scores or {}, base)
         every |= _explain(explainer, encodings, chosen, aim, batch_size, report)
         every.setdefault(CONTROL, _random(explainer, encodings, Random(seed)))
@@ -110,6 +109,12 @@ def evaluate(
         timings=_timings(started, explained, masked, answers.seconds),
         manifest=_manifest(explainer, chosen, encodings, masker, seed) | {"inputs": len(answers.logs)},
     )
+
+
+def _unmasked(masker: Masker) -> np.ndarray:
+    """Log-probabilities of the texts as they are, (n, classes)."""
+    answers = masker([np.zeros((1, len(places)), dtype=bool) for places in masker.places])
+    return answers.logs[np.concatenate(answers.where)]
 
 
 def _timings(started: float, explained: float, masked: float, forward: float) -> dict[str, float]:

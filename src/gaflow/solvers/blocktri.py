@@ -44,7 +44,7 @@ def solve_laplacian(
     singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast and
     good to some six digits, and in float64 where that fails; "exact" is float64, "careful" without cancellation.
     """
-    if care == "rough" and weight.shape[-1] in ROUGH and not weight.is_cuda:  # GPUs for float64 gain nothing
+    if care == "rough" and weight.shape[-1] in ROUGH:
         given = weight.float(), source.float(), target.float(), returning.float()
         node, potential = solve_laplacian(*given, right.float(), right_source.float(), "exact", top)
         if bool(torch.isfinite(node).all() & torch.isfinite(potential).all()):
