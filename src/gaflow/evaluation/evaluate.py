@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,11 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.explainer import AnyMethod, Explainer
 from gaflow.jobs.manifest import describe_method, describe_model, versions
 from gaflow.methods import Method, Random
-from gaflow.progress import Progress, Report, reporting, within
+from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.targets import Target
 from gaflow.text import Encoding, Padding, Text, batches, collate
 
-__all__ = ["evaluate"]
+__all__ = ["CONTROL", "LEVELS", "control", "evaluate", "judge", "unmasked"]
 
 CONTROL = "random"
 LEVELS = tuple(range(10, 100, 10))
@@ -81,22 +82,42 @@ def evaluate(
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, tokens_per_pass)
     count = len(encodings)
     with reporting(progress, count * (len(chosen) + 1), "text") as report:
-        base = _unmasked(masker)
+        base = unmasked(masker)
         aim = targets_of(head, target, scores or {}, base)
         every |= _explain(explainer, encodings, chosen, aim, batch_size, report)
-        every.setdefault(CONTROL, _random(explainer, encodings, Random(seed)))
+        every.setdefault(CONTROL, control(explainer, encodings, Random(seed)))
         explained = time.perf_counter()
         tell = within(report, count * len(chosen), count)
-        answers = masker(_wanted(every, masker, conditions), within(tell, 0, 0.5 if search else 1))
-        found, said = _assemble(answers, len(every), masker, conditions, base, aim)
-        masked = time.perf_counter()
-        log_base = np.take_along_axis(base, aim[:, None], 1)[:, 0]
-        ends = None if search is None else search(masker, log_base, aim, levels, within(tell, 0.5, 0.5))
+        found = judge(masker, every, base, aim, conditions, tuple(levels), search, tell)
+    timings = {"total": time.perf_counter() - started, "explaining": explained - started, **found.timings}
+    manifest = _manifest(explainer, chosen, encodings, masker, seed) | found.manifest
+    return replace(found, classes=head.labels, gold=gold, timings=timings, manifest=manifest)
+
+
+def judge(
+    masker: Masker,
+    every: Mapping[str, Sequence[np.ndarray]],
+    base: np.ndarray,
+    aim: np.ndarray,
+    conditions: tuple[tuple[str, int], ...],
+    levels: tuple[int, ...],
+    search: Bounds | None = None,
+    report: Report = silent,
+) -> Evaluation:
+    """Scores (n,) of every method and text, judged: the texts' log-probabilities `base` (n, classes), what is measured
+    `aim` (n,). Class names, gold labels and whose scores they are is for the caller to say.
+    """
+    started = time.perf_counter()
+    answers = masker(_wanted(every, masker, conditions), within(report, 0, 0.5 if search else 1))
+    found, said = _assemble(answers, len(every), masker, conditions, base, aim)
+    taken = time.perf_counter() - started
+    log_base = np.take_along_axis(base, aim[:, None], 1)[:, 0]
+    ends = None if search is None else search(masker, log_base, aim, levels, within(report, 0.5, 0.5))
     return Evaluation(
         methods=tuple(every),
         conditions=conditions,
-        levels=tuple(levels),
-        classes=head.labels,
+        levels=levels,
+        classes=tuple(str(k) for k in range(base.shape[1])),
         replacement=masker.name,
         sizes=np.array([len(p) for p in masker.places]),
         target=aim,
@@ -104,28 +125,16 @@ def evaluate(
         base_prediction=base.argmax(1),
         masked=found,
         prediction=said,
-        gold=gold,
         bounds=ends,
-        timings=_timings(started, explained, masked, answers.seconds),
-        manifest=_manifest(explainer, chosen, encodings, masker, seed) | {"inputs": len(answers.logs)},
+        timings={"masking": taken, "forward": answers.seconds, "forward_share": answers.seconds / taken},
+        manifest={"inputs": len(answers.logs)},
     )
 
 
-def _unmasked(masker: Masker) -> np.ndarray:
+def unmasked(masker: Masker) -> np.ndarray:
     """Log-probabilities of the texts as they are, (n, classes)."""
     answers = masker([np.zeros((1, len(places)), dtype=bool) for places in masker.places])
     return answers.logs[np.concatenate(answers.where)]
-
-
-def _timings(started: float, explained: float, masked: float, forward: float) -> dict[str, float]:
-    """Seconds of the parts, and how much of masking is the model's own."""
-    return {
-        "total": time.perf_counter() - started,
-        "explaining": explained - started,
-        "masking": masked - explained,
-        "forward": forward,
-        "forward_share": forward / (masked - explained),
-    }
 
 
 def _explain(
@@ -139,7 +148,7 @@ def _explain(
     """Scores (n,) of every text by every method, from one trace for each text."""
     found: dict[str, list[Any]] = {name: [None] * len(encodings) for name in methods}
     traced = [m for m in methods.values() if not isinstance(m, Random)]
-    found |= {name: _random(explainer, encodings, m) for name, m in methods.items() if isinstance(m, Random)}
+    found |= {name: control(explainer, encodings, m) for name, m in methods.items() if isinstance(m, Random)}
     done = 0.0
     for group in batches(encodings, batch_size, Padding.of(explainer.model, explainer.tokenizer)) if traced else ():
         tell = within(report, done, len(group))
@@ -153,7 +162,7 @@ def _explain(
     return found
 
 
-def _random(explainer: Explainer, encodings: Sequence[Encoding], method: Random) -> list[np.ndarray]:
+def control(explainer: Explainer, encodings: Sequence[Encoding], method: Random) -> list[np.ndarray]:
     """The control needs no model, and so no model that can be traced."""
     padding = Padding.of(explainer.model, explainer.tokenizer)
     found = []

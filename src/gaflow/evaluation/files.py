@@ -2,9 +2,11 @@
 
     values.parquet    method, text, order, k, log_probability, prediction: a row for every masked text
     texts.parquet     text, tokens, target, log_probability, prediction; gold, aopc_low, aopc_high where known
+    timings.json      seconds, which differ from run to run
     evaluation.json   the rest
 
-The convention this file owns: the description is written last, so that a folder with one is whole.
+The conventions this file owns: the description is written last, so that a folder with one is whole; and but for the
+timings the same evaluation gives the same files, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gaflow.storage import write_whole
 __all__ = ["load", "save"]
 
 FORMAT = 1
-_ABOUT, _VALUES, _TEXTS = "evaluation.json", "values.parquet", "texts.parquet"
+_ABOUT, _VALUES, _TEXTS, _TIMES = "evaluation.json", "values.parquet", "texts.parquet", "timings.json"
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:
@@ -52,10 +54,10 @@ def save(evaluation: Evaluation, folder: Path) -> None:
         "levels": e.levels,
         "classes": e.classes,
         "replacement": e.replacement,
-        "timings": dict(e.timings),
         "manifest": dict(e.manifest),
     }
-    write_whole(folder / _ABOUT, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(folder / _TIMES, _json(dict(e.timings)))
+    write_whole(folder / _ABOUT, _json(about))
 
 
 def load(folder: Path) -> Evaluation:
@@ -63,10 +65,12 @@ def load(folder: Path) -> Evaluation:
     if not (folder / _ABOUT).is_file():
         raise FileNotFoundError(f"no evaluation in {folder}: there is no {_ABOUT}")
     try:
-        about = json.loads((folder / _ABOUT).read_text())
+        about = json.loads((folder / _ABOUT).read_text("utf-8"))
         version = about["format"]
         if version != FORMAT:
             raise GaflowError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
+        times = folder / _TIMES
+        about["timings"] = json.loads(times.read_text("utf-8")) if times.is_file() else {}
         return _build(about, _read(folder / _TEXTS), _read(folder / _VALUES))
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         raise GaflowError(f"the evaluation in {folder} is damaged: {error}; evaluate again") from error
@@ -97,6 +101,10 @@ def _build(about: dict[str, Any], texts: dict[str, np.ndarray], values: dict[str
         timings=about["timings"],
         manifest=about["manifest"],
     )
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _keys(methods: tuple[str, ...], conditions: tuple[tuple[str, int], ...], texts: int) -> dict[str, np.ndarray]:
