@@ -25,6 +25,7 @@ ROOMS = [
     "targets",
     "units",
     "text",
+    "residual",
     "tracing",
     "lrp",
     "methods",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.residual import Additions, Junction, junctions
 from gaflow.text import Batch
 
 __all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "stack", "trace", "word_embedding"]
@@ -78,6 +79,16 @@ class Look:
     attentions: tuple[Tensor, ...]  # l x (b, h, t, t)
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
     logits: Tensor  # (b, c)
+    sums: tuple[Junction, ...] = ()  # l x the residual sum of each layer, if asked for
+
+    def slopes(self, y: Tensor) -> tuple[list[Tensor | None], list[Tensor | None], list[Tensor | None]]:
+        """Gradients of `y` by attention, hidden states and residual sums; None where it does not depend on them."""
+        inside = [k for k, h in enumerate(self.hidden) if h.requires_grad]
+        wanted: Any = [*self.attentions, *(self.hidden[k] for k in inside), *(s.total for s in self.sums)]
+        found = torch.autograd.grad(y.sum(), wanted, allow_unused=True)
+        first, last = len(self.attentions), len(wanted) - len(self.sums)
+        of_hidden = dict(zip(inside, found[first:last], strict=True))
+        return list(found[:first]), [of_hidden.get(k) for k in range(len(self.hidden))], list(found[last:])
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,8 @@ class Trace:
     output: Tensor  # (b,) y, the explained scalar
     mask: Tensor  # (b, t) bool: real tokens
     question: Question | None = None  # what this answers; None for tensors that no model gave
+    stream: tuple[Tensor, ...] = ()  # l x (b, t, d) what each layer's attention is added to; () unless asked for
+    stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
 
     def again(self) -> Question:
         """The question, for methods that need more than the trace."""
@@ -115,45 +128,57 @@ def trace(
     batch: Batch,
     choose: Callable[[Tensor], Readout],
     report: Callable[[float], object] = lambda part: None,
+    *,
+    residual: bool = False,
 ) -> Trace:
     """Trace `model` on `batch`; `choose` sees its logits (b, c) and says how `y` is read from them.
 
-    Methods that ask the model again tell `report` how far they are.
+    Methods that ask the model again tell `report` how far they are. `residual` looks at the residual sums, too.
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
-        seen = look(model, batch)
-        attentions, hidden, logits = seen.attentions, seen.hidden, seen.logits
+        seen = look(model, batch, residual=residual)
+        hidden, sums, logits = seen.hidden, seen.sums, seen.logits
         read = choose(logits)
         y = read(logits, range(len(logits)))
-        inside = [k for k, h in enumerate(hidden) if h.requires_grad]
-        found = torch.autograd.grad(y.sum(), [*attentions, *(hidden[k] for k in inside)], allow_unused=True)
-    gradients = [g for g in found[: len(attentions)] if g is not None]
-    if len(gradients) < len(attentions):
+        of_attention, of_hidden, of_sums = seen.slopes(y)
+    gradients = [g for g in of_attention if g is not None]
+    if len(gradients) < len(of_attention):
         raise _unsupported(model, "the attention weights it returns are copies that its output does not depend on")
-    of_hidden = dict(zip(inside, found[len(attentions) :], strict=True))
     with torch.inference_mode(False), torch.no_grad():
-        attention = stack(attentions, batch)
-        del seen, attentions, found  # long texts need the memory
+        attention = stack(seen.attentions, batch)
+        del seen, of_attention  # long texts need the memory
         if not bool(attention.amin() >= 0):
             raise _unsupported(model, "its attention weights are negative or not finite, so no weights of an average")
         return Trace(
             attention=attention,
             gradient=stack(gradients, batch),
             hidden=tuple(h.detach() for h in hidden),
-            hidden_gradient=tuple(of_hidden.get(k) for k in range(len(hidden))),
+            hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
             output=y.detach(),
             mask=batch.mask,
             question=Question(model, batch, read, report),
+            stream=tuple(s.stream for s in sums),
+            stream_gradient=tuple(s.stream * 0 if g is None else g for s, g in zip(sums, of_sums, strict=True)),
         )
 
 
-def look(model: nn.Module, batch: Batch) -> Look:
-    """A forward pass of `model`, which is borrowed already."""
-    outputs = model(**_arguments(model, batch.inputs))
+def look(model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None) -> Look:
+    """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`."""
+    additions = Additions(*batch.mask.shape)
+    with _spoken(model, words), additions if residual else nullcontext():
+        outputs = model(**_arguments(model, batch.inputs))
     attentions = tuple(_attentions(model, outputs, batch))
-    return Look(attentions, tuple(getattr(outputs, "hidden_states", None) or ()), _logits(model, outputs))
+    hidden = tuple(getattr(outputs, "hidden_states", None) or ())
+    sums: list[Junction] = []
+    if residual:
+        leaves = roots(model) if words is None else [words]
+        for layer, found in enumerate(junctions(additions.found, attentions, leaves)):
+            if found is None:
+                raise _unsupported(model, f"no addition of layer {layer} joins its attention to a residual stream")
+            sums.append(found)
+    return Look(attentions, hidden, _logits(model, outputs), tuple(sums))
 
 
 def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
