@@ -1,4 +1,5 @@
 import math
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from gaflow.errors import TextError
 from gaflow.evaluation.evaluate import evaluate
 from gaflow.methods import Random
 from tests.evaluated import LABELS, METHODS, TEXTS
-from tests.models import SENTENCE, roberta, wordpiece
+from tests.models import SENTENCE, bert, distilbert, electra, roberta, wordpiece
 
 
 def naive(explainer, text, scores, order, k, target):
@@ -27,25 +28,60 @@ def naive(explainer, text, scores, order, k, target):
     for i in ranked[:m]:
         inputs["input_ids"][0, i] = explainer.tokenizer.pad_token_id
     with torch.no_grad():
-        logits = explainer.model(**inputs).logits[0].double()
+        logits = explainer.model(**inputs).logits[0]
     return logits.log_softmax(-1)[target].item(), int(logits.argmax())
 
 
-def test_every_number_is_that_of_the_protocol_in_plain_python(explainer, evaluated):
-    assert evaluated.methods == (*METHODS, "random")
-    assert evaluated.replacement == "pad"
+@pytest.mark.parametrize("family", [bert, distilbert, electra], ids=lambda family: family.__name__)
+def test_every_number_is_that_of_the_protocol_in_plain_python(family):
+    model, tokenizer = family()
+    explainer = Explainer(model.double(), tokenizer)
+    found = evaluate(explainer, TEXTS, LABELS, METHODS)
+    assert found.methods == (*METHODS, "random")
+    assert found.replacement == "pad"
+    assert found.gold is not None
+    lost, gained, right = (defaultdict(list) for _ in range(3))
     for n, text in enumerate(TEXTS):
         with torch.no_grad():
-            base = explainer.model(**explainer.tokenizer(text, return_tensors="pt")).logits[0].double().log_softmax(-1)
+            base = model(**tokenizer(text, return_tensors="pt")).logits[0].log_softmax(-1)
         target = int(base.argmax())
-        assert evaluated.target[n] == evaluated.base_prediction[n] == target
-        assert evaluated.base[n] == pytest.approx(base[target].item(), abs=1e-6)
-        for m, method in enumerate(evaluated.methods):
+        assert found.target[n] == found.base_prediction[n] == target
+        assert found.base[n] == pytest.approx(base[target].item(), abs=1e-9)
+        for m, method in enumerate(found.methods):
             scores = explainer(text, method).scores
-            for c, (order, k) in enumerate(evaluated.conditions):
+            for c, (order, k) in enumerate(found.conditions):
                 log, said = naive(explainer, text, scores, order, k, target)
-                assert evaluated.masked[m, n, c] == pytest.approx(log, abs=2e-6)
-                assert evaluated.prediction[m, n, c] == said
+                assert found.masked[m, n, c] == pytest.approx(log, abs=1e-9)
+                assert found.prediction[m, n, c] == said
+                lost[method, order, k].append(math.exp(base[target]) - math.exp(log))
+                gained[method, order, k].append(log - base[target].item())
+                right[method, order, k].append(said == found.gold[n])
+    for method, row in found.table().to_dict("index").items():
+        for order in ("top", "bottom"):
+            for name, kept in (("aopc", lost), ("lodds", gained), ("accuracy", right)):
+                assert row[f"{name}_{order}"] == pytest.approx(
+                    mean_over(kept, method, order, range(10, 100, 10)), abs=1e-9
+                )
+        assert row["srg"] == pytest.approx(row["aopc_top"] - row["aopc_bottom"], abs=1e-9)
+        for name, order in (("comprehensiveness", "top"), ("sufficiency", "keep")):
+            assert row[name] == pytest.approx(mean_over(lost, method, order, (1, 5, 10, 20, 50)), abs=1e-9)
+
+
+def mean_over(values, method, order, levels):
+    """The mean over texts and levels."""
+    return sum(sum(values[method, order, k]) / len(TEXTS) for k in levels) / len(levels)
+
+
+def test_a_model_in_float32_gives_the_same_to_six_digits(explainer, evaluated):
+    model, tokenizer = bert()
+    double = evaluate(Explainer(model.double(), tokenizer), TEXTS, scores={"given": same_scores(explainer)})
+    single = evaluate(explainer, TEXTS, scores={"given": same_scores(explainer)})
+    np.testing.assert_allclose(single.masked, double.masked, atol=2e-6)
+    np.testing.assert_allclose(single.per_text("aopc"), double.per_text("aopc"), atol=1e-6)
+
+
+def same_scores(explainer):
+    return [explainer(text, "cat").scores for text in TEXTS]
 
 
 def test_a_text_of_one_token_is_masked_whole(explainer, evaluated):
