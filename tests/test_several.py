@@ -8,7 +8,7 @@ import torch
 import gaflow
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
 from gaflow.methods import METHODS, Scores
-from gaflow.several import attempt, explain_each
+from gaflow.several import Stopwatch, attempt, explain_each
 from tests.models import TEXTS, bert
 
 EXPLAINER = gaflow.Explainer(*bert())
@@ -131,3 +131,27 @@ def test_the_one_item_that_fails_is_found():
 
     assert attempt(range(8), work) == [0, 10, 20, 30, 40, "GaflowError: five", 60, 70]
     assert attempt([], work) == []
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Lets a clock go on."""
+
+    seconds: float
+    clock: list[float]
+    name: str
+
+    def __call__(self, trace):
+        self.clock[0] += self.seconds
+        return Scores(trace.mask.double())
+
+
+def test_a_stopwatch_shares_the_time_among_trace_and_methods(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("gaflow.several.time.perf_counter", lambda: clock[0])
+    watch = Stopwatch()
+    slow, quick = Takes(2.0, clock, "slow"), Takes(0.5, clock, "quick")
+    results(TEXTS[:3], [slow, quick], batch_size=2, watch=watch)
+    assert watch.methods == {"slow": 4.0, "quick": 1.0}
+    assert watch.trace == 0
+    assert watch.peak == {}

@@ -8,8 +8,9 @@ What every text would fail at (a model without attention, a library that is miss
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -18,12 +19,12 @@ from gaflow.attribution import Attribution
 from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
 from gaflow.explainer import Explainer
 from gaflow.methods import Method
-from gaflow.progress import silent
+from gaflow.progress import Report
 from gaflow.targets import Resolved, Target
 from gaflow.text import Encoding, Text, batches
 from gaflow.tracing import Trace
 
-__all__ = ["Several", "attempt", "explain_each"]
+__all__ = ["Several", "Stopwatch", "attempt", "explain_each"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -40,6 +41,48 @@ class Several:
     logits: tuple[float, ...] | None  # (c,) of the model; None if no method succeeded
 
 
+@dataclass
+class Stopwatch:
+    """Seconds spent in the trace and in every method, and the most memory that each had on a GPU.
+
+    Methods end with scores on the host, so that whatever a device has to do for them is done by then.
+    """
+
+    trace: float = 0.0
+    methods: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, int] = field(default_factory=dict)  # bytes, tensors of the trace included; empty on a CPU
+
+    def watching(self, methods: Sequence[Method]) -> tuple[Report, Callable[[Trace], None]]:
+        """What to call with the number of methods done, and with the trace once it is there."""
+        names = [method.name for method in methods]
+        last, done, device = time.perf_counter(), 0, torch.device("cpu")
+
+        def lap() -> float:
+            nonlocal last
+            before, last = last, time.perf_counter()
+            return last - before
+
+        def begun(traced: Trace) -> None:
+            nonlocal device
+            device = traced.logits.device
+            self.trace += lap()
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+
+        def report(count: float) -> None:
+            nonlocal done
+            if count < done + 1:  # a part of a method
+                return
+            name = names[done]
+            done += 1
+            self.methods[name] = self.methods.get(name, 0.0) + lap()
+            if device.type == "cuda":
+                self.peak[name] = max(self.peak.get(name, 0), torch.cuda.max_memory_allocated(device))
+                torch.cuda.reset_peak_memory_stats(device)
+
+        return report, begun
+
+
 def explain_each(
     explainer: Explainer,
     texts: Sequence[Text],
@@ -49,8 +92,10 @@ def explain_each(
     batch_size: int = 16,
     truncation: bool = False,
     keep_flow: bool = False,
+    watch: Stopwatch | None = None,
 ) -> Iterator[list[tuple[int, Several]]]:
     """Batch by batch, (index into `texts`, result) of every text once, in the order in which they get done."""
+    watch = watch or Stopwatch()
     parsed = explainer.head.parse(target)
     names = ["the text"] * len(texts)
     encodings = attempt(texts, lambda part: explainer._encode(part, truncation, names[: len(part)]))
@@ -60,20 +105,27 @@ def explain_each(
     order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
     good = [e for e in encodings if not isinstance(e, str)]
     for group in batches(good, batch_size, explainer._padding):
-        results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow)
+        results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
         yield [(order[k], result) for k, result in zip(group, results, strict=True)]
 
 
 def _explain_group(
-    explainer: Explainer, group: Sequence[Encoding], methods: Sequence[Method], target: Resolved | None, keep_flow: bool
+    explainer: Explainer,
+    group: Sequence[Encoding],
+    methods: Sequence[Method],
+    target: Resolved | None,
+    keep_flow: bool,
+    watch: Stopwatch,
 ) -> list[Several]:
     def run(part: Sequence[Encoding], chosen: Sequence[Method]) -> list[Several]:
         logits: list[list[float]] = []
+        report, begun = watch.watching(chosen)
 
-        def watch(traced: Trace) -> None:
+        def look(traced: Trace) -> None:
             logits.extend(traced.logits.detach().cpu().double().tolist())
+            begun(traced)
 
-        found = explainer._run(part, [target] * len(part), chosen, keep_flow, silent, watch)
+        found = explainer._run(part, [target] * len(part), chosen, keep_flow, report, look)
         by_text = zip(*found, strict=True)
         return [
             Several({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))

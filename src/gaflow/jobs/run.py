@@ -17,7 +17,7 @@ from gaflow.jobs.manifest import Manifest, Shard, describe_method, describe_mode
 from gaflow.jobs.schema import VERSION, records, shard_bytes
 from gaflow.methods import Method, find_method
 from gaflow.progress import Progress, Report, reporting
-from gaflow.several import explain_each
+from gaflow.several import Stopwatch, explain_each
 from gaflow.targets import Target
 
 __all__ = ["Outcome", "Plan", "attribute", "compute_shard"]
@@ -129,7 +129,8 @@ def _run(
                 stopped = True
                 break
             start, when = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-            found = compute_shard(explainer, plan, rows, lambda part, so_far=done: report(so_far + part), stop)
+            watch = Stopwatch()
+            found = compute_shard(explainer, plan, rows, lambda part, so_far=done: report(so_far + part), stop, watch)
             if found is None:
                 stopped = True
                 break
@@ -140,7 +141,9 @@ def _run(
             manifest = replace(manifest, shards={**manifest.shards, number: shard})
             manifest.write(folder)
             seconds = time.perf_counter() - start
-            note_time(folder, {"shard": number, "began": when, "seconds": round(seconds, 3), "texts": len(rows)})
+            taken = {"seconds": round(seconds, 3), "trace": round(watch.trace, 4)}
+            taken |= {"methods": {name: round(value, 4) for name, value in watch.methods.items()}, "peak": watch.peak}
+            note_time(folder, {"shard": number, "began": when, "texts": len(rows), **taken})
             done += len(rows)
         if not stopped:
             manifest = replace(manifest, finished=True)
@@ -151,7 +154,12 @@ def _run(
 
 
 def compute_shard(
-    explainer: Explainer, plan: Plan, rows: Sequence[Row], report: Report, stop: Callable[[], bool]
+    explainer: Explainer,
+    plan: Plan,
+    rows: Sequence[Row],
+    report: Report,
+    stop: Callable[[], bool],
+    watch: Stopwatch | None = None,
 ) -> list[dict[str, Any]] | None:
     """The stored rows of one shard; they depend on explainer, plan and rows alone. None if `stop` says so first."""
     names = [method.name for method in plan.methods]
@@ -159,8 +167,9 @@ def compute_shard(
     found: dict[int, list[dict[str, Any]]] = {}
     texts = [row.given for row in rows]
     for batch in explain_each(
-        explainer, texts, plan.methods, plan.target, batch_size=plan.batch_size, truncation=plan.truncation
-    ):
+        explainer, texts, plan.methods, plan.target,
+        batch_size=plan.batch_size, truncation=plan.truncation, watch=watch,
+    ):  # fmt: skip
         for k, several in batch:
             found[k] = records(rows[k], several, names, labels)
         report(len(found))
