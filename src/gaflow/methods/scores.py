@@ -39,6 +39,13 @@ class Scores:
     values: Tensor  # (b, t) token scores, 0 at padding
     flow: Flow | None = None  # flow methods only
     facts: tuple[dict[str, float | str], ...] = ()  # (b,) what else is known of each text, if anything
+    against: Flow | None = None  # of the network of -y, whose through-flow is taken off; signed flow methods only
+
+    def layers(self) -> Tensor | None:
+        """What every token of every node layer counts, (b, l+1, t); flow methods only."""
+        if self.flow is None:
+            return None
+        return self.flow.through() if self.against is None else self.flow.through() - self.against.through()
 
 
 @runtime_checkable
