@@ -28,11 +28,14 @@ def shard_name(number: int) -> str:
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """Make the folder this process's own; the claim ends with the process, however it ends."""
+def claim(folder: Path, mark: str = MANIFEST) -> Iterator[None]:
+    """Make the folder this process's own; the claim ends with the process, however it ends.
+
+    A folder that holds anything, but not the file `mark`, is somebody else's.
+    """
     if folder.exists() and not folder.is_dir():
         raise JobError(f"{str(folder)!r} is a file; give a folder for the results")
-    if folder.is_dir() and not (folder / MANIFEST).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+    if folder.is_dir() and not (folder / mark).exists() and any(p.name[0] != "." for p in folder.iterdir()):
         raise JobError(f"{str(folder)!r} is not empty and holds no job; give a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / _LOCK, "ab") as held:

@@ -1,0 +1,192 @@
+"""Evaluations computed part by part, each kept once it is there.
+
+A part is a shard of the attributions: its texts are masked together, for all methods at once, and its numbers are
+written before the next part is begun, as an Evaluation of its own. Those of all parts are joined in the end.
+
+The convention this file owns: a part depends on its own texts and on what is asked for, on nothing else; when
+it was computed does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gaflow.errors import DataError
+from gaflow.evaluation.bounds import Bounds
+from gaflow.evaluation.evaluate import CONTROL, control, judge, unmasked
+from gaflow.evaluation.given import conditions_of, encode_all, gold_of, scores_of, softmax_head, targets_of
+from gaflow.evaluation.masking import Masker
+from gaflow.evaluation.result import Evaluation
+from gaflow.evaluation.shelf import Shelf
+from gaflow.explainer import Explainer
+from gaflow.jobs.manifest import describe_model, refuse_other, versions
+from gaflow.methods import Method, Random
+from gaflow.progress import Progress, Report, reporting, within
+
+__all__ = ["Plan", "mask_all", "slug"]
+
+_PARTS = ".parts"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a benchmark, whatever the data set."""
+
+    methods: tuple[Method, ...] | None  # None: those of the paper, or all that are stored
+    replacements: tuple[str | int, ...]
+    sample: int | None
+    limit: int | None
+    seed: int
+    batch_size: int
+    shard_size: int
+    truncation: bool
+    levels: tuple[int, ...]
+    bounds: Bounds | None
+    tokens_per_pass: int | None
+
+
+class _Stopped(Exception):
+    """The caller asked the run to end."""
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:80] or "data"
+
+
+def mask_all(
+    explainer: Explainer,
+    shelf: Shelf,
+    folder: Path,
+    plan: Plan,
+    about: dict[str, Any],
+    progress: Progress,
+    stop: Callable[[], bool],
+) -> tuple[dict[str, Path], int]:
+    """Every replacement's evaluation, and how many texts were masked for them."""
+    asked, job = _asked(explainer, shelf, plan), shelf.job or {}
+    done, masked, count = {}, 0, sum(shelf.sizes)
+    about = about | {"sample": job.get("sample"), "data": job.get("data"), "texts": count}
+    with reporting(progress, count * len(plan.replacements), "text") as report:
+        for k, replacement in enumerate(plan.replacements):
+            place, mine = folder / slug(str(replacement)), {"replacement": replacement, **asked}
+            if not _there(place, mine):
+                tell = within(report, k * count, count)
+                try:
+                    masked += _mask(explainer, shelf, place, plan, mine, about, tell, stop)
+                except _Stopped:
+                    return done, masked
+            shutil.rmtree(place / _PARTS, ignore_errors=True)
+            done[str(replacement)] = place
+            report((k + 1) * count)
+    return done, masked
+
+
+def _asked(explainer: Explainer, shelf: Shelf, plan: Plan) -> dict[str, Any]:
+    """All that decides the numbers, whatever the replacement, in JSON."""
+    known = {method["name"]: method for method in (shelf.job or {}).get("methods", [])}
+    asked = {
+        "attributions": shelf.digest,
+        "model": describe_model(explainer),
+        "methods": [known.get(name, {"name": name}) for name in shelf.methods],
+        "levels": plan.levels,
+        "bounds": None if plan.bounds is None else {f.name: getattr(plan.bounds, f.name) for f in fields(plan.bounds)},
+        "seed": plan.seed,
+        "tokens_per_pass": plan.tokens_per_pass,
+        "versions": versions(),
+    }
+    return json.loads(json.dumps(asked))
+
+
+def _mask(
+    explainer: Explainer,
+    shelf: Shelf,
+    place: Path,
+    plan: Plan,
+    asked: dict[str, Any],
+    about: dict[str, Any],
+    report: Report,
+    stop: Callable[[], bool],
+) -> int:
+    """One evaluation, part by part; gives the number of texts that were masked for it."""
+    found, masked, total = [], 0, sum(shelf.sizes)
+    for number, size in enumerate(shelf.sizes):
+        begun = sum(shelf.sizes[:number])
+        part, mine = place / _PARTS / f"{number:05d}", {"asked": asked, "part": number}
+
+        def told(share: float, begun: int = begun, size: int = size) -> None:
+            if stop():
+                raise _Stopped
+            report((begun + share * size) / total)
+
+        if not _there(part, mine):
+            told(0.0)
+            made = _judge(explainer, shelf, number, asked["replacement"], plan, told)
+            replace(made, manifest={**mine, **made.manifest}).save(part)
+            masked += size
+        found.append(Evaluation.load(part))
+    whole = _joined(found)
+    counts = {name: sum(e.manifest[name] for e in found) for name in ("inputs", "truncated")}
+    replace(whole, manifest={**about, **asked, **counts}).save(place)
+    return masked
+
+
+def _judge(
+    explainer: Explainer, shelf: Shelf, number: int, replacement: str | int, plan: Plan, report: Report
+) -> Evaluation:
+    """One part of the texts, judged."""
+    started = time.perf_counter()
+    part, head = shelf.read(number), softmax_head(explainer)
+    encodings = encode_all(explainer, part.texts, plan.truncation or part.truncated)
+    every = scores_of(part.scores, encodings)
+    masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, plan.tokens_per_pass)
+    base = unmasked(masker)
+    aim = targets_of(head, part.target, {}, base)
+    every.setdefault(CONTROL, control(explainer, encodings, Random(plan.seed)))
+    conditions = conditions_of("both", plan.levels, True)
+    found = judge(masker, every, base, aim, conditions, plan.levels, plan.bounds, report)
+    return replace(
+        found,
+        classes=head.labels,
+        gold=gold_of(head, part.gold, len(encodings)) if shelf.gold else None,
+        timings={"total": time.perf_counter() - started, **found.timings},
+        manifest={**found.manifest, "truncated": sum(e.truncated for e in encodings)},
+    )
+
+
+def _there(place: Path, asked: Mapping[str, Any]) -> bool:
+    """Whether an evaluation is there; another one than what is asked for is refused."""
+    path = place / "evaluation.json"
+    if not path.exists():
+        return False
+    try:
+        found = json.loads(path.read_text("utf-8"))["manifest"]
+        there = {name: found[name] for name in asked}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}); delete its folder and run again") from error
+    if place.parent.name != _PARTS:
+        refuse_other(there, asked, place)
+    return there == asked
+
+
+def _joined(parts: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation of the texts of all parts."""
+
+    def every(name: str, axis: int) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values, axis)
+
+    axes = {"sizes": 0, "target": 0, "base": 0, "base_prediction": 0, "gold": 0, "bounds": 0}
+    axes |= {"masked": 1, "prediction": 1}
+    timings = {name: sum(part.timings.get(name, 0.0) for part in parts) for name in ("total", "masking", "forward")}
+    timings["forward_share"] = timings["forward"] / timings["masking"] if timings["masking"] else 0.0
+    return replace(parts[0], timings=timings, **{name: every(name, axis) for name, axis in axes.items()})
