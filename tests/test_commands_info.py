@@ -28,6 +28,7 @@ def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     assert (found["class"], found["task"], found["dtype"]) == (type(model).__name__, explainer.task, "float32")
     assert found["estimate"]["flops"] == solve_flops(found["layers"], 7)
     assert found["estimate"]["seconds"] > 0
+    assert found["estimate"]["peak"] > 0
 
 
 def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp_path):
@@ -44,6 +45,36 @@ def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length
     assert f"--length must be 1 to 64 for this model, not {length}" in refused(
         capfd, "info", folder, "--length", length
     )
+
+
+@pytest.mark.parametrize(
+    ("free", "shown"),
+    [
+        (1 << 40, r"memory +72\.5 MiB at the peak.*room +cpu has 1,024 GiB left: enough; \d+,\d+ such texts fit"),
+        (20 << 20, r"room +cpu has 20 MiB left: too little; 8 such texts fit at a time"),
+        (1 << 20, r"room +cpu has 1 MiB left: too little; texts of up to 36 tokens would fit"),
+        (None, r"room +cpu does not tell"),
+    ],
+)
+def test_info_says_whether_a_batch_fits_and_what_would(capfd, folder, monkeypatch, free, shown):
+    monkeypatch.setattr("gaflow.commands.info.free_memory", lambda device: free)
+    found = gives(capfd, "info", folder, "--batch-size", "30", "--length", "64", "--device", "cpu")
+    assert re.search(shown, " ".join(found.split())), found
+
+
+def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
+    monkeypatch.setattr("gaflow.commands.info.free_memory", lambda device: 1 << 30)
+    args = ["info", folder, "--json", "--length", "64", "--device", "cpu", "--batch-size"]
+    one, many = (json.loads(gives(capfd, *args, n)) for n in ("1", "3"))
+    assert one["weights"] == 4 * one["parameters"]
+    assert many["estimate"]["peak"] == 3 * one["estimate"]["peak"]
+    assert one["fits"] == many["fits"]
+    assert one["fits"]["batch"] == ((1 << 30) - one["weights"]) // one["estimate"]["peak"]
+    assert one["together"] == one["budget"] // one["estimate"]["peak"]
+
+
+def test_info_refuses_batches_of_nothing(capfd, folder):
+    assert "batch must be at least 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
 
 
 def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):

@@ -11,6 +11,7 @@ from gaflow.errors import (
     SolveError,
     TargetError,
     TextError,
+    TooLargeError,
     UnknownMethodError,
     UnsupportedModelError,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "SolveError",
     "TargetError",
     "TextError",
+    "TooLargeError",
     "UnknownMethodError",
     "UnsupportedModelError",
     "Word",

@@ -47,3 +47,7 @@ class DataError(GaflowError, ValueError):
 
 class JobError(GaflowError, ValueError):
     """The folder of a data-set run belongs to another job, or to a process that is still at it."""
+
+
+class TooLargeError(GaflowError, MemoryError):
+    """A batch or a text needs more memory than the device has left; the message names what would fit."""

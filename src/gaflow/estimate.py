@@ -1,52 +1,101 @@
-"""What explaining a text will cost, known before a model is loaded.
+"""What explaining a text will cost, known before anything is computed.
 
-With `l` layers, `h` heads and `t` tokens, a trace holds attention and gradient, `(l, h, t, t)` each, as the model
-gives them and stacked; a solve works on `(l, t, t)` arrays in float64 and factors `l` blocks of `t x t` per step.
+With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` tokens, in bytes:
 
-The convention this file owns: bytes and flops are exact functions of sizes; seconds come from a small network that
-is solved on the spot, since no formula knows the machine.
+    attention     4 b l h t^2          one copy of all attention weights
+    activations   4 b l t (12 d + 2 f) what a block keeps for its backward pass, and its hidden states
+    trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
+    flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
+
+The peak is the larger of the last two: what is freed in between mostly stays with the process. Measured peaks are
+between 0.7 and 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
+
+The convention this file owns: bytes and flops are exact functions of sizes, upper bounds and without the weights;
+seconds come from a small network that is solved on the spot, since no formula knows the machine.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from gaflow.solvers.barrier import solve
 
-__all__ = ["Estimate", "estimate", "extrapolate", "solve_flops", "solve_seconds"]
+__all__ = ["Estimate", "Geometry", "estimate", "extrapolate", "longest_text", "solve_flops", "solve_seconds"]
 
 STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
-_COPIES = 18  # (l, t, t) float64 arrays alive at the peak: 422 MiB measured at 12 x 512 x 512, 110 at 12 x 256 x 256
+_COPIES = 18  # (l, t, t) float64 arrays alive at the peak of a solve
+_HELD = 4  # copies of the attention alive at the end of a trace
+_SCORES = 3  # of one layer's attention, before and after mask and softmax
 _SAMPLE = 96  # tokens of the network that is solved to take the time
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes of a model that memory depends on."""
+
+    layers: int
+    heads: int
+    width: int = 0  # of the hidden states
+    inner: int = 0  # of the feed-forward layers
+    item: int = 4  # bytes of a number in the trace: float32, or what the model has if that is wider
+
+    @classmethod
+    def of(cls, config: Any, item: int = 4) -> Geometry | None:
+        """Of a transformers config; None where it does not describe a single stack of attention layers."""
+        names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+        layers, heads, width, inner = (_count(getattr(config, name, None)) for name in names)
+        if getattr(config, "is_encoder_decoder", False) or not layers or not heads:
+            return None
+        return cls(layers, heads, width, inner or 4 * width, max(item, 4))
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Bytes and floating-point operations to explain a batch of texts of one length."""
 
-    weights: int  # bytes of the model in float32
-    trace: int  # bytes of attention and gradient, without what the model itself needs for its backward pass
-    solve: int  # bytes of the flow solver at its peak
+    trace: int  # bytes while attention and gradient are computed
+    flow: int  # bytes while the flow is solved
     flops: int  # of the flow solver's factorisations
 
+    @property
+    def peak(self) -> int:
+        """The most bytes at a time, for any method that needs no more than a trace; the weights are not counted."""
+        return max(self.trace, self.flow)
 
-def estimate(*, layers: int, heads: int, length: int, parameters: int = 0, batch: int = 1) -> Estimate:
+
+def estimate(geometry: Geometry, length: int, batch: int = 1) -> Estimate:
     """The cost of one batch of texts with `length` tokens each."""
-    sizes = {"layers": layers, "heads": heads, "length": length, "batch": batch}
+    sizes = {"layers": geometry.layers, "heads": geometry.heads, "length": length, "batch": batch}
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
-    square = batch * layers * length * length
+    edges = batch * geometry.layers * length * length
+    attention = geometry.item * geometry.heads * edges
+    kept = geometry.item * batch * geometry.layers * length * (12 * geometry.width + 2 * geometry.inner)
     return Estimate(
-        weights=4 * parameters,
-        trace=4 * 4 * heads * square,  # float32: attention, gradient, and a stacked copy of both
-        solve=8 * _COPIES * square,
-        flops=batch * solve_flops(layers, length),
+        trace=kept + _HELD * attention + _SCORES * attention // geometry.layers,
+        flow=kept + 2 * attention + 8 * _COPIES * edges,
+        flops=batch * solve_flops(geometry.layers, length),
     )
+
+
+def longest_text(geometry: Geometry, memory: int) -> int:
+    """The most tokens of a text whose peak is within `memory` bytes; 0 if not even one token is."""
+    low, high = 0, 1 + math.isqrt(max(memory, 0))  # a token costs a byte at the very least
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if estimate(geometry, middle).peak <= memory else (low, middle)
+    return low
 
 
 def solve_flops(layers: int, length: int) -> int:

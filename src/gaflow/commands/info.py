@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import torch
 import typer
 
-from gaflow.commands.app import Json, app, count
+from gaflow.commands.app import Device, Json, app, count
 from gaflow.commands.streams import print_json, waiting
 from gaflow.errors import UnsupportedModelError
-from gaflow.estimate import estimate, solve_seconds
+from gaflow.estimate import Geometry, estimate, longest_text, solve_seconds
 from gaflow.loading import Loaded, outline
+from gaflow.memory import batch_limit, budget, free_memory, in_bytes
 from gaflow.targets import Head
 from gaflow.terminal import make_console, one_line, show, table
 from gaflow.text import length_limit
@@ -28,39 +30,45 @@ def info(
     length: Annotated[
         int | None, typer.Option(parser=count, metavar="T", help="Tokens of the text; default: 128, if so many fit.")
     ] = None,
+    batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 1,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Show what would be traced of MODEL, and what it would cost. Its weights are not loaded.
 
     \b
     Example:
-      gaflow info org/name --length 256
+      gaflow info org/name --length 512 --batch-size 16
     """
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with waiting("reading"):
-        found = _inspect(outline(model), model, length)
+        found = _inspect(outline(model), model, length, batch_size, place)
     if as_json:
         print_json(found)
         return
     cost = found["estimate"]
     rows = {
         "model": f"{found['class']} ({found['type']}), {found['task']}",
-        "parameters": f"{found['parameters']:,}, {_bytes(cost['weights'])} in {found['dtype']}",
+        "parameters": f"{found['parameters']:,}, {in_bytes(found['weights'])} in {found['dtype']}",
         "labels": _listed(found["labels"]),
         "tokenizer": f"{found['tokenizer']}, {found['vocabulary']:,} tokens",
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
         "attention": f"{found['layers']} layers, {found['heads']} heads",
         "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
-        "trace": f"{_bytes(cost['trace'])} for attention and gradient",
-        "solve": f"{_bytes(cost['solve'])}, {cost['flops']:.1e} flops, about {cost['seconds']:.2g} s on this CPU",
+        "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_times(found['batch'])}",
+        "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_seconds(found)} on this CPU",
+        "memory": f"{in_bytes(cost['peak'] + found['weights'])} at the peak, weights included",
+        "room": _room(found),
+        "batches": f"at most {found['together']:,} such texts, for {in_bytes(found['budget'])} a batch",
     }
     show(make_console(), table(["", ""], [[key, one_line(value)] for key, value in rows.items()]))
 
 
-def _inspect(loaded: Loaded, name: str | None, length: int | None) -> dict[str, Any]:
+def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, device: torch.device) -> dict[str, Any]:
     """All that `info` says, as plain values."""
     config = loaded.model.config
-    layers, heads = (getattr(config, key, None) for key in ("num_hidden_layers", "num_attention_heads"))
-    if getattr(config, "is_encoder_decoder", False) or not isinstance(layers, int) or not isinstance(heads, int):
+    geometry = Geometry.of(config)
+    if geometry is None:
         raise UnsupportedModelError(f"{type(loaded.model).__name__} has no single stack of attention layers to trace")
     limit = length_limit(loaded.model, loaded.tokenizer)
     if length is None:
@@ -68,34 +76,61 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None) -> dict[str, 
     elif length < 1 or (limit is not None and length > limit):
         raise ValueError(f"--length must be 1 to {limit or 'any number'} for this model, not {length}")
     parameters = sum(p.numel() for p in loaded.model.parameters())
-    cost = estimate(layers=layers, heads=heads, length=length, parameters=parameters)
+    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+    cost = estimate(geometry, length, batch)
+    free = free_memory(device)
+    room = None if free is None else free - weights
     return {
         "model": name,
         "class": type(loaded.model).__name__,
         "type": config.model_type,
         "task": loaded.task,
         "parameters": parameters,
+        "weights": weights,
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "labels": list(Head.of(config).labels),
         "tokenizer": f"{type(loaded.tokenizer).__name__}, {'fast' if loaded.tokenizer.is_fast else 'slow'}",
         "vocabulary": len(loaded.tokenizer),
         "limit": limit,
-        "layers": layers,
-        "heads": heads,
+        "layers": geometry.layers,
+        "heads": geometry.heads,
         "length": length,
-        "attention": [layers, heads, length, length],
-        "estimate": {**asdict(cost), "seconds": solve_seconds(layers, length)},
+        "batch": batch,
+        "attention": [geometry.layers, geometry.heads, length, length],
+        "estimate": {**asdict(cost), "peak": cost.peak, "seconds": batch * solve_seconds(geometry.layers, length)},
+        "device": str(device),
+        "free": free,
+        "fits": None if room is None else _fits(geometry, length, max(0, room)),
+        "budget": budget(device),
+        "together": batch_limit(geometry, length, budget(device)),
     }
+
+
+def _fits(geometry: Geometry, length: int, room: int) -> dict[str, int]:
+    """How many texts of this length, and one text of which length."""
+    return {"batch": room // estimate(geometry, length).peak, "length": longest_text(geometry, room)}
+
+
+def _times(batch: int) -> str:
+    return f" of {batch} texts" if batch > 1 else ""
+
+
+def _seconds(found: dict[str, Any]) -> str:
+    seconds = found["estimate"]["seconds"]
+    return f"about {seconds:.2g} s" if seconds < 10 else f"about {seconds:,.0f} s"
+
+
+def _room(found: dict[str, Any]) -> str:
+    """Whether it fits, and what would."""
+    if found["fits"] is None:
+        return f"{found['device']} does not tell what it has left"
+    batch, length = found["fits"]["batch"], found["fits"]["length"]
+    left = f"{found['device']} has {in_bytes(found['free'])} left"
+    if not batch:
+        return f"{left}: too little; texts of up to {length:,} tokens would fit"
+    return f"{left}: {'enough' if batch >= found['batch'] else 'too little'}; {batch:,} such texts fit at a time"
 
 
 def _listed(labels: Sequence[str], most: int = 20) -> str:
     more = f" and {len(labels) - most} more" if len(labels) > most else ""
     return ", ".join(labels[:most]) + more
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:,.3g} GiB"

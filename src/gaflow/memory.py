@@ -1,0 +1,151 @@
+"""What a device can hold: its free memory, how many texts a batch may have, and what to say when work cannot fit.
+
+The convention this file owns: **batches are made by a budget that is the same on every machine**, so that the same
+texts make the same batches everywhere; what is free at the moment only ever splits a batch that would not fit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from gaflow.errors import TooLargeError
+from gaflow.estimate import Geometry, estimate, longest_text
+
+__all__ = ["BUDGET", "batch_limit", "budget", "fitting", "free_memory", "in_bytes", "is_out_of_memory"]
+
+BUDGET = {"cpu": 2 << 30, "cuda": 16 << 30}  # bytes of a batch at its peak, unless one text alone needs more
+_SIGNS = ("can't allocate memory", "not enough memory", "out of memory")  # what torch says, as a mere RuntimeError
+
+
+def budget(device: torch.device | str) -> int:
+    """Bytes that a batch may take on a device of this kind."""
+    return BUDGET.get(torch.device(device).type, BUDGET["cpu"])
+
+
+def batch_limit(geometry: Geometry | None, length: int, memory: int) -> int | None:
+    """How many texts of `length` tokens `memory` bytes hold, one at least; None if the model's sizes are not known."""
+    return None if geometry is None else max(1, memory // estimate(geometry, length).peak)
+
+
+@contextmanager
+def fitting(geometry: Geometry | None, batch: int, length: int, device: torch.device | str) -> Iterator[None]:
+    """Do work on a batch that fits into the memory of `device`; TooLargeError, saying what would fit, if it does not.
+
+    Before the work, by its estimate, since many systems end a process that takes too much; and where it runs out of
+    memory nevertheless.
+    """
+    free = None if geometry is None else free_memory(device)
+    if geometry is not None and free is not None and estimate(geometry, length, batch).peak > free:
+        raise TooLargeError(_advice(geometry, batch, length, device, free))
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, TooLargeError) or not is_out_of_memory(error):
+            raise
+        what = f"{batch} texts" if batch > 1 else "a text"
+        less = f"batch_size={batch // 2} or less" if batch > 1 else "a shorter text or a smaller model"
+        raise TooLargeError(f"{device} ran out of memory on {what} of {length} tokens; use {less}") from error
+
+
+def _advice(geometry: Geometry, batch: int, length: int, device: torch.device | str, free: int) -> str:
+    one, all_ = (in_bytes(estimate(geometry, length, n).peak) for n in (1, batch))
+    left = f"and {device} has {in_bytes(free)} left"
+    fits = free // estimate(geometry, length).peak
+    if fits:
+        return f"{batch} texts of {length} tokens need about {all_} of memory, {left}; use batch_size={fits} or less"
+    return (
+        f"a text of {length} tokens needs about {one} of memory, {left}; "
+        f"up to {longest_text(geometry, free)} tokens would fit: shorten or split the text, or free memory"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is not enough memory."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+
+
+def in_bytes(count: float) -> str:
+    """A number of bytes, to be read."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GiB" if count < 1000 else f"{count:,.0f} GiB"
+
+
+def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
+    """Bytes that can be had on a device without taking them from others; None where the system does not tell.
+
+    Of the host these are what the kernel calls available, within the limits of control groups (containers) and of
+    the process; `root` is where its files are.
+    """
+    place = torch.device(device)
+    if place.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(place)
+        return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    if place.type != "cpu":
+        return None
+    known = [n for n in (_available(root), *_within_groups(root), _within_limit(root)) if n is not None]
+    return max(0, min(known)) if known else None
+
+
+def _available(root: Path) -> int | None:
+    return _fields(root / "proc/meminfo").get("MemAvailable:", 0) * 1024 or None
+
+
+def _within_groups(root: Path) -> Iterator[int]:
+    """What each control group that the process is in leaves; page cache that is not in use can be taken back."""
+    kinds = {  # controller -> where its groups are, and their files: limit, usage, page cache
+        "": (("sys/fs/cgroup", "sys/fs/cgroup/unified"), ("memory.max", "memory.current", "inactive_file")),
+        "memory": (
+            ("sys/fs/cgroup/memory",),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    }
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        for places, (limit, usage, cache) in (kinds[c] for c in controllers.split(",") if c in kinds):
+            inside = Path(path.strip("/"))
+            for group in [top for place in places for top in (root / place / p for p in (inside, *inside.parents))]:
+                most, used = _number(group / limit), _number(group / usage)
+                if most is not None and used is not None:
+                    yield most - used + _fields(group / "memory.stat").get(cache, 0)
+
+
+def _within_limit(root: Path) -> int | None:
+    """What `ulimit -v` leaves."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    sizes = "".join(_lines(root / "proc/self/statm")).split()
+    if most == resource.RLIM_INFINITY or not sizes:
+        return None
+    return most - int(sizes[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Lines of a name and a number."""
+    found = (line.split() for line in _lines(path))
+    return {words[0]: int(words[1]) for words in found if len(words) > 1 and words[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for no file, or "max"."""
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdigit() else None

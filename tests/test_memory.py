@@ -1,0 +1,153 @@
+import resource
+
+import pytest
+import torch
+
+from gaflow import memory
+from gaflow.errors import TooLargeError
+from gaflow.estimate import Geometry, estimate
+from gaflow.memory import BUDGET, batch_limit, budget, fitting, free_memory, in_bytes, is_out_of_memory
+
+MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
+MIB = 1 << 20
+
+
+def tree(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(text))
+    return root
+
+
+def host(kib=4096, groups="0::/\n"):
+    return {"proc/meminfo": f"MemTotal: 9999 kB\nMemAvailable: {kib} kB\n", "proc/self/cgroup": groups}
+
+
+def test_free_memory_is_what_the_kernel_calls_available(tmp_path):
+    assert free_memory("cpu", tree(tmp_path, host(kib=3))) == 3 * 1024
+
+
+def test_control_groups_limit_it_less_what_they_use_and_can_take_back(tmp_path):
+    group = "sys/fs/cgroup/box/inner"
+    files = host(groups="0::/box/inner\n") | {
+        f"{group}/memory.max": 3 * MIB,
+        f"{group}/memory.current": 2 * MIB,
+        f"{group}/memory.stat": "anon 7\ninactive_file 1000\n",
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == MIB + 1000
+
+
+def test_a_limit_of_an_outer_group_counts_and_max_is_none(tmp_path):
+    files = host(groups="0::/box/inner\n") | {
+        "sys/fs/cgroup/box/inner/memory.max": "max",
+        "sys/fs/cgroup/box/inner/memory.current": 5,
+        "sys/fs/cgroup/box/memory.max": 90,
+        "sys/fs/cgroup/box/memory.current": 20,
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == 70
+
+
+def test_groups_of_the_first_version_count_too(tmp_path):
+    group = "sys/fs/cgroup/memory/box"
+    files = host(groups="5:pids:/box\n4:memory:/box\n0::/\n") | {
+        f"{group}/memory.limit_in_bytes": 4000,
+        f"{group}/memory.usage_in_bytes": 1000,
+        f"{group}/memory.stat": "inactive_file 5\ntotal_inactive_file 300\n",
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == 3300
+
+
+def test_a_limit_of_the_process_counts_less_what_it_has_mapped(tmp_path, monkeypatch):
+    pages = tree(tmp_path, host() | {"proc/self/statm": "10 5 1 1 0 1 0"})
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (11 * resource.getpagesize() + 7, -1))
+    assert free_memory("cpu", pages) == resource.getpagesize() + 7
+
+
+def test_nothing_is_left_where_more_is_used_than_allowed(tmp_path):
+    files = host() | {"sys/fs/cgroup/memory.max": 5, "sys/fs/cgroup/memory.current": 9}
+    assert free_memory("cpu", tree(tmp_path, files)) == 0
+
+
+def test_systems_that_do_not_tell_are_not_guessed_at(tmp_path):
+    assert free_memory("cpu", tmp_path) is None
+    assert free_memory("meta") is None
+
+
+def test_of_a_gpu_it_is_what_the_driver_has_and_what_torch_keeps_for_later(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 999))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
+    assert free_memory("cuda:0") == 130
+
+
+def test_batches_are_made_by_a_budget_and_hold_one_text_at_least():
+    one = estimate(MINILM, 100).peak
+    assert batch_limit(MINILM, 100, 3 * one) == 3
+    assert batch_limit(MINILM, 100, 3 * one - 1) == 2
+    assert batch_limit(MINILM, 100, 1) == 1
+    assert batch_limit(None, 100, 1) is None
+
+
+def test_budgets_belong_to_kinds_of_devices():
+    assert budget("cuda:3") == BUDGET["cuda"] > budget("cpu") == budget("mps")
+
+
+def give(monkeypatch, free):
+    monkeypatch.setattr(memory, "free_memory", lambda device: free)
+
+
+def test_what_fits_is_done(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 100, 3).peak)
+    with fitting(MINILM, 3, 100, "cpu"):
+        done = True
+    assert done
+
+
+def test_a_batch_that_does_not_fit_is_refused_naming_one_that_does(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 512, 3).peak - 1)
+    message = r"3 texts of 512 tokens need about 1\.32 GiB.*cpu has 1\.32 GiB left; use batch_size=2 or less"
+    with pytest.raises(TooLargeError, match=message), fitting(MINILM, 3, 512, "cpu"):
+        pytest.fail("it was begun")
+
+
+def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 333).peak)
+    for batch in (1, 5):
+        message = r"a text of 512 tokens needs about 450 MiB.*up to 333 tokens would fit"
+        with pytest.raises(TooLargeError, match=message), fitting(MINILM, batch, 512, "cpu"):
+            pytest.fail("it was begun")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("geometry", [MINILM, None])
+def test_running_out_nevertheless_is_said_alike(error, geometry, monkeypatch):
+    give(monkeypatch, None)
+    assert is_out_of_memory(error)
+    message = "cuda ran out of memory on 4 texts of 50 tokens; use batch_size=2 or less"
+    with pytest.raises(TooLargeError, match=message), fitting(geometry, 4, 50, "cuda"):
+        raise error
+    message = "on a text of 50 tokens; use a shorter text"
+    with pytest.raises(TooLargeError, match=message), fitting(geometry, 1, 50, "cuda"):
+        raise error
+
+
+def test_other_errors_pass(monkeypatch):
+    give(monkeypatch, None)
+    assert not is_out_of_memory(ValueError("out of memory"))
+    with pytest.raises(RuntimeError, match="shapes differ"), fitting(MINILM, 4, 50, "cpu"):
+        raise RuntimeError("shapes differ")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (450 * MIB, "450 MiB"), (3 << 40, "3,072 GiB")]
+)
+def test_bytes_can_be_read(count, shown):
+    assert in_bytes(count) == shown
