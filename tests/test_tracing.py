@@ -6,18 +6,14 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
-    BartConfig,
-    BartForSequenceClassification,
     FNetConfig,
     FNetForSequenceClassification,
-    FunnelConfig,
-    FunnelForSequenceClassification,
-    LongformerConfig,
-    LongformerForSequenceClassification,
-    SqueezeBertConfig,
-    SqueezeBertForSequenceClassification,
-    XLNetConfig,
-    XLNetForSequenceClassification,
+    JambaConfig,
+    JambaForSequenceClassification,
+    NystromformerConfig,
+    NystromformerForSequenceClassification,
+    YosoConfig,
+    YosoForSequenceClassification,
 )
 from transformers.models.bert import modeling_bert
 
@@ -374,47 +370,23 @@ SMALL: dict[str, Any] = {
 UNSUPPORTED: dict[str, Any] = {
     "no attention": (
         lambda: FNetForSequenceClassification(FNetConfig(**SMALL, intermediate_size=16, tpu_short_seq_length=8)),
-        "returns none",
+        "Fourier",
     ),
-    "windowed attention": (
-        lambda: LongformerForSequenceClassification(
-            LongformerConfig(**SMALL, intermediate_size=16, attention_window=4, pad_token_id=0)
+    "estimated attention": (
+        lambda: YosoForSequenceClassification(YosoConfig(**SMALL, intermediate_size=16)),
+        "random estimate",
+    ),
+    "approximated attention": (
+        lambda: NystromformerForSequenceClassification(
+            NystromformerConfig(**SMALL, intermediate_size=16, num_landmarks=4, segment_means_seq_len=8)
         ),
-        r"attention weights of shape \(1, 2, 8",
+        "landmarks",
     ),
-    "pooled attention": (
-        lambda: FunnelForSequenceClassification(
-            FunnelConfig(vocab_size=20, block_sizes=[1, 1], d_model=16, n_head=2, d_head=8, d_inner=16)
+    "other mixers": (
+        lambda: JambaForSequenceClassification(
+            JambaConfig(**SMALL, intermediate_size=16, num_key_value_heads=2, mamba_expand=1, use_mamba_kernels=False)
         ),
-        "attention weights",
-    ),
-    "copied attention": (
-        lambda: XLNetForSequenceClassification(XLNetConfig(vocab_size=20, d_model=16, n_layer=2, n_head=2, d_inner=16)),
-        "copies",
-    ),
-    "scores before softmax": (
-        lambda: SqueezeBertForSequenceClassification(
-            SqueezeBertConfig(**SMALL, intermediate_size=16, embedding_size=16)
-        ),
-        "negative",
-    ),
-    "encoder-decoder": (
-        lambda: BartForSequenceClassification(
-            BartConfig(
-                vocab_size=20,
-                d_model=16,
-                encoder_layers=1,
-                decoder_layers=1,
-                encoder_attention_heads=2,
-                decoder_attention_heads=2,
-                encoder_ffn_dim=16,
-                decoder_ffn_dim=16,
-                max_position_embeddings=32,
-                eos_token_id=2,
-                pad_token_id=1,
-            )
-        ),
-        "encoder-decoder",
+        "mamba",
     ),
 }
 
@@ -440,16 +412,18 @@ def test_a_model_made_in_inference_mode_is_refused():
         trace(model, make_batch(tokenizer), first_logit)
 
 
-def test_a_model_that_shows_only_some_of_its_layers_is_refused():
+def test_a_model_that_hides_a_layer_is_read_by_its_softmaxes():
     model, tokenizer = bert()
+    plain = trace(model, make_batch(tokenizer), first_logit)
 
     def drop(_, __, outputs):
         outputs["attentions"] = outputs["attentions"][1:]
         return outputs
 
     model.register_forward_hook(drop)
-    with pytest.raises(UnsupportedModelError, match="2 of its 3 layers"):
-        trace(model, make_batch(tokenizer), first_logit)
+    found = trace(model, make_batch(tokenizer), first_logit)
+    assert (plain.adapter, found.adapter) == ("", "softmaxes")
+    assert_same_trace(found, plain, 0)
 
 
 def test_an_output_cut_off_from_autograd_is_refused():

@@ -4,24 +4,29 @@ Axes are `(batch, layer, head, query, key)`; `gradient = dy/dA`. One forward pas
 `torch.autograd.grad` give everything. Items of a batch do not interact, so the gradient of the summed `y`
 holds every item's own. Rows and columns of padding are zero.
 
-The convention this file owns: a model is **borrowed**. Attention implementation, train/eval flags,
-`requires_grad`, forward hooks, gradients and random state are afterwards what they were before, also when
-something fails.
+Most models hand out their weights; an adapter (`gaflow.adapters`) reads those of the others and lays them out; if
+there is none, the softmaxes of the pass are taken, one for each layer. A model is always borrowed
+(`gaflow.borrowing`): gradients and random state, too, are afterwards what they were.
+
+The convention this file owns: **what is masked is no edge**. Where every head has a weight of exactly 0, as for the
+future of a decoder or beyond a window, `dy/dA` is 0 as well.
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
+from gaflow.adapters import OWN, SOFTMAXES, Adapter, Layer, Seen, find_adapter, watch
+from gaflow.borrowing import borrow, roots, spoken, unsupported, word_embedding
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.residual import Additions, Junction, junctions
 from gaflow.text import Batch
@@ -29,8 +34,6 @@ from gaflow.text import Batch
 __all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "stack", "trace", "word_embedding"]
 
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
-
-_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Question:
         chosen = torch.as_tensor(items, device=self.batch.mask.device)
         inputs = {name: value[chosen] for name, value in self.batch.inputs.items()} | changed
         wanted = torch.is_grad_enabled()
-        with borrow(self.model, eager=eager), torch.set_grad_enabled(wanted), _spoken(self.model, words):
+        with borrow(self.model, eager=eager), torch.set_grad_enabled(wanted), spoken(self.model, words):
             outputs = self.model(**_arguments(self.model, inputs, observe=False))
             return _logits(self.model, outputs, wanted)
 
@@ -76,19 +79,33 @@ class Question:
 class Look:
     """What a forward pass of a borrowed model gives, still part of the graph."""
 
-    attentions: tuple[Tensor, ...]  # l x (b, h, t, t)
+    layers: tuple[Layer, ...]  # l
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
-    logits: Tensor  # (b, c)
+    logits: Tensor  # (b, ...)
     sums: tuple[Junction, ...] = ()  # l x the residual sum of each layer, if asked for
+    adapter: Adapter = OWN  # where the layers come from
 
-    def slopes(self, y: Tensor) -> tuple[list[Tensor | None], list[Tensor | None], list[Tensor | None]]:
+    @property
+    def attentions(self) -> tuple[Tensor, ...]:
+        """The weights of every layer, l x (b, h, t, t)."""
+        return even([layer.weights() for layer in self.layers])
+
+    def slopes(self, y: Tensor) -> tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]:
         """Gradients of `y` by attention, hidden states and residual sums; None where it does not depend on them."""
         inside = [k for k, h in enumerate(self.hidden) if h.requires_grad]
-        wanted: Any = [*self.attentions, *(self.hidden[k] for k in inside), *(s.total for s in self.sums)]
+        parts = [a for layer in self.layers for a in layer.parts]
+        wanted: Any = [*parts, *(self.hidden[k] for k in inside), *(s.total for s in self.sums)]
         found = torch.autograd.grad(y.sum(), wanted, allow_unused=True)
-        first, last = len(self.attentions), len(wanted) - len(self.sums)
+        first, last = len(parts), len(wanted) - len(self.sums)
         of_hidden = dict(zip(inside, found[first:last], strict=True))
-        return list(found[:first]), [of_hidden.get(k) for k in range(len(self.hidden))], list(found[last:])
+        of_parts = iter(found[:first])
+        with torch.no_grad():
+            laid = [layer.slope([next(of_parts) for _ in layer.parts]) for layer in self.layers]
+            for k, layer in enumerate(self.layers):
+                masked = (layer.weights() == 0).all(1, keepdim=True)
+                if bool(masked.any()):
+                    laid[k] = laid[k].masked_fill(masked, 0)
+        return list(even(laid)), [of_hidden.get(k) for k in range(len(self.hidden))], list(found[last:])
 
 
 @dataclass(frozen=True)
@@ -105,6 +122,8 @@ class Trace:
     question: Question | None = None  # what this answers; None for tensors that no model gave
     stream: tuple[Tensor, ...] = ()  # l x (b, t, d) what each layer's attention is added to; () unless asked for
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
+    heads: tuple[int, ...] = ()  # (l,) how many the model has; a layer with fewer than h shows each several times
+    adapter: str = ""  # who read the attention weights, if the model did not hand them out
 
     def again(self) -> Question:
         """The question, for methods that need more than the trace."""
@@ -142,43 +161,59 @@ def trace(
         read = choose(logits)
         y = read(logits, range(len(logits)))
         of_attention, of_hidden, of_sums = seen.slopes(y)
-    gradients = [g for g in of_attention if g is not None]
-    if len(gradients) < len(of_attention):
-        raise _unsupported(model, "the attention weights it returns are copies that its output does not depend on")
     with torch.inference_mode(False), torch.no_grad():
         attention = stack(seen.attentions, batch)
-        del seen, of_attention  # long texts need the memory
-        if not bool(attention.amin() >= 0):
-            raise _unsupported(model, "its attention weights are negative or not finite, so no weights of an average")
+        heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
+        del seen  # long texts need the memory
         return Trace(
             attention=attention,
-            gradient=stack(gradients, batch),
+            gradient=stack(of_attention, batch),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
             output=y.detach(),
-            mask=batch.mask,
+            mask=batch.mask if batch.mask.shape[1] else batch.mask.new_ones(attention.shape[0], attention.shape[-1]),
             question=Question(model, batch, read, report),
             stream=tuple(s.stream for s in sums),
             stream_gradient=tuple(s.stream * 0 if g is None else g for s, g in zip(sums, of_sums, strict=True)),
+            heads=heads,
+            adapter=adapter.name,
         )
 
 
 def look(model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None) -> Look:
     """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`."""
+    adapter = find_adapter(model)
+    try:
+        return _look(model, batch, adapter, residual, words)
+    except UnsupportedModelError as refused:
+        if adapter is not OWN:
+            raise
+        try:
+            return _look(model, batch, SOFTMAXES, residual, words)
+        except UnsupportedModelError:
+            raise refused from None
+
+
+def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, words: Tensor | None) -> Look:
     additions = Additions(*batch.mask.shape)
-    with _spoken(model, words), additions if residual else nullcontext():
+    watching = watch(model) if adapter.watches else nullcontext(())
+    with spoken(model, words), additions if residual else nullcontext(), watching as softmaxes:
         outputs = model(**_arguments(model, batch.inputs))
-    attentions = tuple(_attentions(model, outputs, batch))
-    hidden = tuple(getattr(outputs, "hidden_states", None) or ())
-    sums: list[Junction] = []
+    logits = _logits(model, outputs)
+    layers = tuple(adapter.read(Seen(model, outputs, batch.mask, tuple(softmaxes))))
+    _check_layers(model, layers, logits, batch)
+    found: list[Junction | None] = []
     if residual:
+        if any(layer.lay for layer in layers):
+            raise unsupported(model, "its attention comes in parts, whose way into the residual stream is not followed")
         leaves = roots(model) if words is None else [words]
-        for layer, found in enumerate(junctions(additions.found, attentions, leaves)):
-            if found is None:
-                raise _unsupported(model, f"no addition of layer {layer} joins its attention to a residual stream")
-            sums.append(found)
-    return Look(attentions, hidden, _logits(model, outputs), tuple(sums))
+        found = junctions(additions.found, [layer.parts[0] for layer in layers], leaves)
+        if None in found:
+            where = f"layer {found.index(None)}"
+            raise unsupported(model, f"no addition of {where} joins its attention to a residual stream")
+    sums = tuple(each for each in found if each is not None)
+    return Look(layers, adapter.hidden(outputs), logits, sums, adapter)
 
 
 def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
@@ -194,35 +229,48 @@ def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True
     return arguments
 
 
-def _attentions(model: nn.Module, outputs: Any, batch: Batch) -> Sequence[Tensor]:
-    """The attention weights of every layer, checked to be what a layered network can be built from."""
-    attentions = getattr(outputs, "attentions", None)
-    if not attentions or any(a is None for a in attentions):
-        encoder = "it is an encoder-decoder" if hasattr(outputs, "encoder_attentions") else "it returns none"
-        raise _unsupported(model, f"gaflow needs the attention weights of every layer, and {encoder}")
-    blocks = len(getattr(outputs, "hidden_states", None) or ()) - 1
-    if 0 <= blocks != len(attentions):
-        raise _unsupported(model, f"it returns attention weights for {len(attentions)} of its {blocks} layers")
-    b, t = batch.mask.shape
-    first = attentions[0]
-    for k, a in enumerate(attentions):
-        if not isinstance(a, Tensor) or a.dim() != 4 or a.shape != (b, first.shape[1], t, t):
-            shape = tuple(a.shape) if isinstance(a, Tensor) else type(a).__name__
-            raise _unsupported(
-                model,
-                f"layer {k} has attention weights of shape {shape}, not (b, h, t, t) = ({b}, h, {t}, {t})",
-            )
-        if not a.requires_grad:
-            raise _unsupported(model, f"the attention weights of layer {k} are cut off from autograd")
-    return attentions
+def _check_layers(model: nn.Module, layers: Sequence[Layer], logits: Tensor, batch: Batch) -> None:
+    """Refuse what a layered network cannot be built from."""
+    if not layers:
+        raise unsupported(model, "gaflow needs the attention weights of every layer, and it returns none")
+    used = _graph(logits)
+    b, t = len(batch.mask), batch.mask.shape[1] or layers[0].weights().shape[-1]
+    for k, layer in enumerate(layers):
+        if not all(a.requires_grad for a in layer.parts):
+            raise unsupported(model, f"the attention weights of layer {k} are cut off from autograd")
+        if not any(get_gradient_edge(a).node in used for a in layer.parts):
+            raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
+        with torch.no_grad():
+            weights = layer.weights()
+            if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
+                shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
+                raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
+            if not bool(stack([weights], batch).amin() >= 0):
+                reason = "negative or not finite, so no weights of an average"
+                raise unsupported(model, f"its attention weights are {reason}")
+
+
+def _graph(result: Tensor) -> set[Any]:
+    """All nodes of autograd's graph that a result depends on."""
+    waiting: list[Any] = [get_gradient_edge(result).node]
+    found: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [below for below, _ in node.next_functions]
+    return found
 
 
 def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tensor:
     logits = getattr(outputs, "logits", None)
+    start, end = (getattr(outputs, name, None) for name in ("start_logits", "end_logits"))
+    if isinstance(start, Tensor) and isinstance(end, Tensor):
+        logits = torch.stack([start, end], -1)  # (b, t, 2)
     if not isinstance(logits, Tensor):
-        raise _unsupported(model, "it returns no logits")
+        raise unsupported(model, "it returns no logits")
     if differentiable and not logits.requires_grad:
-        raise _unsupported(model, "its logits are cut off from autograd")
+        raise unsupported(model, "its logits are cut off from autograd")
     return logits
 
 
@@ -237,113 +285,7 @@ def stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
     return stacked
 
 
-def _unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"{type(model).__name__} cannot be traced: {reason}. Use a model with full self-attention, such as "
-        "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa or ModernBERT"
-    )
-
-
-@contextmanager
-def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
-    """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
-    with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
-        modules = list(model.modules())
-        if any(p.is_inference() for p in roots(model)):
-            raise _unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
-        training = [m for m in modules if m.training]
-        hooks = [(m, set(m._forward_hooks), "_output_capturing_hooks_installed" in m.__dict__) for m in modules]
-        frozen = [p for p in roots(model) if not p.requires_grad]
-        attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
-        try:
-            for module in training:
-                module.training = False  # not .eval(), which a model may have given side effects
-            for weight in frozen:
-                weight.requires_grad_(True)
-            for config, _ in attention:
-                config._attn_implementation = "eager"
-            yield
-        finally:
-            for config, implementation in attention:
-                config._attn_implementation = implementation
-            for weight in frozen:
-                weight.requires_grad_(False)
-            for module in training:
-                module.training = True
-            for module, known, marked in hooks:
-                _remove_hooks(module, known, marked)
-
-
-def _remove_hooks(module: nn.Module, known: set[int], marked: bool) -> None:
-    """Transformers leaves the hooks by which it collects attentions; they would forbid pickling the model."""
-    if len(module._forward_hooks) > len(known):
-        for key in [k for k in module._forward_hooks if k not in known]:
-            del module._forward_hooks[key]
-    if not marked:
-        module.__dict__.pop("_output_capturing_hooks_installed", None)
-
-
-def roots(model: nn.Module) -> list[nn.Parameter]:
-    """Parameters that every attention weight depends on; if they need gradients, so does the whole pass.
-
-    Their own gradient is never computed: autograd only walks to what it is asked for.
-    """
-    embedding = word_embedding(model)
-    found = [] if embedding is None else list(embedding.parameters())
-    return [p for p in found or model.parameters() if p.is_floating_point()]
-
-
-def word_embedding(model: nn.Module) -> nn.Module | None:
-    """The module that turns input ids into vectors, before positions and token types are added; None if unknown."""
-    find: Any = getattr(model, "get_input_embeddings", None)
-    try:
-        found = find() if find else None
-    except (NotImplementedError, AttributeError):
-        return None
-    return found if isinstance(found, nn.Module) else None
-
-
-@contextmanager
-def _spoken(model: nn.Module, words: Tensor | None) -> Iterator[None]:
-    """While this lasts the model reads `words` (n, t, d) instead of its own word embeddings; None changes nothing.
-
-    Replacing the module's output leaves the ids as they are, from which models derive positions and much else.
-    """
-    if words is None:
-        yield
-        return
-    embedding = word_embedding(model)
-    if embedding is None:
-        raise _unsupported(model, "its word embeddings cannot be replaced, since get_input_embeddings() gives none")
-    read = 0
-
-    def give(_module: nn.Module, _given: Any, own: Any) -> Tensor:
-        nonlocal read
-        read += 1
-        if read > 1 or not isinstance(own, Tensor) or own.shape != words.shape:
-            raise _unsupported(model, "it reads its word embeddings more than once or not token by token")
-        return words.to(own)
-
-    handle = embedding.register_forward_hook(give)
-    try:
-        yield
-        if not read:
-            raise _unsupported(model, "it does not read the word embeddings that get_input_embeddings() gives")
-    finally:
-        handle.remove()
-
-
-def _configs(modules: Sequence[nn.Module]) -> list[Any]:
-    """Every config in the model that chooses an attention implementation, outer ones first."""
-    found: dict[int, Any] = {}
-
-    def add(config: Any) -> None:
-        if id(config) not in found and hasattr(config, "_attn_implementation"):
-            found[id(config)] = config
-            for name in getattr(config, "sub_configs", None) or ():
-                add(getattr(config, name, None))
-
-    for module in modules:
-        if "config" in module.__dict__:
-            add(module.__dict__["config"])
-    return list(found.values())
+def even(layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Layers with the same number of heads: those with fewer show each several times, so that means stay the same."""
+    most = math.lcm(*(a.shape[1] for a in layers))
+    return tuple(a if a.shape[1] == most else a.repeat_interleave(most // a.shape[1], 1) for a in layers)

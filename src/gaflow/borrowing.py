@@ -1,0 +1,140 @@
+"""A model is borrowed for a differentiable pass.
+
+The convention this file owns: whatever a pass does to a model is undone, however it ends. Attention implementation,
+train/eval flags, `requires_grad`, hooks, submodules, buffers and attributes are afterwards the very objects they were
+before (BigBird exchanges its own layers when a text is short, Funnel notes lengths, transformers leaves hooks behind).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from gaflow.errors import UnsupportedModelError
+
+__all__ = ["borrow", "roots", "spoken", "unsupported", "word_embedding"]
+
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_HELD = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+
+
+def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
+    """The error that says why `model` cannot be traced, and what to use."""
+    return UnsupportedModelError(
+        f"{type(model).__name__} cannot be traced: {reason}. Use a model with softmax self-attention, such as "
+        "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa or ModernBERT"
+    )
+
+
+@contextmanager
+def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
+    """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
+    with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
+        modules = list(model.modules())
+        _check_weights(model)
+        before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]
+        frozen = [p for p in roots(model) if not p.requires_grad]
+        attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
+        try:
+            for module in modules:
+                module.training = False  # not .eval(), which a model may have given side effects
+            for weight in frozen:
+                weight.requires_grad_(True)
+            for config, _ in attention:
+                config._attn_implementation = "eager"
+            yield
+        finally:
+            for config, implementation in attention:
+                config._attn_implementation = implementation
+            for weight in frozen:
+                weight.requires_grad_(False)
+            for module, attributes, held in before:
+                _put_back(module, attributes, held)
+
+
+def _put_back(module: nn.Module, attributes: dict[str, Any], held: dict[str, dict[Any, Any]]) -> None:
+    """Attributes, and what the dictionaries among them held; in place, since a module's own objects are pointed to."""
+    for now, then in [(vars(module), attributes), *((attributes[name], content) for name, content in held.items())]:
+        if len(now) != len(then) or any(now.get(name, then) is not value for name, value in then.items()):
+            now.clear()
+            now.update(then)
+
+
+def _check_weights(model: nn.Module) -> None:
+    weights = roots(model)
+    if any(p.is_inference() for p in weights):
+        raise unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
+    if not weights:
+        raise unsupported(model, "none of its weights is a floating-point number, so that nothing has a gradient")
+
+
+def roots(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters that every attention weight depends on; if they need gradients, so does the whole pass.
+
+    Their own gradient is never computed: autograd only walks to what it is asked for.
+    """
+    embedding = word_embedding(model)
+    found = [] if embedding is None else list(embedding.parameters())
+    return [p for p in found or model.parameters() if p.is_floating_point()]
+
+
+def word_embedding(model: nn.Module) -> nn.Module | None:
+    """The module that turns input ids into vectors, before positions and token types are added; None if unknown."""
+    find: Any = getattr(model, "get_input_embeddings", None)
+    try:
+        found = find() if find else None
+    except (NotImplementedError, AttributeError):
+        return None
+    return found if isinstance(found, nn.Module) else None
+
+
+@contextmanager
+def spoken(model: nn.Module, words: Tensor | None) -> Iterator[None]:
+    """While this lasts the model reads `words` (n, t, d) instead of its own word embeddings; None changes nothing.
+
+    Replacing the module's output leaves the ids as they are, from which models derive positions and much else.
+    """
+    if words is None:
+        yield
+        return
+    embedding = word_embedding(model)
+    if embedding is None:
+        raise unsupported(model, "its word embeddings cannot be replaced, since get_input_embeddings() gives none")
+    read = 0
+
+    def give(_module: nn.Module, _given: Any, own: Any) -> Tensor:
+        nonlocal read
+        read += 1
+        if read > 1 or not isinstance(own, Tensor) or own.shape != words.shape:
+            raise unsupported(model, "it reads its word embeddings more than once or not token by token")
+        return words.to(own)
+
+    handle = embedding.register_forward_hook(give)
+    try:
+        yield
+        if not read:
+            raise unsupported(model, "it does not read the word embeddings that get_input_embeddings() gives")
+    finally:
+        handle.remove()
+
+
+def _configs(modules: Sequence[nn.Module]) -> list[Any]:
+    """Every config in the model that chooses an attention implementation, outer ones first."""
+    found: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if id(config) not in found and hasattr(config, "_attn_implementation"):
+            found[id(config)] = config
+            for name in getattr(config, "sub_configs", None) or ():
+                add(getattr(config, name, None))
+
+    for module in modules:
+        if "config" in module.__dict__:
+            add(module.__dict__["config"])
+    return list(found.values())
