@@ -39,14 +39,14 @@ from gaflow.methods import Method, Random, find_method
 from gaflow.progress import Progress
 from gaflow.storage import write_whole
 
-__all__ = ["PAPER", "Benched", "bench", "name_of"]
+__all__ = ["ABOUT", "ATTRIBUTIONS", "PAPER", "SAMPLE", "Benched", "bench", "name_of"]
 
 PAPER = (  # the methods of the paper's Table 1, in its order; the control is always added
     "rawatt", "rollout", "grads", "attgrads", "cat", "attcat", "partial_lrp", "transatt", "lime", "kernel_shap", "ig",
     "af", "gf", "agf",
 )  # fmt: skip
-SAMPLE = 5000  # texts, appendix F.1
-_ABOUT = "bench.json"
+LARGEST = 5000  # texts, appendix F.1
+ABOUT, ATTRIBUTIONS, SAMPLE = "bench.json", "attributions", "sample.parquet"
 _TRIED = 64  # texts among which a short one is looked for to try methods on
 
 
@@ -72,7 +72,7 @@ def bench(
     *,
     methods: Sequence[AnyMethod] | None = None,
     replacements: Sequence[str | int] = ("pad",),
-    sample: int | None = SAMPLE,
+    sample: int | None = LARGEST,
     limit: int | None = None,
     seed: int = 0,
     batch_size: int = 16,
@@ -118,7 +118,7 @@ def name_of(source: Any) -> str:
     text = str(source.name if isinstance(source, DataSet) else source) if not callable(source) else source.__name__
     if isinstance(source, str | Path) and Path(source).exists():
         path = Path(source).resolve()
-        text = path.parent.name if path.name == "attributions" else path.name
+        text = path.parent.name if path.name == ATTRIBUTIONS else path.name
     text = text.rstrip("/").rpartition("/")[2]
     return re.sub(r"(\.(parquet|csv|tsv|jsonl|ndjson))?(\.gz)?$", "", text, flags=re.IGNORECASE) or "data"
 
@@ -136,12 +136,12 @@ def _bench(
     stored = isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
     first, second = _stages(progress, len(plan.replacements), stored)
     data = None if stored else open_data(source)
-    with claim(folder, _ABOUT):
+    with claim(folder, ABOUT):
         left_out, explained, empty = _begin(explainer, name, data, folder, plan), 0, {}
         if data is None:
             place, names = Path(source), None if plan.methods is None else [m.name for m in plan.methods]
         else:
-            place = folder / "attributions"
+            place = folder / ATTRIBUTIONS
             kept = [m for m in _asked(plan) if m.name not in left_out]
             outcome = attribute(
                 explainer, data, place, kept, batch_size=plan.batch_size, shard_size=plan.shard_size, seed=plan.seed,
@@ -163,7 +163,7 @@ def _bench(
 
 def _begin(explainer: Explainer, name: str, data: DataSet | None, folder: Path, plan: Plan) -> dict[str, str]:
     """The methods to leave out, from bench.json if the folder was begun before; written there if not."""
-    path = folder / _ABOUT
+    path = folder / ABOUT
     chosen = None if data is None and plan.methods is None else [describe_method(m) for m in _asked(plan)]
     asked = {"name": name, "stored": data is None, "methods": chosen}
     if path.exists():
@@ -216,7 +216,7 @@ def _check_model(explainer: Explainer, shelf: Shelf, place: Path) -> None:
 
 def _write_example(folder: Path, shelf: Shelf) -> None:
     """The attributions of one text, for the report."""
-    path = folder / "sample.parquet"
+    path = folder / SAMPLE
     if not path.exists():
         data = io.BytesIO()
         pyarrow_module("pyarrow.parquet").write_table(shelf.example, data, compression="zstd")

@@ -35,6 +35,7 @@ from gaflow.progress import Progress, Report, reporting, within
 __all__ = ["Plan", "mask_all", "slug"]
 
 _PARTS = ".parts"
+_BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is methods, the second texts
 
 
 @dataclass(frozen=True)
@@ -180,13 +181,9 @@ def _there(place: Path, asked: Mapping[str, Any]) -> bool:
 
 def _joined(parts: Sequence[Evaluation]) -> Evaluation:
     """One evaluation of the texts of all parts."""
-
-    def every(name: str, axis: int) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else np.concatenate(values, axis)
-
-    axes = {"sizes": 0, "target": 0, "base": 0, "base_prediction": 0, "gold": 0, "bounds": 0}
-    axes |= {"masked": 1, "prediction": 1}
+    arrays: dict[str, Any] = {}
+    for name in [f.name for f in fields(Evaluation) if isinstance(getattr(parts[0], f.name), np.ndarray)]:
+        arrays[name] = np.concatenate([getattr(part, name) for part in parts], 1 if name in _BY_METHOD else 0)
     timings = {name: sum(part.timings.get(name, 0.0) for part in parts) for name in ("total", "masking", "forward")}
     timings["forward_share"] = timings["forward"] / timings["masking"] if timings["masking"] else 0.0
-    return replace(parts[0], timings=timings, **{name: every(name, axis) for name, axis in axes.items()})
+    return replace(parts[0], timings=timings, **arrays)

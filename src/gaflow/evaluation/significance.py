@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["aso", "bootstrap_means", "holm", "resamples_of", "sign_flip_test", "violation"]
+__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "resamples_of", "sign_flip_test", "violation"]
 
 _CHUNK = 1 << 22  # numbers drawn at once
 
@@ -65,6 +65,42 @@ def aso(
     spread = np.concatenate(drawn).std(ddof=1)  # the factors sqrt(nm / (n + m)) of sigma and of the bound cancel
     bound = found - spread * NormalDist().inv_cdf((1 - confidence) / comparisons)
     return float(np.clip(bound, 0.0, 1.0))
+
+
+def aso_pairs(values: Any, *, confidence: float = 0.95, resamples: int = 500, seed: int = 0) -> np.ndarray:
+    """`eps_min` (m, m) of every row of `values` (m, n) being better than every other; NaN on the diagonal.
+
+    Every sample is resampled once, for all pairs that it is in, and `eps(B, A) = 1 - eps(A, B)` of the same resamples.
+    The error is shared by the `m (m - 1) / 2` pairs (Bonferroni): no two can both be better than the other.
+    """
+    rows = np.stack([np.sort(_sample(row, f"values[{k}]")) for k, row in enumerate(values)])
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
+    m, n = rows.shape
+    pairs = np.triu_indices(m, 1)
+    generator = np.random.default_rng(seed)
+    small = np.uint16 if n <= 1 << 16 else np.uint32  # which NumPy sorts by radix
+    drawn = []
+    for count in _counts(resamples, m * n):
+        chosen = np.sort(generator.integers(0, n, (m, count, n), dtype=small), axis=-1, kind="stable")
+        again = np.take_along_axis(rows[:, None], chosen.astype(np.intp), -1)
+        drawn.append(np.stack([_paired_violation(again[i] - again[j]) for i, j in zip(*pairs, strict=True)], 1))
+    spread = np.concatenate(drawn).std(0, ddof=1)
+    found = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in zip(*pairs, strict=True)])
+    margin = -spread * NormalDist().inv_cdf((1 - confidence) / max(len(found), 1))
+    same = np.array([np.array_equal(rows[i], rows[j]) for i, j in zip(*pairs, strict=True)], dtype=bool)
+    bound = np.full((m, m), np.nan)
+    bound[pairs] = np.where(same, 1.0, np.clip(found + margin, 0.0, 1.0))
+    bound.T[pairs] = np.where(same, 1.0, np.clip(1 - found + margin, 0.0, 1.0))
+    return bound
+
+
+def _paired_violation(gap: np.ndarray) -> np.ndarray:
+    """`eps` (r,) from differences (r, n) of quantiles of equally many observations."""
+    whole = np.einsum("rn,rn->r", gap, gap)
+    below = np.minimum(gap, 0.0)
+    against = np.einsum("rn,rn->r", below, below)
+    return np.divide(against, whole, out=np.full(len(gap), 0.5), where=whole > 0)
 
 
 def violation(a: Any, b: Any) -> float:

@@ -17,9 +17,10 @@ from gaflow.errors import DataError, JobError
 from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, refuse_other
 from gaflow.storage import write_whole
 
-__all__ = ["check_shard", "claim", "note_time", "resume", "shard_name", "write_shard"]
+__all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "shard_name", "write_shard"]
 
-_LOCK, _TIMES = ".lock", "timings.jsonl"
+TIMES = "timings.jsonl"
+_LOCK = ".lock"
 
 
 def shard_name(number: int) -> str:
@@ -99,5 +100,5 @@ def write_shard(folder: Path, number: int, data: bytes) -> str:
 
 def note_time(folder: Path, entry: dict[str, Any]) -> None:
     """Add a line to the timings."""
-    with open(folder / _TIMES, "a", encoding="utf-8") as file:
+    with open(folder / TIMES, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
