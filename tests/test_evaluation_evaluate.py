@@ -1,11 +1,9 @@
 import math
 from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig
 
 from gaflow import Explainer
 from gaflow.errors import TextError
@@ -13,6 +11,7 @@ from gaflow.evaluation.evaluate import evaluate
 from gaflow.methods import Random
 from tests.evaluated import LABELS, METHODS, TEXTS
 from tests.models import SENTENCE, bert, distilbert, electra, roberta, wordpiece
+from tests.shortcut import Shortcut
 
 
 def naive(explainer, text, scores, order, k, target):
@@ -207,25 +206,6 @@ def test_long_texts_are_refused_or_cut_and_counted(explainer):
     found = evaluate(explainer, ["dog", long], methods=[], truncation=True)
     assert found.manifest["truncated"] == 1
     assert found.sizes.tolist() == [1, 62]
-
-
-class Shortcut(torch.nn.Module):
-    """A classifier that looks for one word and nothing else: positive by 2 logits with it, negative by 2 without."""
-
-    def __init__(self, word, size):
-        super().__init__()
-        self.config = BertConfig(vocab_size=size, id2label={0: "negative", 1: "positive"})
-        self.embedding = torch.nn.Embedding(size, 1)
-        with torch.no_grad():
-            self.embedding.weight.zero_()
-            self.embedding.weight[word] = 1
-
-    def get_input_embeddings(self):
-        return self.embedding
-
-    def forward(self, input_ids, attention_mask=None):
-        seen = (self.embedding(input_ids)[..., 0] * attention_mask).amax(1)
-        return SimpleNamespace(logits=torch.stack([torch.zeros_like(seen), 4 * seen - 2], 1))
 
 
 @pytest.mark.parametrize("replacement", ["pad", "mask", "delete"])

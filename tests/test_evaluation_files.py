@@ -39,3 +39,29 @@ def test_what_is_no_evaluation_is_refused(explainer, tmp_path):
     (tmp_path / "evaluation.json").write_text(about.replace('"format": 1', '"format": 2'))
     with pytest.raises(GaflowError, match="format"):
         type(found).load(tmp_path)
+
+
+def test_the_soft_measures_come_back_too_and_leave_nothing_behind(explainer, tmp_path):
+    softly = evaluate(explainer, TEXTS, methods=["cat"], soft=True)
+    plain = evaluate(explainer, TEXTS, methods=["cat"])
+    softly.save(tmp_path)
+    again = type(softly).load(tmp_path)
+    np.testing.assert_array_equal(again.soft, softly.soft)
+    np.testing.assert_array_equal(again.zero, softly.zero)
+    assert again.table().equals(softly.table())
+    assert again.manifest == softly.manifest
+    plain.save(tmp_path)
+    assert not (tmp_path / "soft.parquet").exists()
+    assert type(plain).load(tmp_path).soft is None
+
+
+def test_soft_measures_of_other_methods_are_refused(explainer, tmp_path):
+    from gaflow.errors import GaflowError
+
+    for methods, place in ((["cat"], "one"), (["rawatt"], "two")):
+        evaluate(explainer, TEXTS[:2], methods=methods, soft=True).save(tmp_path / place)
+    (tmp_path / "two" / "soft.parquet").replace(tmp_path / "one" / "soft.parquet")
+    with pytest.raises(GaflowError, match=r"method of soft\.parquet"):
+        type(evaluate(explainer, TEXTS[:1], methods=[])).load(tmp_path / "one")
+    with pytest.raises(GaflowError, match="damaged"):
+        type(evaluate(explainer, TEXTS[:1], methods=[])).load(tmp_path / "two")

@@ -27,6 +27,7 @@ from gaflow.evaluation.given import (
 )
 from gaflow.evaluation.masking import Answers, Masker, masked_count, masks
 from gaflow.evaluation.result import Evaluation
+from gaflow.evaluation.soft import Soft
 from gaflow.explainer import AnyMethod, Explainer
 from gaflow.jobs.manifest import describe_method, describe_model, versions
 from gaflow.methods import Method, Random
@@ -53,6 +54,7 @@ def evaluate(
     levels: Sequence[int] = LEVELS,
     eraser: bool = True,
     bounds: Bounds | bool = False,
+    soft: Soft | bool = False,
     batch_size: int = 16,
     tokens_per_pass: int | None = None,
     truncation: bool = False,
@@ -68,11 +70,13 @@ def evaluate(
     `scores` are judged too: a name for each list with one entry per text, an Attribution, anything with scores and
     offsets, or an array with a score for every token or every ordinary token. `target` is the class explained (None:
     the predicted one, or that of the Attributions). `levels` are per cents of the tokens. `eraser` adds
-    comprehensiveness and sufficiency, `bounds` (True, or settings) Normalized AOPC, which asks the model very often.
-    `seed` is the control's. `progress` counts texts, each once for every method to compute and once for masking.
+    comprehensiveness and sufficiency, `bounds` (True, or settings) Normalized AOPC, which asks the model very often,
+    `soft` (True, or settings) Soft-NS and Soft-NC. `seed` is the control's and the soft measures'. `progress` counts
+    texts, each once for every method to compute and once for masking.
     """
     started = time.perf_counter()
     search = Bounds() if bounds is True else bounds or None
+    softly = Soft(seed=seed) if soft is True else soft or None
     head = softmax_head(explainer)
     encodings = encode_all(explainer, texts, truncation)
     gold = gold_of(head, labels, len(encodings))
@@ -88,9 +92,9 @@ def evaluate(
         every.setdefault(CONTROL, control(explainer, encodings, Random(seed)))
         explained = time.perf_counter()
         tell = within(report, count * len(chosen), count)
-        found = judge(masker, every, base, aim, conditions, tuple(levels), search, tell)
+        found = judge(masker, every, base, aim, conditions, tuple(levels), search, tell, softly)
     timings = {"total": time.perf_counter() - started, "explaining": explained - started, **found.timings}
-    manifest = _manifest(explainer, chosen, encodings, masker, seed) | found.manifest
+    manifest = {**_manifest(explainer, chosen, encodings, masker, seed), **found.manifest}
     return replace(found, classes=head.labels, gold=gold, timings=timings, manifest=manifest)
 
 
@@ -103,16 +107,18 @@ def judge(
     levels: tuple[int, ...],
     search: Bounds | None = None,
     report: Report = silent,
+    soft: Soft | None = None,
 ) -> Evaluation:
     """Scores (n,) of every method and text, judged: the texts' log-probabilities `base` (n, classes), what is measured
     `aim` (n,). Class names, gold labels and whose scores they are is for the caller to say.
     """
-    started = time.perf_counter()
-    answers = masker(_wanted(every, masker, conditions), within(report, 0, 0.5 if search else 1))
+    started, part = time.perf_counter(), 1 / (1 + (search is not None) + (soft is not None))
+    answers = masker(_wanted(every, masker, conditions), within(report, 0, part))
     found, said = _assemble(answers, len(every), masker, conditions, base, aim)
     taken = time.perf_counter() - started
     log_base = np.take_along_axis(base, aim[:, None], 1)[:, 0]
-    ends = None if search is None else search(masker, log_base, aim, levels, within(report, 0.5, 0.5))
+    lost, zero = (None, None) if soft is None else soft(masker, every, log_base, aim, within(report, part, part))
+    ends = None if search is None else search(masker, log_base, aim, levels, within(report, 1 - part, part))
     return Evaluation(
         methods=tuple(every),
         conditions=conditions,
@@ -126,8 +132,10 @@ def judge(
         masked=found,
         prediction=said,
         bounds=ends,
+        soft=lost,
+        zero=zero,
         timings={"masking": taken, "forward": answers.seconds, "forward_share": answers.seconds / taken},
-        manifest={"inputs": len(answers.logs)},
+        manifest={"inputs": len(answers.logs)} | ({} if soft is None else {"soft": soft.describe()}),
     )
 
 

@@ -1,7 +1,9 @@
-"""An evaluation on disk: two Parquet tables that any library reads, and a JSON description.
+"""An evaluation on disk: Parquet tables that any library reads, and a JSON description.
 
     values.parquet    method, text, order, k, log_probability, prediction: a row for every masked text
-    texts.parquet     text, tokens, target, log_probability, prediction; gold, aopc_low, aopc_high where known
+    texts.parquet     text, tokens, target, log_probability, prediction; gold, aopc_low, aopc_high, log_probability_zero
+                      where known
+    soft.parquet      method, text, lost_kept, lost_removed: only where the soft measures were asked for
     timings.json      seconds, which differ from run to run
     evaluation.json   the rest
 
@@ -26,12 +28,14 @@ __all__ = ["load", "save"]
 
 FORMAT = 1
 _ABOUT, _VALUES, _TEXTS, _TIMES = "evaluation.json", "values.parquet", "texts.parquet", "timings.json"
+_SOFT = "soft.parquet"
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:
     """Write `evaluation` to `folder`, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _ABOUT).unlink(missing_ok=True)
+    for name in (_ABOUT, _SOFT):
+        (folder / name).unlink(missing_ok=True)
     e = evaluation
     texts = {
         "text": np.arange(len(e.sizes)),
@@ -46,6 +50,11 @@ def save(evaluation: Evaluation, folder: Path) -> None:
         texts |= {"aopc_low": e.bounds[:, 0], "aopc_high": e.bounds[:, 1]}
     values = {**_keys(e.methods, e.conditions, len(e.sizes)), "log_probability": e.masked, "prediction": e.prediction}
     _write(folder / _VALUES, values)
+    if e.soft is not None and e.zero is not None:
+        texts["log_probability_zero"] = e.zero
+        names, text = np.array(e.methods, dtype=object), np.arange(len(e.sizes))
+        keys = {"method": np.repeat(names, len(text)), "text": np.tile(text, len(names))}
+        _write(folder / _SOFT, {**keys, "lost_kept": e.soft[:, :, 0], "lost_removed": e.soft[:, :, 1]})
     _write(folder / _TEXTS, texts)
     about = {
         "format": FORMAT,
@@ -71,12 +80,19 @@ def load(folder: Path) -> Evaluation:
             raise GaflowError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
         times = folder / _TIMES
         about["timings"] = json.loads(times.read_text("utf-8")) if times.is_file() else {}
-        return _build(about, _read(folder / _TEXTS), _read(folder / _VALUES))
+        texts = _read(folder / _TEXTS)
+        soft = _read(folder / _SOFT) if "log_probability_zero" in texts else None
+        return _build(about, texts, _read(folder / _VALUES), soft)
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         raise GaflowError(f"the evaluation in {folder} is damaged: {error}; evaluate again") from error
 
 
-def _build(about: dict[str, Any], texts: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> Evaluation:
+def _build(
+    about: dict[str, Any],
+    texts: dict[str, np.ndarray],
+    values: dict[str, np.ndarray],
+    soft: dict[str, np.ndarray] | None,
+) -> Evaluation:
     methods = tuple(str(m) for m in about["methods"])
     conditions = tuple((str(order), int(k)) for order, k in about["conditions"])
     shape = (len(methods), len(texts["text"]), len(conditions))
@@ -98,6 +114,8 @@ def _build(about: dict[str, Any], texts: dict[str, np.ndarray], values: dict[str
         prediction=values["prediction"].reshape(shape),
         gold=texts.get("gold"),
         bounds=bounds,
+        soft=None if soft is None else _lost(soft, methods, shape[1]),
+        zero=texts.get("log_probability_zero"),
         timings=about["timings"],
         manifest=about["manifest"],
     )
@@ -105,6 +123,17 @@ def _build(about: dict[str, Any], texts: dict[str, np.ndarray], values: dict[str
 
 def _json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _lost(soft: dict[str, np.ndarray], methods: tuple[str, ...], texts: int) -> np.ndarray:
+    """(m, n, 2), from rows that must be in the order in which they were written."""
+    for name, expected in (
+        ("method", np.repeat(np.array(methods, dtype=object), texts)),
+        ("text", np.tile(np.arange(texts), len(methods))),
+    ):
+        if not np.array_equal(soft[name], expected):
+            raise ValueError(f"column {name} of {_SOFT} is not what {_ABOUT} and {_TEXTS} say")
+    return np.stack([soft["lost_kept"], soft["lost_removed"]], 1).reshape(len(methods), texts, 2)
 
 
 def _keys(methods: tuple[str, ...], conditions: tuple[tuple[str, int], ...], texts: int) -> dict[str, np.ndarray]:

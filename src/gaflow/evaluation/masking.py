@@ -16,7 +16,7 @@ Inputs that would look the same to the model are asked about once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -130,7 +130,7 @@ class Masker:
         left = self.lengths[owner]
         if self.token is None:
             left = left - np.unpackbits(bits, axis=1).sum(1)
-        for rows in self._groups(left):
+        for rows in self.groups(left):
             hidden = np.unpackbits(bits[rows], axis=1, count=self.lengths.max()).astype(bool)
             found, took = self._ask(owner[rows], hidden, int(left[rows].max()))
             seconds += took
@@ -180,7 +180,7 @@ class Masker:
                 found[:, half] = spoken @ first[:t] + around.sum()
         return found.view([("first", np.uint64), ("second", np.uint64)])[:, 0]
 
-    def _groups(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
+    def groups(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows to ask about together: similar lengths, longest first so that memory fails early."""
         order = np.argsort(-lengths, kind="stable")
         start = 0
@@ -206,13 +206,27 @@ class Masker:
             fill = {"input_ids": self.padding.token or 0, "token_type_ids": self.padding.segment}.get(name, 0)
             moved = np.where(real, np.take_along_axis(values[owner], order, 1), fill)
             inputs[name] = torch.from_numpy(moved).to(device)
-        batch = Batch(inputs, torch.from_numpy(real).to(device), not real.all(), ())
+        if self.token is None:
+            return self._read(inputs, real, None)
+        masked, token = torch.from_numpy(hidden[:, :longest]).to(device), self.token
+        return self._read(inputs, real, lambda ids: self._embed(ids.masked_fill(masked, token)))
+
+    def with_words(self, owner: np.ndarray, change: Callable[[Tensor], Tensor]) -> np.ndarray:
+        """Log-probabilities (r, c) of texts `owner`, word embeddings (r, t, d) being what `change` makes of them."""
+        device, longest = _device(self.model), int(self.lengths[owner].max())
+        real = np.arange(longest) < self.lengths[owner, None]
+        inputs = {name: torch.from_numpy(values[owner, :longest]).to(device) for name, values in self.inputs.items()}
+        return self._read(inputs, real, lambda ids: change(self._embed(ids)))[0]
+
+    def _read(
+        self, inputs: dict[str, Tensor], real: np.ndarray, embed: Callable[[Tensor], Tensor] | None
+    ) -> tuple[np.ndarray, float]:
+        """Log-probabilities (r, c), the word embeddings being `embed` of the ids, and the seconds of the pass."""
+        batch = Batch(inputs, torch.from_numpy(real).to(_device(self.model)), not real.all(), ())
         with torch.inference_mode(False), torch.no_grad():
             start = time.perf_counter()
-            words = None
-            if self.token is not None:
-                words = self._words(inputs["input_ids"], hidden[:, :longest])
-            logits = Question(self.model, batch, _unread).logits(range(len(owner)), words=words, eager=False)
+            words = None if embed is None else embed(inputs["input_ids"])
+            logits = Question(self.model, batch, _unread).logits(range(len(real)), words=words, eager=False)
             found = logits.cpu().double()  # waits for the device, so that the time is the pass's
             seconds = time.perf_counter() - start
         if not bool(torch.isfinite(found).all()):
@@ -222,13 +236,11 @@ class Masker:
             )
         return found.log_softmax(-1).numpy(), seconds
 
-    def _words(self, ids: Tensor, hidden: np.ndarray) -> Tensor:
-        """Word embeddings (r, t, d) with those of the replacement in the place of masked ones."""
-        assert self.token is not None
-        spoken = ids.masked_fill(torch.from_numpy(hidden).to(ids.device), self.token)
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Word embeddings (r, t, d) of tokens (r, t)."""
         embedding = _embedding(self.model)
         with borrow(embedding, eager=False), torch.no_grad():
-            return embedding(spoken)
+            return embedding(ids)
 
 
 def _unread(logits: Tensor, items: Sequence[int]) -> Tensor:
@@ -251,7 +263,7 @@ def _embedding(model: nn.Module) -> nn.Module:
     if embedding is None:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no word embeddings (get_input_embeddings() gives none), so no word can be "
-            f"replaced; use replacement={DELETE!r}"
+            f"replaced or perturbed; use replacement={DELETE!r} and soft=False"
         )
     return embedding
 

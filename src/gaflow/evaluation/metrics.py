@@ -8,7 +8,7 @@ For the target class of a text x, and the text with some tokens masked, x~ (pape
 
 Macro averages are over the classes that are somebody's label or prediction, and a class without predictions has
 precision 0 (as scikit-learn does it). ERASER's comprehensiveness is AOPC of the top tokens masked, its sufficiency that
-of all others masked, each averaged over 1, 5, 10, 20 and 50 per cent (DeYoung et al. 2020).
+of all others masked, each averaged over 1, 5, 10, 20 and 50 per cent (DeYoung et al. 2020); soft.py has soft ones.
 
 The convention this file owns: **texts are the last axis but one**, conditions of masking the last.
 """
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BINS", "RATES", "Tally", "aopc", "better", "lodds"]
+__all__ = ["BINS", "RATES", "Tally", "aopc", "better", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
 
 BINS = (1, 5, 10, 20, 50)  # per cent of the tokens, ERASER's
+LEAST_GAP = 1e-4  # of probability between a text and no words, for a share of it to mean anything
 RATES = ("accuracy", "f1", "precision", "recall")
 _HIGH = {("aopc", "top"), ("lodds", "bottom"), ("srg", "both")}
 _LOW = {("aopc", "bottom"), ("lodds", "top")}
@@ -44,6 +45,18 @@ def aopc(base: np.ndarray, masked: np.ndarray) -> np.ndarray:
 def lodds(base: np.ndarray, masked: np.ndarray) -> np.ndarray:
     """Gain of log-probability (..., n, c), of the same."""
     return masked - base[:, None]
+
+
+def soft_sufficiency(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Soft-NS (..., n) from log-probabilities (n,) of whole texts and of none of their words, and losses (..., n)."""
+    return 1 - soft_comprehensiveness(base, zero, lost)
+
+
+def soft_comprehensiveness(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Soft-NC (..., n) of the same; NaN where the model says as much without any word."""
+    gap = np.exp(base) - np.exp(zero)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(gap >= LEAST_GAP, np.clip(lost / gap, 0.0, 1.0), np.nan)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,16 @@ import numpy as np
 
 from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.evaluation.masking import masked_count
-from gaflow.evaluation.metrics import BINS, RATES, Tally, aopc, better, lodds
+from gaflow.evaluation.metrics import (
+    BINS,
+    RATES,
+    Tally,
+    aopc,
+    better,
+    lodds,
+    soft_comprehensiveness,
+    soft_sufficiency,
+)
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, resamples_of, sign_flip_test
 
 if TYPE_CHECKING:
@@ -43,6 +52,8 @@ class Evaluation:
     prediction: np.ndarray  # (m, n, c) class
     gold: np.ndarray | None = None  # (n,) class that is right
     bounds: np.ndarray | None = None  # (n, 2) lowest and highest AOPC, NaN where it was not looked for
+    soft: np.ndarray | None = None  # (m, n, 2) probability lost, what counts softly kept and softly removed
+    zero: np.ndarray | None = None  # (n,) log-probability of the target without any word, where there is `soft`
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds, and the share of the model's forward passes
     manifest: Mapping[str, Any] = field(default_factory=dict)  # model, versions, settings, counts
 
@@ -67,6 +78,10 @@ class Evaluation:
         if self.bounds is not None and "top" in self.orders:
             values = self.per_text("normalized_aopc")
             columns |= {"normalized_aopc": _mean_known(values), "normalized_texts": np.isfinite(values).sum(1)}
+        if self.soft is not None:
+            values = self.per_text("soft_ns")
+            columns |= {"soft_ns": _mean_known(values), "soft_nc": _mean_known(self.per_text("soft_nc"))}
+            columns["soft_texts"] = np.isfinite(values).sum(1)
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
         return _pandas().DataFrame(columns, index=_pandas().Index(self.methods, name="method"))
@@ -172,8 +187,8 @@ class Evaluation:
     def per_text(self, metric: str, order: str = "top") -> np.ndarray:
         """A metric's average over levels for every method and text, (m, n).
 
-        aopc and lodds by order; srg (the area between the top and the bottom curve), comprehensiveness, sufficiency
-        and normalized_aopc have an order of their own.
+        aopc and lodds by order; srg (the area between the top and the bottom curve), comprehensiveness, sufficiency,
+        normalized_aopc, soft_ns and soft_nc have an order of their own.
         """
         if metric == "srg":
             return self.per_text("aopc", "top") - self.per_text("aopc", "bottom")
@@ -185,6 +200,11 @@ class Evaluation:
             low, high = self.bounds.T
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.where(high > low, (self.per_text("aopc", "top") - low) / (high - low), np.nan)
+        if metric in ("soft_ns", "soft_nc"):
+            if self.soft is None or self.zero is None:
+                raise ValueError(f"{metric} was not asked for; evaluate with soft=True")
+            share, side = {"soft_ns": (soft_sufficiency, 0), "soft_nc": (soft_comprehensiveness, 1)}[metric]
+            return share(self.base, self.zero, self.soft[:, :, side])
         return self._values(metric, order).mean(-1)
 
     def save(self, folder: str | Path) -> None:
