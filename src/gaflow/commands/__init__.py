@@ -4,7 +4,7 @@ The convention this room owns: results go to stdout and nothing else does; with 
 document, in ASCII, so that no text can steer a terminal. Errors are raised, and `cli` words them.
 """
 
-from gaflow.commands import attribute, compare, explain, info, methods  # each adds itself to the app
+from gaflow.commands import attribute, bench, compare, explain, info, methods, report  # each adds itself to the app
 from gaflow.commands.app import app, run
 
-__all__ = ["app", "attribute", "compare", "explain", "info", "methods", "run"]
+__all__ = ["app", "attribute", "bench", "compare", "explain", "info", "methods", "report", "run"]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import gaflow
+from gaflow.data.sources import LabelNames
 
 __all__ = [
     "Device",
@@ -22,6 +23,7 @@ __all__ = [
     "Truncation",
     "app",
     "count",
+    "label_names_of",
     "run",
 ]
 
@@ -70,6 +72,16 @@ def count(value: Any) -> int:
         return int(value)
     except ValueError:
         raise typer.BadParameter(f"{value!r} is no whole number") from None
+
+
+def label_names_of(given: str | None) -> LabelNames | None:
+    """What labels are called by the model: names of 0, 1, ... or pairs of both."""
+    if given is None:
+        return None
+    parts = [part.strip() for part in given.split(",")]
+    if not all("=" in part for part in parts):
+        return parts
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
 
 
 @app.callback(invoke_without_command=True)

@@ -39,7 +39,7 @@ from gaflow.methods import Method, Random, find_method
 from gaflow.progress import Progress
 from gaflow.storage import write_whole
 
-__all__ = ["ABOUT", "ATTRIBUTIONS", "PAPER", "SAMPLE", "Benched", "bench", "name_of"]
+__all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "Benched", "bench", "name_of"]
 
 PAPER = (  # the methods of the paper's Table 1, in its order; the control is always added
     "rawatt", "rollout", "grads", "attgrads", "cat", "attcat", "partial_lrp", "transatt", "lime", "kernel_shap", "ig",

@@ -207,12 +207,13 @@ def _choose(texts: Sequence[tuple[Key, dict[str, _Entry]]], wanted: Sequence[str
 
 
 def _reason(entry: _Entry | None) -> str | None:
-    """Why there are no scores, the same words for the same cause: without numbers, and without advice."""
+    """Why there are no scores, the same words for the same cause: without numbers and advice."""
     if entry is None:
         return "no scores"
     if entry.error is None:
         return None
-    return re.sub(r"\d[\d,.]*", "N", entry.error.partition(";")[0]).strip()
+    cause = re.sub(r"^\w*Error: ", "", entry.error.partition(";")[0])
+    return re.sub(r"\d[\d,.]*", "N", cause).strip()
 
 
 _COLUMNS = ("row", "text", "pair", "text_hash", "method", "scores", "target", "contrast", "gold", "truncated")
