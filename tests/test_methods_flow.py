@@ -40,7 +40,7 @@ def test_a_single_path_carries_its_narrowest_capacity():
     assert found.flow.edges.shape == (1, 3, 1, 1)
 
 
-@pytest.mark.parametrize("name", INFORMATION)
+@pytest.mark.parametrize("name", ["af", "gf", "agf"])
 def test_scores_are_the_through_flow_of_the_input_and_sum_to_the_flow_value(name):
     found = METHODS[name](random_trace())
     assert isinstance(found, Scores)

@@ -2,15 +2,19 @@
 
 Axes are `(batch, layer, head, query, key)`; an information tensor is `(batch, layer, query, key)` and non-negative.
 `gradient` is `dy/dA`, with `y` the model output that is explained.
+
+Beyond the paper, tokens have information of their own, `relu(<dy/dx_i, x_i>)` for a state `x_i` of token `i`: of the
+residual stream it is the capacity of the edge by which a token stays itself, of a hidden state that of a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
-__all__ = ["INFORMATION", "Information", "af", "agf", "gf"]
+__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "gf", "own", "split_nodes"]
 
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t), (b, l, h, t, t) -> (b, l, t, t)
 
@@ -30,4 +34,22 @@ def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     return (attention * gradient).relu_().mean(-3)
 
 
-INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf}
+def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
+    """As `agf`, but heads that speak for and against `y` cancel: the positive part of the mean over heads."""
+    return (attention * gradient).mean(-3).relu_()
+
+
+INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf, "agf_net": agf_net}
+
+
+def own(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """`relu(<gradient, state>)` of every layer's tokens, (b, l, t), from states and gradients (b, t, d)."""
+    wide = [torch.promote_types(x.dtype, torch.float32) for x in states]  # sums in half precision lose too much
+    pairs = zip(states, gradients, wide, strict=True)
+    return torch.stack([(x.to(kind) * g.to(kind)).sum(-1).relu_() for x, g, kind in pairs], 1)
+
+
+def split_nodes(capacity: Tensor, nodes: Tensor) -> Tensor:
+    """A network (b, 2 l, t, t) whose odd layers are those of `capacity` (b, l, t, t); the even ones lead each node of
+    layers 0 to l-1 to itself, with the capacities `nodes` (b, l, t)."""
+    return torch.stack([torch.diag_embed(nodes).to(capacity), capacity], 2).flatten(1, 2)

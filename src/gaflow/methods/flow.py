@@ -5,20 +5,36 @@ The score of token `j` is the through-flow of input node `j`, which is the flow 
 scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they are the
 Shapley values of a sum of games, and sum to the flow value times the number of node layers. Names `af`, `gf` and
 `agf` always mean the paper's definition.
+
+What goes beyond the paper, each by itself and in any combination:
+
+- heads: the sum over heads instead of the mean, which is in units of `y`, as residual edges are
+- residual: the edge `i -> i` of layer `l` gains `relu(<dy/ds_i, h_i>)`, where `s = h + attention` is the residual sum
+- signed: the through-flow of the network of `-y` (all gradients turned round) is taken off
+- steps: gradients are averages along a path from absent tokens to the text (`path.py`)
+- nodes: node `i` of the layers 0 to l-1 lets no more through than `relu(<dy/dh_i, h_i>)`: it becomes two nodes with an
+  edge of this capacity between them
+
+A flow stays the unique solution of one barrier problem, its scores scale as `y` does, and every layer's sum to the flow
+value (signed: to the difference of the two).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from gaflow.errors import GaflowError, UnknownMethodError
-from gaflow.information import INFORMATION, Information, af
+from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
+from gaflow.information import INFORMATION, Information, af, own, split_nodes
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
+from gaflow.methods.path import along_path
+from gaflow.methods.presence import check_batch_size, check_replacement
 from gaflow.methods.scores import About, Scores, full_name
+from gaflow.network import Flow
 from gaflow.solvers.barrier import Barrier, solve
 from gaflow.tracing import Trace
 
@@ -39,6 +55,13 @@ class FlowMethod:
         None  # output tokens that flow comes from: positions, a name of NODES, trace -> (b, t) bool, or all
     )
     targets: Chosen = None  # input tokens that flow goes to, likewise
+    heads: Literal["mean", "sum"] = field(default="mean", kw_only=True)  # how a named tensor puts heads together
+    residual: bool = field(default=False, kw_only=True)  # edges of the residual stream
+    signed: bool = field(default=False, kw_only=True)  # take off the flow of -y
+    nodes: bool = field(default=False, kw_only=True)  # capacities of nodes
+    steps: int | None = field(default=None, kw_only=True)  # points of the path; None: the gradient at the text itself
+    replacement: str | int | None = field(default=None, kw_only=True)  # absent tokens of the path, as in ig
+    batch_size: int | None = field(default=None, kw_only=True)  # points in one pass; None: as many as fit
     layer: Layer = 0  # the node layer whose through-flow are the scores; "all" for their sum
 
     def __post_init__(self) -> None:
@@ -53,30 +76,83 @@ class FlowMethod:
                 )
         elif not callable(self.information):
             raise TypeError(f"information must be a name or a callable, not {type(self.information).__name__}")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        if self.heads not in ("mean", "sum"):
+            raise ValueError(f'heads must be "mean" or "sum", not {self.heads!r}')
+        if self.heads == "sum" and not isinstance(self.information, str):
+            raise ValueError('heads="sum" is for named tensors; a callable puts the heads together itself')
+        for name in ("residual", "signed", "nodes"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if self.signed and self.information in ("af", af) and not self.residual and not self.nodes:
+            raise ValueError("signed needs a gradient: the attention of y and of -y is the same, so that all cancels")
+        if self.steps is not None and (
+            isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1
+        ):
+            raise ValueError(f"steps must be None or a whole number >= 1, not {self.steps!r}")
+        check_replacement(self.replacement)
+        check_batch_size(self.batch_size)
 
     @property
     def name(self) -> str:
         """The information tensor's name, followed by the settings that are not the defaults."""
         given = self.information
         base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
-        return full_name(base, self, leave_out=("information", "throw"))
+        return full_name(base, self, leave_out=("information", "throw", "batch_size"))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a trace shows only when it is asked to."""
+        return ("residual",) if self.residual else ()
 
     @property
     def about(self) -> About:
         """Only Attention Flow does without the gradient, which shows what the head reads; callables may do anything."""
-        attention_only = self.information in ("af", af) and not callable(self.sources) and not callable(self.targets)
+        attention_only = self.information in ("af", af) and not (
+            callable(self.sources) or callable(self.targets) or self.residual or self.nodes
+        )
         forward = attention_only and "head" not in (self.sources, self.targets)
         passes = "1 forward" if forward else "1 forward, 1 backward"
-        return About("flow", False, not attention_only, passes, "Azarkhalili and Libbrecht 2025, ACL")
+        if self.steps is not None:
+            passes = f"{self.steps + 2} forward, {self.steps + 2} backward"
+        return About("flow", self.signed, not attention_only, passes, "Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
-        mask = trace.mask
-        information = self._capacities(trace)
-        if information.device.type == "mps":  # no float64 there
-            information, mask = information.cpu(), mask.cpu()
+        seen = trace
+        if self.steps is not None:
+            seen = along_path(trace, self.steps, self.replacement, self.batch_size)
+        flow = self._flow(seen)
+        if not self.signed:
+            return Scores(layer_scores(flow.through(), self.layer), flow)
+        against = self._flow(_turned(seen))
+        found = Scores(flow.target, flow, _facts(against), against)
+        return replace(found, values=layer_scores(flow.through() - against.through(), self.layer))
+
+    def capacities(self, trace: Trace) -> Tensor:
+        """The network that is solved, (b, l, t, t); with node capacities (b, 2 l, t, t) as `split_nodes` makes it.
+
+        A path-averaged method's network is that of the trace which `along_path` gives.
+        """
+        found = self._information(trace)
+        real = trace.mask[:, None]
+        if self.residual:
+            if not trace.stream:
+                raise GaflowError("residual edges need the residual sums; trace the model with residual=True")
+            found = found + torch.diag_embed(self._own(trace.stream, trace.stream_gradient, real)).to(found)
+        if self.nodes:
+            layers = found.shape[1]
+            found = split_nodes(found, self._own(trace.hidden[:layers], trace.hidden_gradient[:layers], real))
+        return found.detach()
+
+    def _flow(self, trace: Trace) -> Flow:
+        capacities, mask = self.capacities(trace), trace.mask
+        if capacities.device.type == "mps":  # no float64 there
+            capacities, mask = capacities.cpu(), mask.cpu()
         flow = solve(
-            information,
+            capacities,
             epsilon=self.epsilon,
             mu=self.mu,
             barrier=self.barrier,
@@ -86,12 +162,29 @@ class FlowMethod:
             targets=nodes_of(self.targets, trace, "targets"),
             throw=self.throw,
         )
-        return Scores(layer_scores(flow.through(), self.layer), flow)
+        if not self.nodes or flow.capacity is None:
+            return flow
+        return replace(flow, edges=flow.edges[:, 1::2], capacity=flow.capacity[:, 1::2])
 
-    def _capacities(self, trace: Trace) -> Tensor:
+    def _own(self, states: Sequence[Tensor], gradients: Sequence[Tensor | None], real: Tensor) -> Tensor:
+        """The tokens' own information (b, l, t), 0 at padding."""
+        known = [g for g in gradients if g is not None]
+        if not known or len(known) < len(states) or any(h.shape[:2] != real.shape[::2] for h in states):
+            raise UnsupportedModelError(
+                f"{self.name!r} needs a hidden state of every token that each block reads, and its gradient, which "
+                "this model does not hand out; leave out nodes"
+            )
+        found = own(states, known).masked_fill(~real, 0)
+        if not bool(torch.isfinite(found).all()):
+            raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
+        return found
+
+    def _information(self, trace: Trace) -> Tensor:
         """The information tensor (b, l, t, t), checked to be one."""
         if isinstance(self.information, str):
             found: Any = INFORMATION[self.information](trace.attention, trace.gradient)
+            if self.heads == "sum":
+                found = found * trace.attention.shape[2]
         else:
             found = self._ask(self.information, trace)
         b, layers, _, t, _ = trace.attention.shape
@@ -109,7 +202,7 @@ class FlowMethod:
             raise GaflowError(f"information {self.name!r} is not finite; a model in half precision may need float32")
         if bool((found < 0).any()):
             raise ValueError(f"information {self.name!r} is negative in places; capacities must be >= 0 (use relu)")
-        return found.detach()
+        return found
 
     def _ask(self, function: Information, trace: Trace) -> Any:
         """The user's own tensor; other methods share the trace, so it must not be written to."""
@@ -118,3 +211,21 @@ class FlowMethod:
         if (trace.attention._version, trace.gradient._version) != before:
             raise ValueError(f"information {self.name!r} changed its arguments in place; use relu, not relu_")
         return found
+
+
+def _turned(trace: Trace) -> Trace:
+    """The same trace for `-y`."""
+    return replace(
+        trace,
+        gradient=-trace.gradient,
+        hidden_gradient=tuple(None if g is None else -g for g in trace.hidden_gradient),
+        stream_gradient=tuple(-g for g in trace.stream_gradient),
+    )
+
+
+def _facts(against: Flow) -> tuple[dict[str, float | str], ...]:
+    """What is known of the flow that was taken off."""
+    known: list[dict[str, float | str]] = [{"value_against": float(v)} for v in against.value]
+    for item in (~against.converged).nonzero().flatten().tolist():
+        known[item]["warning"] = "the flow of -y did not converge"
+    return tuple(known)

@@ -73,11 +73,15 @@ class Presence:
         """All ordinary tokens there to the same part, (1, m)."""
         return self.present.new_full((1, len(self)), value)
 
+    def words(self, presence: Tensor) -> Tensor:
+        """Word embeddings (s, n, d) for `presence` (s, m)."""
+        parts = self.present.new_ones(len(presence), self.present.shape[1])
+        parts = parts.index_copy(1, self.places, presence.to(self.present))
+        return torch.lerp(self.absent, self.present, parts[..., None])  # exact at 0 and at 1
+
     def __call__(self, presence: Tensor) -> Tensor:
         """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
-        s, n = len(presence), self.present.shape[1]
-        parts = self.present.new_ones(s, n).index_copy(1, self.places, presence.to(self.present))
-        words = torch.lerp(self.absent, self.present, parts[..., None])  # exact at 0 and at 1
+        s, words = len(presence), self.words(presence)
         inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
         return self.question.output([self.item] * s, words=words, eager=False, **inputs)
 
