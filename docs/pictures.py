@@ -35,7 +35,7 @@ def flow_page() -> bytes:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 960, "height": 680}, reduced_motion="reduce")
         page.set_content(gaflow.html.flow_page(found))
-        page.hover(".names g:nth-child(12) rect")
+        page.hover(".names g:nth-child(12) rect", force=True)  # the letters lie above
         picture = page.screenshot()
         browser.close()
     return picture

@@ -169,7 +169,7 @@ def test_methods_on_a_short_text_are_rows_with_what_they_share_said_once():
     assert tree.one(".legend").one(".scale").text.split() == ["-100%", "100%"]
     views = [View.of(name, att, "token") for name, att in METHODS.items()]
     assert [row.one(".largest").text for row in tree.all(".row")] == [
-        number_format(view.largest)(view.largest) for view in views
+        f"{number_format(view.largest)(view.largest)} ({view.share(view.largest)})" for view in views
     ]
     shades = [[s.attributes.get("class") for s in row.one(".text").all("span")] for row in tree.all(".row")]
     assert shades[0] != shades[1] != shades[2]
@@ -192,7 +192,9 @@ def test_of_a_long_text_the_sentences_are_listed_too():
     best = sorted(att.sentences(), key=lambda w: -abs(w.score))[:5]
     form = number_format(abs(best[0].score))
     body = [[cell.text for cell in row.children if not isinstance(cell, str)] for row in sentences.all("tr")[1:]]
-    assert [(row[0], row[2]) for row in body] == [(w.text, form(w.score)) for w in best]
+    starts = {text: [w.start for w in att.sentences() if w.text == text] for text in {w.text for w in best}}
+    which = [f"{w.text} {starts[w.text].index(w.start) + 1} of 8" for w in best]  # the text says everything 8 times
+    assert [(row[0], row[2]) for row in body] == [(name, form(w.score)) for name, w in zip(which, best, strict=True)]
     assert len(check(page(scored(SENTENCE))).all(".top")) == 1
 
 

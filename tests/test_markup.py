@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gaflow.markup import View, flags, headline, legend, notes, safe, shortened, text, top
+from gaflow.markup import View, flags, headline, legend, notes, safe, shared_legend, shortened, text, tokens, top
 from gaflow.shading import LEVELS, number_format, runs, visible
 from gaflow.text import encode
 from tests.dom import parse
@@ -132,7 +132,35 @@ def test_the_top_words_show_the_numbers_of_the_result():
     total = math.fsum(abs(att.scores))
     form = number_format(abs(best[0].score))
     assert head == ["top words", "", "score", "share"]
-    assert body == [[w.text, "", form(w.score), f"{abs(w.score) / total:.1%}"] for w in best]
+    starts = {text: [w.start for w in att.words() if w.text == text] for text in {w.text for w in best}}
+    which = [f" {starts[w.text].index(w.start) + 1} of {len(starts[w.text])}" for w in best]
+    names = [w.text + (said if len(starts[w.text]) > 1 else "") for w, said in zip(best, which, strict=True)]
+    assert body == [
+        [name, "", form(w.score), f"{abs(w.score) / total:.1%}"] for name, w in zip(names, best, strict=True)
+    ]
+
+
+def test_a_word_that_comes_more_than_once_says_which_one_it_is():
+    att = make("dog dog is dog", pair="dog", scores=np.array([0, 3.0, 1, 0, 2, 0, 4, 0]), flow=False)
+    body = rows(parse(top(View.of("agf", att, "token"), 5)))[1:]
+    assert [row[0] for row in body[:4]] == ["dog pair", "dog text, 1 of 3", "dog text, 3 of 3", "dog text, 2 of 3"]
+
+
+def test_one_legend_for_many_methods_calls_orange_a_vote_for_nothing():
+    signed, plain = (view("is not", scores=np.array(scores)) for scores in ([9.0, 4, -2, 9], [9.0, 4, 2, 9]))
+    said = parse(shared_legend([signed, plain])).text
+    assert "orange: above 0; blue with a dashed line below: below 0, so against positive" in said
+    assert "blue" not in parse(shared_legend([plain, plain])).text
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [("\ufeff", "\\ufeff"), ("\u200b\u2060", "\\u200b\\u2060"), ("a\u200bb", "a\u200bb")]
+)
+def test_a_token_that_cannot_be_seen_is_written_out(token, shown):
+    assert shortened(token) == shown
+    att = make("the dog")
+    att = replace(att, tokens=(token, *att.tokens[1:]))
+    assert parse(tokens(View.of("agf", att, "token"))).all("bdi")[0].text == shown
 
 
 def test_bars_are_as_long_as_the_scores_and_negative_ones_go_to_the_left():

@@ -44,9 +44,8 @@ def test_where_cells_are_too_small_for_numbers_the_largest_of_each_layer_is_writ
     att = text_of(60, layers=3)
     assert att.layers is not None
     lines = written(plots.layers(att))
-    form = number_format(att.layers.max())
-    for row in att.layers:
-        assert form(row.max()) in lines
+    for row in att.layers:  # with digits of its own, however much larger other layers' are
+        assert number_format(row.max())(row.max()) in lines
 
 
 def test_each_layer_is_shaded_by_its_own_largest():

@@ -34,23 +34,36 @@ class Graph:
         parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
         return cls(*parts)
 
-    def strongest(self, most: int, beside: np.ndarray | None = None, *, every_node: bool = False) -> Shown:
+    def strongest(self, most: int, beside: np.ndarray | None = None, *, ways: bool = False) -> Shown:
         """The strongest edges, about `most` in all; `beside` (l, t, t) is another flow, whose edges count too.
 
-        `every_node` adds the strongest edge into and out of each node, so that none stands alone.
+        `ways` adds a way from each token at either end to the other end, along the strongest edge of every node on it.
         """
         layers, t, _ = self.edges.shape
         amounts = (self.edges if beside is None else np.maximum(self.edges, beside)).reshape(layers, -1)
         each = min(max(1, most // layers), t * t)
         order = np.argsort(-amounts, axis=1, kind="stable")[:, :each]
-        if every_node and each < t * t:
-            square, nodes = amounts.reshape(layers, t, t), np.arange(t)
-            order = np.concatenate([order, nodes * t + square.argmax(2), square.argmax(1) * t + nodes], axis=1)
-        layer, place = np.divmod(np.unique(np.arange(layers)[:, None] * t * t + order), t * t)
+        chosen = (np.arange(layers)[:, None] * t * t + order).ravel()
+        layer, place = np.divmod(np.unique(np.concatenate([chosen, _ways(amounts, t)]) if ways else chosen), t * t)
         place, layer = (x[amounts[layer, place] > 0] for x in (place, layer))
         rank = np.argsort(amounts[layer, place], kind="stable")  # the strongest is drawn last
         layer, place = layer[rank], place[rank]
         return Shown(layer, place // t, place % t, self.edges.reshape(layers, -1)[layer, place], self)
+
+
+def _ways(amounts: np.ndarray, t: int) -> np.ndarray:
+    """Edges of the ways from end to end, as indices into `amounts` (l, t * t); ways that meet go on together."""
+    square, found = amounts.reshape(-1, t, t), []
+    above = below = np.arange(t)
+    for k in range(len(square)):  # from the input up: of j's edges, the strongest
+        best = square[k].argmax(0)[below]
+        found.append((k * t + best) * t + below)
+        below = np.unique(best)
+    for k in reversed(range(len(square))):
+        best = square[k].argmax(1)[above]
+        found.append((k * t + above) * t + best)
+        above = np.unique(best)
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)

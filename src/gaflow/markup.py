@@ -8,6 +8,7 @@ of the sum of all absolute scores, special tokens included.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -38,6 +39,7 @@ __all__ = [
 
 _UNREAD = 400  # characters shown of what a truncated text goes on with
 _LONGEST = 60  # characters of a word or token in a table
+_SENTENCE = 200  # characters of a sentence there
 _CERTIFICATE = {
     "conservation": "largest imbalance at a node, relative to the flow",
     "dual": "largest error of an edge’s flow given the potentials, relative to the flow",
@@ -89,10 +91,12 @@ def safe(text: str) -> str:
     return escape(visible(text), quote=True)
 
 
-def shortened(text: str) -> str:
-    """The beginning of a long word or text, on one line."""
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """The beginning of a long word or text, on one line; what cannot be seen at all is written out."""
     line = " ".join(visible(text).split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    if all(unicodedata.category(char) == "Cf" for char in line):  # as a byte order mark or a zero-width space
+        line = "".join(f"\\u{ord(char):04x}" for char in line)
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def level_class(level: int) -> str:
@@ -187,8 +191,9 @@ def shared_legend(views: Sequence[View]) -> str:
         f'<i class="{level_class(k)}"></i>' if k else "<i></i>" for k in range(-LEVELS if signed else 0, LEVELS + 1)
     )
     words = f"of a method’s largest score per {views[0].unit}, which is given beside it"
-    if signed:
-        words += f"; orange speaks for <bdi>{safe(views[0].att.label)}</bdi>, blue with a dashed line below against it"
+    if signed:  # orange is no vote for the label where a method knows no signs
+        label = f"<bdi>{safe(views[0].att.label)}</bdi>"
+        words += f"; orange: above 0; blue with a dashed line below: below 0, so against {label}"
     strip = f'<span class="strip" aria-hidden="true">{"".join(cells)}</span>'
     scale = f"{'-100%' if signed else '0'} {strip} 100%"
     return f'<p class="legend"><span class="scale">{scale}</span> <span>{words}</span></p>\n'
@@ -196,24 +201,29 @@ def shared_legend(views: Sequence[View]) -> str:
 
 def top(view: View, count: int, unit: Unit = "word") -> str:
     """The words (or sentences) of largest absolute score: word, bar, score, share of all there is."""
-    found = sorted(UNITS[unit](view.att), key=lambda w: -abs(w.score))[:count]
+    every = UNITS[unit](view.att)
+    found = sorted(every, key=lambda w: -abs(w.score))[:count]
     largest = max((abs(w.score) for w in found), default=0.0)
     if largest == 0:
         return ""
-    form = number_format(largest)
+    form, longest = number_format(largest), _SENTENCE if unit == "sentence" else _LONGEST
     rows = "".join(
-        f'<tr><th scope="row">{_word(view, w)}</th><td>{_bar(w.score / largest, view.signed)}</td>'
+        f'<tr><th scope="row">{_word(view, w, every, longest)}</th><td>{_bar(w.score / largest, view.signed)}</td>'
         f'<td class="number">{form(w.score)}</td><td class="number">{view.share(w.score)}</td></tr>\n'
         for w in found
     )
     head = f'<th scope="col">top {unit}s</th><th></th><th scope="col">score</th><th scope="col">share</th>'
-    return f'<table class="top"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n'
+    return f'<table class="top {unit}s"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n'
 
 
-def _word(view: View, word: Word) -> str:
-    where = f" <small>{'pair' if word.segment else 'text'}</small>" if view.att.pair is not None else ""
+def _word(view: View, word: Word, every: Sequence[Word], longest: int) -> str:
+    """A word or sentence, and which one it is where the text has it more than once."""
+    where = [] if view.att.pair is None else ["pair" if word.segment else "text"]
+    same = [w.start for w in every if (w.text, w.segment) == (word.text, word.segment)]
+    where += [f"{same.index(word.start) + 1} of {len(same)}"] if len(same) > 1 else []
+    beside = f" <small>{', '.join(where)}</small>" if where else ""
     title = f"characters {word.start} to {word.end}"
-    return f'<bdi title="{title}">{safe(shortened(word.text))}</bdi>{where}'
+    return f'<bdi title="{title}">{safe(shortened(word.text, longest))}</bdi>{beside}'
 
 
 def _bar(value: float, signed: bool) -> str:
@@ -288,8 +298,8 @@ def tokens(view: View) -> str:
     att = view.att
     form = number_format(float(abs(att.scores).max(initial=0.0)))
     rows = "".join(
-        f'<tr><td class="number">{k}</td><th scope="row"><bdi>{safe(shortened(token))}</bdi></th>'
-        f'<td class="number">{form(score)}</td><td class="number">{view.share(score)}</td></tr>\n'
+        f'<tr><td>{k}</td><th scope="row"><bdi>{safe(shortened(token))}</bdi></th>'
+        f"<td>{form(score)}</td><td>{view.share(score)}</td></tr>\n"
         for k, (token, score) in enumerate(zip(att.tokens, att.scores.tolist(), strict=True))
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("", "token", "score", "share"))

@@ -3,13 +3,14 @@
 What the script of the page (static/flow.js) draws anew for other methods, it draws by the numbers of `Place`, which
 are in the page's data.
 
-The convention this file owns: amounts are **millionths of the flow**, to five digits; widths are proportional to them
-within a drawing, but for hairlines, which are less than they look.
+The convention this file owns: amounts are **millionths of the flow**, those of nodes to five digits and of edges to
+four; widths are proportional to them within a drawing, but for hairlines, which are less than they look.
 """
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -33,21 +34,24 @@ class Place:
     row: float  # from token to token
     column: float  # from layer to layer
     bar: float  # length of the longest bar, which ends a little left of node layer 0
-    widest: float = 12.0  # edge
+    names: float  # room for the longest label, at both ends
+    widest: float  # edge
     thinnest: float = 0.3  # edge
     radius: float = 7.0  # of a node that all flow goes through
     smallest: float = 0.7  # radius of a node that is drawn
 
     @classmethod
-    def of(cls, tokens: int, layers: int) -> Place:
+    def of(cls, labels: Sequence[str], layers: int) -> Place:
         """Closer, the more there are."""
-        row = 24.0 if tokens <= 24 else 19.0 if tokens <= 64 else 15.0
+        row = 24.0 if len(labels) <= 24 else 19.0 if len(labels) <= 64 else 15.0
         column = 110.0 if layers <= 6 else 72.0 if layers <= 12 else 48.0
-        return cls(left=230.0, top=44.0, row=row, column=column, bar=84.0, radius=min(7.0, 0.42 * row))
+        bar, names = 84.0, max(40.0, *(_room(each) for each in labels))
+        size = {"widest": 0.5 * row, "radius": min(7.0, 0.42 * row)}
+        return cls(left=names + bar + 32, top=44.0, row=row, column=column, bar=bar, names=names, **size)
 
     def width(self, layers: int) -> float:
         """Of a drawing with `layers` layers of edges."""
-        return self.left + self.column * layers + (150.0 if layers else 20.0)
+        return self.left + self.column * layers + (self.names + 24 if layers else 20.0)
 
     def height(self, tokens: int) -> float:
         """Of a drawing of so many tokens."""
@@ -79,15 +83,24 @@ class Lines:
         return replace(self, edges=tuple(layer[-each:] for layer in self.edges))
 
 
-def millionths(amounts: np.ndarray, value: float) -> list[Any]:
-    """Amounts as parts of the flow, to five digits; 0 where nothing flows."""
+def millionths(amounts: np.ndarray, value: float, digits: int = 5) -> list[Any]:
+    """Amounts as parts of the flow, to so many digits; 0 where nothing flows."""
     parts = amounts / value * 1e6 if value > 0 else np.zeros_like(amounts)
-    return [_short(x) for x in parts.tolist()]
+    return [_short(x, digits) for x in parts.tolist()]
 
 
-def _short(x: float) -> float:
-    rounded = float(f"{x:.5g}")
+def _short(x: float, digits: int) -> float:
+    rounded = float(f"{x:.{digits}g}")
     return int(rounded) if rounded == int(rounded) else rounded
+
+
+def _room(line: str) -> float:
+    """Pixels that a label takes at most, whatever the font: capitals and m are wide, other scripts wider still."""
+    plain = (9.0 if char in _NARROW else 14.0 if unicodedata.combining(char) == 0 else 0.0 for char in line)
+    return min(sum(plain), 130.0)
+
+
+_NARROW = frozenset("abcdefghijklnopqrstuvxyz0123456789 .,:;!?'\"()[]{}/\\|-_*#$^`~<>=+&")
 
 
 def label(token: str) -> str:
@@ -164,13 +177,6 @@ def _names(lines: Lines, place: Place, layers: int) -> str:
     found: list[str] = []
     for k, (name, special) in enumerate(zip(lines.labels, lines.special, strict=True)):
         y, kind = place.top + k * place.row, ' class="special"' if special else ""
-        texts = _both(at, y, safe(name))
+        texts = "".join(f'<text x="{x:g}" y="{y:g}">{safe(name)}</text>' for x in at)
         found.append(f"<g{kind}>{texts}</g>")
     return "".join(found)
-
-
-def _both(at: Sequence[float], y: float, name: str) -> str:
-    ends = ("end", "start")
-    return "".join(
-        f'<text x="{x:g}" y="{y:g}" text-anchor="{end}">{name}</text>' for x, end in zip(at, ends, strict=False)
-    )

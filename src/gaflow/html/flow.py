@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["flow_page"]
 
-MOST = 1800  # edges of a method
-STILL = 600  # edges without the script
-_ALL = 6000  # edges of all methods together
+MOST = 1800  # edges of a method, besides a way from each token at either end to the other
+STILL = 600  # edges that are drawn before a token is pointed at
+_ALL = 3600  # edges of all methods together, in the same way
 _NAMED = 5  # tokens at the other end that are named
 _LISTED = 1200  # rows of the tables of all methods: if there are more, only the first has one
 
@@ -71,8 +71,8 @@ def _document(found: list[tuple[str, Attribution]], most: int) -> str:
     views = [View.of(name, att, "token") for name, att in found]
     view, att = views[0], views[0].att
     methods = [_method(name, each, most) for name, each in found]
-    place = Place.of(len(att.tokens), max(len(m["layers"]) - 1 for m in methods))
     lines = _lines(att, methods[0])
+    place = Place.of(lines.labels, max(len(m["layers"]) - 1 for m in methods))
     few = len(att.tokens) * len(views) <= _LISTED
     data = {
         "tokens": [visible(token) for token in att.tokens],
@@ -80,6 +80,7 @@ def _document(found: list[tuple[str, Attribution]], most: int) -> str:
         "special": [int(s) for s in lines.special],
         "runs": [run.tokens for each in view.runs for run in each],
         "levels": LEVELS,
+        "still": STILL,
         "place": place.to_dict(),
         "methods": methods,
     }
@@ -92,7 +93,7 @@ def _document(found: list[tuple[str, Attribution]], most: int) -> str:
             _controls(views),
             _legend(view),
             text(view),
-            f'<p class="says" aria-live="polite">{_says(att, STILL)}</p>\n',
+            f'<p class="says" aria-live="polite">{_says(att, min(STILL, most))}</p>\n',
             f'<div class="scroll">\n{drawing(lines.only(STILL), place)}</div>\n',
             _HELP,
             *(f'<div class="method" data-method="{k}">{_about(v, k == 0 or few)}</div>\n' for k, v in enumerate(views)),
@@ -114,14 +115,14 @@ def _method(name: str, att: Attribution, most: int) -> dict[str, Any]:
         "layers": [] if att.layers is None else [millionths(row, value) for row in att.layers],
         "edges": [],
         "ends": [],
-        "says": _says(att, most, every_node=True),
+        "says": _says(att, min(STILL, most), most),
     }
     if att.flow is not None:
         graph = Graph.of(att.flow)
-        shown = graph.strongest(most, every_node=True)
+        shown = graph.strongest(most, ways=True)
         for k in range(att.flow.edges.shape[1]):
             mine = shown.layer == k
-            amounts = millionths(shown.amount[mine], value)
+            amounts = millionths(shown.amount[mine], value, digits=4)
             ends = zip(shown.i[mine].tolist(), shown.j[mine].tolist(), amounts, strict=True)
             made["edges"].append([x for edge in ends for x in edge])
         if not shown.all:
@@ -129,15 +130,23 @@ def _method(name: str, att: Attribution, most: int) -> dict[str, Any]:
     return made
 
 
-def _says(att: Attribution, most: int, *, every_node: bool = False) -> str:
-    """What is drawn."""
+def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
+    """What is drawn, and what the script can draw of a token besides."""
     if att.layers is None:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
         return "The flow was not kept: nodes and bars only. Explain again with keep_flow=True for the edges."
-    shown = Graph.of(att.flow).strongest(most, every_node=every_node)
+    graph = Graph.of(att.flow)
+    shown = graph.strongest(drawn)
     says = shown.says("flow") if shown.amount.any() else "nothing flows"
-    return f"The wider, the more flow; {says}."
+    said = f"The wider, the more flow; {says}."
+    if shown.all or not kept:
+        return said
+    more = graph.strongest(kept, ways=True)
+    if more.all:
+        return f"{said} Point at a token to see all of its edges."
+    among = f"the {len(more.amount):,} that are kept, which carry {more.share():.1%} of the flow"
+    return f"{said} Point at a token to see its own among {among}."
 
 
 def _ends(graph: Graph) -> list[list[list[float]]]:
@@ -160,8 +169,7 @@ def _shares(edges: np.ndarray) -> np.ndarray:
 
 def _largest(parts: np.ndarray) -> list[float]:
     order = np.argsort(-parts, kind="stable")[:_NAMED]
-    found = zip(order.tolist(), millionths(parts[order], 1.0), strict=True)
-    return [x for pair in found if pair[1] for x in pair]
+    return [x for k in order.tolist() if (part := round(1e6 * float(parts[k]))) for x in (k, part)]
 
 
 def _lines(att: Attribution, method: dict[str, Any]) -> Lines:

@@ -117,9 +117,10 @@ def _says(view: View) -> str:
 
 
 def _largest(view: View) -> str:
-    """What the strongest shade of one method stands for."""
-    title = f"the largest absolute score of a {view.unit}, which has the strongest shade"
-    return f'<p class="largest" title="{title}">{number_format(view.largest)(view.largest)}</p>\n'
+    """What the strongest shade of one method stands for, and how much of all that is: special tokens may have most."""
+    title = f"the largest absolute score of a {view.unit}, which has the strongest shade, and its part of all scores"
+    shown = f"{number_format(view.largest)(view.largest)} ({view.share(view.largest)})"
+    return f'<p class="largest" title="{title}">{shown}</p>\n'
 
 
 def _name(view: View) -> str:

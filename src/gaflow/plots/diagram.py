@@ -180,7 +180,7 @@ def _check(graph: Graph, ways: Sequence[Route], cut: MinCut | None, edges: int) 
 
 def _say_routes(ways: Sequence[Route], names: Sequence[str]) -> str:
     each = [f"{k} “{fitted(names[way.tokens[0]], 8, LABEL)}” {way.share:.1%}" for k, way in enumerate(ways, 1)]
-    return f"orange: the widest routes, {', '.join(each)} of the flow"
+    return f"orange, at one width: the widest routes, {', '.join(each)} of the flow"
 
 
 def _say_cut(cut: MinCut, shown: Shown) -> str:

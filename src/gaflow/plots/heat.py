@@ -57,15 +57,24 @@ class _Table:
     values: np.ndarray  # (rows, t), the first row on top
     rows: tuple[str, ...]
     largest: np.ndarray  # (rows,) what has the strongest shade
-    forms: tuple[Callable[[float], str], ...]  # how to write the numbers of each row
+    forms: tuple[Callable[[float], str], ...]  # how to write the numbers of each row in its cells
 
     def number(self, row: int, value: float) -> str:
         """A value of that row, as it is written."""
         return self.forms[row](value) if value else "0"
 
+    def strongest(self, row: int) -> str:
+        """The largest of that row, with digits of its own."""
+        largest = float(self.largest[row])
+        return number_format(largest)(largest) if largest else "0"
+
     def widest(self) -> float:
-        """The width of the longest number."""
+        """The width of the longest number in a cell."""
         return max(width_of(self.number(k, row[abs(row).argmax()]), _SMALL) for k, row in enumerate(self.values))
+
+    def beside(self) -> float:
+        """The width of the longest number beside a row."""
+        return max(width_of(self.strongest(k), _SMALL) for k in range(len(self.rows)))
 
 
 def layers(attributions: Attribution | Iterable[Attribution] | Mapping[str, Attribution]) -> Picture:
@@ -110,7 +119,7 @@ def _draw(found: Sequence[tuple[str, Attribution]], tables: Sequence[_Table], sa
     inner = max(grid.width(tables), _NARROWEST)
     below = wrapped(_below(found), 8.5, inner)
     says += "" if grid.numbers else ", which is written at its right"
-    says += "; orange speaks for the label, blue with dashes against it" if signed else ""
+    says += "; orange: above 0; blue with dashes: below 0, so against the label" if signed else ""
     said = wrapped(says + ("; dashed outline: special tokens" if att.special_mask.any() else ""), 8, inner - 200)
     tops = [head_height(below)]
     for table in tables:
@@ -168,7 +177,7 @@ class _Grid:
 
     def width(self, tables: Sequence[_Table]) -> float:
         """What the widest block takes, with what stands left and right of it."""
-        beside = 0.0 if self.numbers else max(table.widest() for table in tables) + 6
+        beside = 0.0 if self.numbers else max(table.beside() for table in tables) + 6
         return self.names + self.column * self.across + beside
 
     def blocks(self) -> list[slice]:
@@ -214,7 +223,7 @@ class _Grid:
             middle = top + _ROW * (k + 0.5)
             word(sheet, self.names - 6, middle, fitted(name, 8, _NAME), size=8, ha="right")
             if not self.numbers:
-                word(sheet, right + 5, middle, table.number(k, float(table.largest[k])), size=_SMALL, color=GREY)
+                word(sheet, right + 5, middle, table.strongest(k), size=_SMALL, color=GREY)
         bottom = top + _ROW * len(table.rows)
         for j, (label, special) in enumerate(zip(self.labels[each], self.special[each], strict=True)):
             look = {"style": "italic", "color": GREY} if special else {}

@@ -23,7 +23,7 @@
   }
 
   function draw() {
-    const top = method.layers.length - 1, wide = top < 0 ? at.left + 20 : x(top) + 150;
+    const top = method.layers.length - 1, wide = top < 0 ? at.left + 20 : x(top) + at.names + 24;
     svg.setAttribute("width", wide);
     svg.setAttribute("viewBox", `0 0 ${wide} ${svg.getAttribute("height")}`);
     svg.setAttribute("aria-label", top < 0 ? `Scores of ${t} tokens` : `Flow through ${top + 1} layers of ${t} tokens`);
@@ -80,9 +80,9 @@
       name.dataset.token = i;
       const left = at.left - 20 - at.bar;
       put(name, "rect", {x: 1.5, y: y(i) - at.row / 2 + 1, width: left - 3, height: at.row - 2, rx: 3});
-      put(name, "text", {x: left - 4, y: y(i), "text-anchor": "end"}, label);
+      put(name, "text", {x: left - 4, y: y(i)}, label);
       if (top > 0) {
-        const end = {x: x(top) + 16, y: y(i), "text-anchor": "start", "data-token": i, "data-layer": top};
+        const end = {x: x(top) + 16, y: y(i), "data-token": i, "data-layer": top};
         put(name, "text", end, label);
       }
       put(name, "title", {}, `${data.tokens[i]}: ${figure(method.scores[i])}`);
@@ -138,6 +138,9 @@
     paths.forEach((each, k) => each.forEach((path, e) => {
       const part = all[k][e] / largest, near = layer === null || k === layer || k === layer - 1;
       const mine = Boolean(found) && all[k][e] > 0;
+      // all that is kept would be too much to look at; layers that are looked at show more
+      const some = Math.floor(data.still / (layer !== null && near ? 2 : paths.length));
+      path.classList.toggle("weak", !mine && e < each.length - Math.max(some, 1));
       path.classList.toggle("mine", mine);
       path.setAttribute("stroke-width", Math.max(at.widest * part, at.thinnest).toFixed(2));
       const plain = (0.12 + 0.6 * Math.sqrt(part)) * (near ? 1 : 0.15);
@@ -207,11 +210,11 @@
   }
 
   function list({parts, rest: missing}, held) {
-    const order = [...parts.keys()].filter(i => parts[i] > 0).sort((a, b) => parts[b] - parts[a] || a - b).slice(0, 5);
+    const order = [...parts.keys()].filter(i => parts[i] >= 5e-4 * held).sort((a, b) => parts[b] - parts[a] || a - b).slice(0, 5);
     const named = order.map(i => `“${data.labels[i]}” ${percent(parts[i] / held)}`);
     const rest = sum(order.map(i => parts[i])), lost = Math.max(held - sum([...parts]), 0);
-    if (held - rest - lost > 5e-4 * held) named.push(`others ${percent((held - rest - lost) / held)}`);
-    if (lost > 5e-4 * held) named.push(`${missing} ${percent(lost / held)}`);
+    if (held - rest - lost > 5e-4 * held) named.push(`${percent((held - rest - lost) / held)} others`);
+    if (lost > 5e-4 * held) named.push(`${percent(lost / held)} ${missing}`);
     return named.join(", ") || "nothing";
   }
 
