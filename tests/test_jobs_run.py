@@ -17,6 +17,7 @@ import gaflow
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError
 from gaflow.jobs import attribute, read_attributions
+from gaflow.progress import silent
 from gaflow.results import attributions
 from tests.models import SENTENCE, bert
 from tests.test_data_files import write
@@ -88,7 +89,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
 def test_a_finished_job_computes_nothing_again(tmp_path, monkeypatch):
     run(tmp_path / "job")
     before = files(tmp_path / "job")
-    monkeypatch.setattr(gaflow.Explainer, "_run", None)
+    monkeypatch.setattr(gaflow.Explainer, "run", None)
     outcome = run(tmp_path / "job")
     assert (outcome.computed, outcome.texts, outcome.finished) == (0, 22, True)
     assert files(tmp_path / "job") == before
@@ -216,7 +217,7 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, options, 
 class Quick(gaflow.Explainer):
     """Gives every token its position as score, without asking the model."""
 
-    def _run(self, encodings, targets, methods, keep_flow, report, watch=lambda traced: None):
+    def run(self, encodings, targets, methods, keep_flow=False, report=silent, watch=lambda traced: None):
         import torch
 
         from gaflow.methods import Scores
@@ -225,11 +226,12 @@ class Quick(gaflow.Explainer):
         longest = max(map(len, encodings))
         mask = torch.tensor([[k < len(e) for k in range(longest)] for e in encodings])
         empty = torch.zeros(len(encodings), 1, 1, longest, longest)
-        logits = torch.zeros(len(encodings), 2)
+        logits = torch.zeros(len(encodings), len(self.head.labels))
         traced = Trace(empty, empty, (), (), logits, logits[:, 0], mask)
         watch(traced)
         scores = Scores(torch.arange(1.0, longest + 1) * mask)
-        return [attributions(encodings, traced, [0] * len(encodings), self.head, m, scores, False) for m in methods]
+        batch, aims = self.collate(encodings), self.head.aims(logits, encodings, [0] * len(encodings))
+        return [attributions(batch, traced, aims, m, scores, False) for m in methods]
 
 
 class Counted(str):

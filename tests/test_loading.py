@@ -3,13 +3,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from transformers import BertForTokenClassification, BertModel, pipeline
+from transformers import BertModel, pipeline
 from transformers.utils import logging
 
 from gaflow import loading
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.loading import load_model, outline
+from gaflow.tasks import TASKS
 from tests.models import bert, wordpiece
+from tests.task_models import CASES, tagger
 
 
 def load(model=None, tokenizer=None, task=None, device=None, dtype=None):
@@ -101,22 +103,32 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
         load(*bert(), task="sentiment")
 
 
-@pytest.mark.parametrize("task", loading.TASKS[1:])
-def test_a_task_of_a_later_version_is_named(task):
-    with pytest.raises(UnsupportedModelError, match=task):
+@pytest.mark.parametrize("task", [name for name in TASKS if name != "text-classification"])
+def test_a_model_for_another_task_than_asked_is_refused(task):
+    with pytest.raises(UnsupportedModelError, match=f"BertForSequenceClassification is for text-.*, not for {task}"):
         load(*bert(), task=task)
 
 
 def test_the_task_is_seen_from_the_models_class():
+    for case in CASES.values():
+        model, tokenizer = case.make()
+        assert load(model, tokenizer).task == load(model, tokenizer, task=case.task).task == case.task
     model, tokenizer = bert()
-    with pytest.raises(UnsupportedModelError, match="BertForTokenClassification is for token-classification"):
-        load(BertForTokenClassification(model.config), tokenizer)
     with pytest.raises(UnsupportedModelError, match="pass task='text-classification'"):
         load(BertModel(model.config), tokenizer)
-    speech = nn.Linear(1, 1)
-    speech.config, speech.main_input_name = model.config, "input_values"  # type: ignore[assignment]
-    with pytest.raises(UnsupportedModelError, match="audio-classification"):
-        load(speech, tokenizer)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_of_any_task_is_loaded_from_a_folder(name, tmp_path):
+    case = CASES[name]
+    model, tokenizer = case.make()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = load(tmp_path)
+    assert (found.task, type(found.model)) == (case.task, type(model))
+    assert all(torch.equal(a, b) for a, b in zip(found.model.parameters(), model.parameters(), strict=True))
+    empty = outline(tmp_path)
+    assert (empty.task, type(empty.model)) == (case.task, type(model))
 
 
 def test_a_class_of_ones_own_works_when_the_task_is_said():
@@ -135,17 +147,17 @@ def test_a_checkpoint_without_a_classifier_is_refused_rather_than_given_a_random
     model.bert.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     for task in (None, "text-classification"):
-        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*would be random"):
+        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*fine-tuned for text-"):
             load(tmp_path, task=task)
 
 
-def test_a_checkpoint_for_another_task_is_refused_before_its_weights_are_read(tmp_path):
-    model, tokenizer = bert()
-    BertForTokenClassification(model.config).save_pretrained(tmp_path)
+@pytest.mark.parametrize("task", ["text-classification", "fill-mask"])
+def test_a_checkpoint_for_another_task_is_refused(task, tmp_path):
+    model, tokenizer = tagger()
+    model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match="token-classification"):
-        load(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=f"made as BertForTokenClassification.*fine-tuned for {task}"):
+        load(tmp_path, task=task)
 
 
 def test_a_folder_that_is_not_there_is_named_without_asking_the_hub(tmp_path):

@@ -12,7 +12,7 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.lrp import propagate
 from gaflow.lrp.mode import RelevanceMode
 from gaflow.lrp.relevance import _start
-from gaflow.targets import explained
+from gaflow.targets import Term, explained
 from gaflow.tracing import borrow, look, roots, trace
 from tests.bert_by_hand import Bert
 from tests.models import FAMILIES, SENTENCE, bert, deberta, gpt2, modernbert
@@ -21,10 +21,15 @@ from tests.test_tracing import SHORT, make_batch, state
 TARGETS = [1, (2, 0)]
 
 
+def terms(target: Any) -> tuple[Term, ...]:
+    """Of a class, or of the contrast of two."""
+    return ((1.0, (target[0],)), (-1.0, (target[1],))) if isinstance(target, tuple) else ((1.0, (target,)),)
+
+
 def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
     targets = target if isinstance(target, list) else [target] * len(texts)
     return trace(
-        model, make_batch(tokenizer, texts), lambda _: lambda z, items: explained(z, [targets[k] for k in items])
+        model, make_batch(tokenizer, texts), lambda _: lambda z, items: explained(z, [terms(targets[k]) for k in items])
     )
 
 
@@ -135,7 +140,7 @@ def test_relevance_is_the_same_on_an_accelerator(family):
     batch = make_batch(tokenizer)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
     moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
-    found = propagate(trace(model.cuda(), moved, lambda _: lambda z, items: explained(z, [1 for _ in items])))
+    found = propagate(trace(model.cuda(), moved, lambda _: lambda z, items: explained(z, [terms(1) for _ in items])))
     assert found.attention.is_cuda
     assert_close(found.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
 

@@ -47,14 +47,17 @@ def test_every_text_gets_what_a_comparison_gives_it():
 
 
 def test_one_trace_serves_all_methods_of_a_text(monkeypatch):
-    from gaflow import explainer
+    from gaflow import results as module
 
     traced = []
-    original = explainer.trace
+    original = module.trace
     monkeypatch.setattr(
-        explainer,
+        module,
         "trace",
-        lambda model, batch, *rest: (traced.append(len(batch.encodings)), original(model, batch, *rest))[1],
+        lambda model, batch, *rest, **more: (
+            traced.append(len(batch.encodings)),
+            original(model, batch, *rest, **more),
+        )[1],
     )
     results(TEXTS, [*PLAIN, METHODS["random"]], batch_size=4)
     assert sum(traced) == len(TEXTS)

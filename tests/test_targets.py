@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, TargetError, UnsupportedModelError
-from gaflow.targets import Head, explained
+from gaflow.targets import Aim, Head, explained, parse_all
 
 HEAD = Head(("negative", "Positive", "not sure"), "softmax")
 
@@ -86,10 +86,10 @@ def test_long_lists_of_labels_are_cut_in_errors():
 
 
 def test_a_list_gives_every_text_its_own_target():
-    assert HEAD.parse_all(["positive", None, (0, 2)], 3) == [1, None, (0, 2)]
-    assert HEAD.parse_all((1, 0), 2) == [(1, 0), (1, 0)]
+    assert parse_all(HEAD, ["positive", None, (0, 2)], 3) == [1, None, (0, 2)]
+    assert parse_all(HEAD, (1, 0), 2) == [(1, 0), (1, 0)]
     with pytest.raises(TargetError, match="list of 1 but there are 2 texts"):
-        HEAD.parse_all([0], 2)
+        parse_all(HEAD, [0], 2)
 
 
 def test_none_resolves_to_the_predicted_class():
@@ -111,10 +111,36 @@ def test_an_output_that_is_not_finite_is_an_error(bad):
 
 def test_the_explained_scalar_is_a_logit_or_a_difference_with_its_gradient():
     logits = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], requires_grad=True)
-    y = explained(logits, [2, (1, 0)])
+    y = explained(logits, [aim.terms for aim in HEAD.aims(logits, [], [2, (1, 0)])])
     assert y.tolist() == [4.0, 8.0]
     (gradient,) = torch.autograd.grad(y.sum(), logits)
     assert gradient.tolist() == [[0, 0, 1], [-1, 1, 0]]
+
+
+def test_terms_are_weighted_and_may_lie_anywhere_in_the_output():
+    logits = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    y = explained(logits, [[(0.5, (0, 1)), (0.5, (2, 3))], [(-2.0, (1, 0))]])
+    assert y.tolist() == [0.5 * 1 + 0.5 * 11, -2.0 * 16]
+    (gradient,) = torch.autograd.grad(y.sum(), logits)
+    assert gradient.nonzero().tolist() == [[0, 0, 1], [0, 2, 3], [1, 1, 0]]
+
+
+def test_what_is_not_read_may_be_anything():
+    logits = torch.tensor([[1.0, float("inf")], [float("nan"), 2.0]])
+    assert explained(logits, [[(1.0, (0,))], [(1.0, (1,)), (1.0, (1,))]]).tolist() == [1.0, 4.0]
+
+
+def test_an_aim_says_all_there_is_to_show():
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    one, other = HEAD.aims(logits, [], [None, (1, 2)])
+    assert (one.target, one.label, one.prediction) == (1, "Positive", "Positive")
+    assert one.probability == pytest.approx(logits[0].double().softmax(0)[1].item())
+    assert (other.target, other.label, other.prediction) == ((1, 2), "Positive minus not sure", "negative")
+    assert other.terms == ((1.0, (1,)), (-1.0, (2,)))
+    assert HEAD.parse(other) == (1, 2)
+    best = HEAD.best(logits[0], None, 2)  # type: ignore[arg-type]
+    assert [aim.target for aim in best] == [1, 2]
+    assert all(isinstance(aim, Aim) for aim in best)
 
 
 def test_probabilities_follow_the_head():

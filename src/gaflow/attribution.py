@@ -1,8 +1,8 @@
 """The result: what each token of a text contributed to the explained output.
 
 The conventions this file owns: scores are float64 arrays over all tokens, special ones included; offsets
-count characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens; a
-word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when
+count characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens that stand in
+neither; a word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when
 everything in them is.
 """
 
@@ -45,18 +45,20 @@ class Attribution:
     tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
     scores: np.ndarray  # (t,) float64
     offsets: tuple[Span, ...]  # (t,) (start, end)
-    segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special
+    segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, masks included
     method: str
-    target: Resolved  # class index, or (a, b) for the contrast a minus b
+    target: Resolved  # class index, or (a, b) for the contrast a minus b; "place=what" where a place is asked about
     label: str  # of the target
     probability: float | None  # of the target; of a among the two for a contrast; None for regression
-    output: float  # y, the explained logit or difference of logits
+    output: float  # y, the explained logit or sum of logits
     prediction: str  # label of the largest logit
     truncated: bool = False  # the model read only the beginning of the text
     layers: np.ndarray | None = None  # (l+1, t) float64 through-flow, row 0 the input; flow methods only
     flow: Flow | None = None  # batch of one, real tokens only; flow methods only
     certificate: Certificate | None = None  # plain numbers; flow methods only
     facts: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
+    measure: str = ""  # what `output` is, in words, if it is no logit or difference of two
+    places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
 
     def __post_init__(self) -> None:
         for name in ("scores", "layers"):
@@ -75,6 +77,11 @@ class Attribution:
         object.__setattr__(
             self, "facts", {str(k): v if isinstance(v, str) else float(v) for k, v in self.facts.items()}
         )
+
+    @property
+    def output_name(self) -> str:
+        """What `output` is, in words: "logit", "difference of logits", "start + end logit" ..."""
+        return self.measure or ("difference of logits" if isinstance(self.target, tuple) else "logit")
 
     @property
     def special_mask(self) -> np.ndarray:
@@ -251,14 +258,15 @@ def load(path: str | Path) -> Attribution:
 
 def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
     texts = {name: about[name] for name in ("text", "method", "label", "prediction")}
-    pair, tokens, target = about["pair"], about["tokens"], about["target"]
+    pair, tokens = about["pair"], about["tokens"]
     for value in (*texts.values(), *tokens, "" if pair is None else pair):
         _expect(isinstance(value, str), f"{value!r} should be text")
     segments = tuple(int(s) for s in about["segments"])
     offsets = tuple((int(a), int(b)) for a, b in about["offsets"])
-    sources = {0: texts["text"], 1: pair or "", -1: ""}
+    ends = {0: len(texts["text"]), 1: len(pair or "")}
+    ends[-1] = max(ends.values())  # a mask stands in one of them
     for (a, b), s in zip(offsets, segments, strict=True):
-        _expect(s in sources and 0 <= a <= b <= len(sources[s]), f"offset {(a, b)} lies outside the text")
+        _expect(s in ends and 0 <= a <= b <= ends[s], f"offset {(a, b)} lies outside the text")
     layers, certificate = tensors.get("layers"), about["certificate"]
     return Attribution(
         **texts,
@@ -267,7 +275,7 @@ def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
         scores=tensors["scores"].numpy(),
         offsets=offsets,
         segments=segments,
-        target=(int(target[0]), int(target[1])) if isinstance(target, list) else int(target),
+        target=_target(about["target"]),
         probability=None if about["probability"] is None else float(about["probability"]),
         output=float(about["output"]),
         truncated=bool(about["truncated"]),
@@ -275,7 +283,21 @@ def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
         flow=flow_of(tensors, len(tokens)),
         certificate=None if certificate is None else Certificate(**certificate),
         facts=about.get("facts", {}),
+        measure=str(about.get("measure", "")),
+        places=_places(about.get("places", ()), len(tokens)),
     )
+
+
+def _target(stored: Any) -> Resolved:
+    if isinstance(stored, list):
+        return int(stored[0]), int(stored[1])
+    return stored if isinstance(stored, str) else int(stored)
+
+
+def _places(stored: Iterable[Any], t: int) -> tuple[int, ...]:
+    places = tuple(int(k) for k in stored)
+    _expect(all(0 <= k < t for k in places), f"places {places} are no tokens")
+    return places
 
 
 def _expect(true: bool, otherwise: str) -> None:

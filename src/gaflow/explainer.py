@@ -1,8 +1,9 @@
-"""The front door: model + tokenizer + text -> Attribution.
+"""The front door: model + tokenizer + text -> Attribution, whatever the model's task.
 
     text -> Encoding -> Batch -> Trace -> method -> Scores -> Attribution
 
-A list is sorted by length so that little padding is needed, and given back in its own order.
+What is a text and what a target is the task's business (`gaflow.tasks`). A list is sorted by length so that little
+padding is needed, and given back in its own order.
 """
 
 from __future__ import annotations
@@ -15,26 +16,17 @@ import torch
 from torch import Tensor
 
 from gaflow.attribution import Attribution
-from gaflow.errors import SolveError
+from gaflow.errors import SolveError, UnsupportedModelError
 from gaflow.loading import load_model
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.progress import Progress, Report, reporting, silent, within
-from gaflow.results import attributions
-from gaflow.targets import Head, Resolved, Target, explained
-from gaflow.text import (
-    Encoding,
-    Padding,
-    Text,
-    batches,
-    check_text,
-    collate,
-    encode,
-    length_limit,
-    neutral_tokens,
-)
-from gaflow.tracing import Readout, Trace, trace
+from gaflow.results import explain_batch
+from gaflow.targets import Aim, AnyHead, Head, Target, parse_all
+from gaflow.tasks import TASKS
+from gaflow.text import Batch, Encoding, Padding, Text, batches, collate, length_limit, neutral_tokens
+from gaflow.tracing import Question, Trace
 
-__all__ = ["Explainer", "explain"]
+__all__ = ["AnyMethod", "Explainer", "classes_of", "explain"]
 
 Texts = list[str] | list[tuple[str, str]] | list[Text]
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
@@ -64,12 +56,13 @@ class Explainer:
         self.task = loaded.task
 
     def __repr__(self) -> str:
-        return f"Explainer({type(self.model).__name__}, {self.task}, labels {', '.join(self.head.labels[:5])})"
+        labels = self.head.labels[:5]
+        return f"Explainer({type(self.model).__name__}, {self.task}{', labels ' * bool(labels)}{', '.join(labels)})"
 
     @property
-    def head(self) -> Head:
-        """The model's labels and how its logits become probabilities."""
-        return Head.of(self.model.config)
+    def head(self) -> Any:
+        """The model's labels and how its logits are read; of classifiers, a `gaflow.targets.Head`."""
+        return TASKS[self.task].head(self.model, self.tokenizer)
 
     @property
     def limit(self) -> int | None:
@@ -77,7 +70,8 @@ class Explainer:
         return length_limit(self.model, self.tokenizer)
 
     @property
-    def _padding(self) -> Padding:
+    def padding(self) -> Padding:
+        """How texts of different lengths may share a batch."""
         return Padding.of(self.model, self.tokenizer)
 
     @overload
@@ -117,27 +111,30 @@ class Explainer:
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> Attribution | list[Attribution]:
-        """Explain a text, a (text, pair) tuple, or a list of those.
+        """Explain a text, a (text, pair) tuple (for question answering (question, context)), or a list of those.
 
         `method` is a name of METHODS, a settings object, or a callable (attention, gradient) -> (b, l, t, t).
-        `target` is None (the predicted class), a class index, a label, a contrast ("A minus B" or a pair),
-        or for a list of texts a list with one of these for each. `truncation` cuts texts to what the model
+        `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or for a list of
+        texts a list with one of these for each. Taggers take (where, tag), question answering an answer, language
+        models a word; `predictions` lists what there is. `truncation` cuts texts to what the model
         takes. `progress` shows a bar (True) or is called with (texts done, texts in all), where a method that asks
         the model many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t
         numbers a text, and keeps scores, layers and certificate.
         """
         chosen = find_method(method)
         if not isinstance(text, list):
-            encoding = self._encode([text], truncation, ["text"])
-            parsed = [self.head.parse(target)]
+            encoding, fitted = self.ask(text, target, truncation)
             with reporting(progress, 1, "text") as report:
-                return self._run(encoding, parsed, [chosen], keep_flow, report)[0][0]
+                return self.run([encoding], [fitted], [chosen], keep_flow, report)[0][0]
         _check_batch_size(batch_size)
-        targets = self.head.parse_all(target, len(text))
-        encodings = self._encode(text, truncation)
+        head: AnyHead = self.head
+        parsed = parse_all(head, target, len(text))
+        names = [f"texts[{k}]" for k in range(len(text))]
+        encodings = self.encode(text, truncation, names)
+        targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
         with reporting(progress, len(text), "text") as report:
-            for group in batches(encodings, batch_size, self._padding):
+            for group in batches(encodings, batch_size, self.padding):
                 tell = within(report, len(done), len(group))
                 results = self._group(encodings, targets, group, chosen, keep_flow, tell)
                 done.update(zip(group, results, strict=True))
@@ -165,20 +162,21 @@ class Explainer:
         self,
         texts: Iterator[Text],
         method: Method,
-        target: Resolved | None,
+        target: Any,
         batch_size: int,
         truncation: bool,
         keep_flow: bool,
     ) -> Iterator[Attribution]:
-        start = 0
+        start, head = 0, self.head
         while window := list(islice(texts, batch_size * _WINDOW)):
             names = [f"texts[{start + k}]" for k in range(len(window))]
-            encodings = self._encode(window, truncation, names)
+            encodings = self.encode(window, truncation, names)
+            targets = [head.fit(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
             waiting: dict[int, Attribution] = {}
             given = 0
             # the first text of the window decides what runs next, so that results come out early
-            for group in sorted(batches(encodings, batch_size, self._padding), key=min):
-                results = self._group(encodings, [target] * len(window), group, method, keep_flow)
+            for group in sorted(batches(encodings, batch_size, self.padding), key=min):
+                results = self._group(encodings, targets, group, method, keep_flow)
                 waiting.update(zip(group, results, strict=True))
                 while given in waiting:
                     yield waiting.pop(given)
@@ -208,21 +206,41 @@ class Explainer:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"methods named {', '.join(twice)} are given twice; results are told apart by name")
-        encoding = self._encode([text], truncation, ["text"])
-        parsed = [self.head.parse(target)]
+        encoding, fitted = self.ask(text, target, truncation)
         with reporting(progress, len(chosen), "method") as report:
-            results = self._run(encoding, parsed, chosen, keep_flow, report)
+            results = self.run([encoding], [fitted], chosen, keep_flow, report)
         return {name: each[0] for name, each in zip(names, results, strict=True)}
 
-    def _encode(self, texts: Sequence[Any], truncation: bool, names: list[str] | None = None) -> list[Encoding]:
+    def predictions(self, text: Text, count: int = 5, *, truncation: bool = False) -> list[Aim]:
+        """What there is to explain of a text, the most probable first: classes, entities, answers or words.
+
+        Each has a `label` and a `probability`, and can be given as `target`.
+        """
+        encoding = self.encode([text], truncation, ["text"])[0]
+        with torch.no_grad():
+            logits = Question(self.model, self.collate([encoding]), lambda z, _: z).logits([0], eager=False)
+        return self.head.best(logits[0], encoding, count)
+
+    def ask(self, text: Any, target: Any = None, truncation: bool = False) -> tuple[Encoding, Any]:
+        """One text as the model reads it, and what a target means for it: what `run` takes."""
+        head: AnyHead = self.head
+        parsed, encoding = head.parse(target), self.encode([text], truncation, ["text"])[0]
+        return encoding, head.fit(parsed, encoding, "text")
+
+    def encode(self, texts: Sequence[Any], truncation: bool = False, names: list[str] | None = None) -> list[Encoding]:
+        """Texts as the model reads them; errors call them by `names`."""
         names = names or [f"texts[{k}]" for k in range(len(texts))]
-        checked = [check_text(text, name) for text, name in zip(texts, names, strict=True)]
-        return encode(self.tokenizer, checked, limit=self.limit, truncation=truncation, names=names)
+        return TASKS[self.task].read(self.model, self.tokenizer, texts, truncation, names)
+
+    def collate(self, encodings: Sequence[Encoding]) -> Batch:
+        """One batch of encodings, where the model is."""
+        padding = self.padding
+        return collate(encodings, padding, _device(self.model), neutral_tokens(self.tokenizer, padding))
 
     def _group(
         self,
         encodings: Sequence[Encoding],
-        targets: Sequence[Resolved | None],
+        targets: Sequence[Any],
         group: Sequence[int],
         method: Method,
         keep_flow: bool,
@@ -231,45 +249,28 @@ class Explainer:
         """Attributions of the texts in `group`; a solver's failure names texts, not batch items."""
         try:
             chosen = [encodings[k] for k in group]
-            return self._run(chosen, [targets[k] for k in group], [method], keep_flow, report)[0]
+            return self.run(chosen, [targets[k] for k in group], [method], keep_flow, report)[0]
         except SolveError as error:
             items = [group[k] for k in error.items]
             raise SolveError(f"texts {items}: {error}", error.flow, items) from error
 
-    def _run(
+    def run(
         self,
         encodings: Sequence[Encoding],
-        targets: Sequence[Resolved | None],
+        targets: Sequence[Any],
         methods: Sequence[Method],
-        keep_flow: bool,
-        report: Report,
+        keep_flow: bool = False,
+        report: Report = silent,
         watch: Callable[[Trace], object] = lambda traced: None,
     ) -> list[list[Attribution]]:
-        """One trace, every method: a list of attributions per method.
+        """One batch, one trace, every method: a list of attributions per method.
 
-        `report` is told how many are done, `watch` is shown the trace.
+        `targets` are what the head's `fit` gave for each encoding. `report` is told how many are done, `watch` is shown
+        the trace.
         """
-        head = self.head
-        found: list[list[Attribution]] = []
-        resolved: list[Resolved] = []
-
-        def choose(logits: Tensor) -> Readout:
-            resolved.extend(head.resolve(logits, targets))
-            return lambda found, items: explained(found, [resolved[k] for k in items])
-
-        def part(done: float) -> None:
-            if done < 1:  # the whole is told below
-                report(len(found) + done)
-
         with torch.inference_mode(False), torch.no_grad():
-            padding = self._padding
-            batch = collate(encodings, padding, _device(self.model), neutral_tokens(self.tokenizer, padding))
-            traced = trace(self.model, batch, choose, part)
-            watch(traced)
-            for method in methods:
-                found.append(attributions(encodings, traced, resolved, head, method, method(traced), keep_flow))
-                report(len(found))
-        return found
+            batch = self.collate(encodings)
+        return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
 
 
 @overload
@@ -326,6 +327,16 @@ def explain(
     """
     explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
     return explainer(text, method, target, batch_size=batch_size, truncation=truncation, progress=progress)
+
+
+def classes_of(explainer: Explainer, what: str) -> Head:
+    """The head of a text classifier, for `what` can do nothing with another one."""
+    if explainer.task != "text-classification":
+        raise UnsupportedModelError(
+            f"{what} is about the classes of whole texts, but {type(explainer.model).__name__} is for "
+            f"{explainer.task}; use a text classifier, or explain texts one by one"
+        )
+    return explainer.head
 
 
 def _device(model: Any) -> torch.device:

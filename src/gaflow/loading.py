@@ -17,24 +17,10 @@ import torch
 from torch import nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.tasks import TASKS, task_of
 
-__all__ = ["TASKS", "Loaded", "load_model", "outline"]
+__all__ = ["Loaded", "load_model", "outline"]
 
-TASKS = (
-    "text-classification",
-    "token-classification",
-    "question-answering",
-    "fill-mask",
-    "image-classification",
-    "audio-classification",
-)
-_SUFFIXES = {
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForMaskedLM": "fill-mask",
-    "ForImageClassification": "image-classification",
-}
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -55,8 +41,7 @@ def load_model(
     dtype: torch.dtype | str | None,
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
-    if task is not None and task not in TASKS:
-        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
+    _check_known(task)
     if model is None:
         model = _embedded()
     if isinstance(model, str | Path):
@@ -73,7 +58,7 @@ def load_model(
     if isinstance(tokenizer, str | Path):
         tokenizer = _load_tokenizer(_place(tokenizer))
     _check_placement(model, device, _dtype(dtype))
-    return Loaded(model, tokenizer, _check_task(task or _task_of(model), type(model).__name__))
+    return Loaded(model, tokenizer, _choose_task(task, type(model).__name__))
 
 
 def _place(name: str | Path) -> str:
@@ -98,21 +83,17 @@ def _embedded() -> Path:
 def _from_name(
     name: str, tokenizer: Any, task: str | None, device: torch.device | str | None, dtype: torch.dtype
 ) -> Loaded:
-    from transformers import AutoModelForSequenceClassification
-
     place = _usable(device)
     with _quiet(), _named(name):
         config, built_for, task = _configuration(name, task)
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            name, config=config, dtype=dtype, output_loading_info=True
-        )
+        model, report = _class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
         if tokenizer is None or isinstance(tokenizer, str | Path):
             tokenizer = _load_tokenizer(_place(tokenizer or name))
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModelError(
             f"{name!r} has no weights for {', '.join(missing[:4])}{' and others' * (len(missing) > 4)}: it "
-            f"was made as {built_for}, so its classifier would be random. Use one fine-tuned to classify text"
+            f"was made as {built_for}, so its head would be random. Use one fine-tuned for {task}"
         )
     return Loaded(model.to(place).eval(), tokenizer, task)
 
@@ -131,15 +112,14 @@ def _usable(device: torch.device | str | None) -> torch.device:
     return place
 
 
-def outline(model: str | Path | None) -> Loaded:
+def outline(model: str | Path | None, task: str | None = None) -> Loaded:
     """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
-    from transformers import AutoModelForSequenceClassification
-
+    _check_known(task)
     name = _place(_embedded() if model is None else model)
     with _quiet(), _named(name):
-        config, _, task = _configuration(name, None)
+        config, _, task = _configuration(name, task)
         with torch.device("meta"):
-            empty = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+            empty = _class(task).from_config(config, dtype=torch.float32)
     return Loaded(empty.eval(), _load_tokenizer(name), task)
 
 
@@ -149,7 +129,13 @@ def _configuration(name: str, task: str | None) -> tuple[Any, str | None, str]:
 
     config = AutoConfig.from_pretrained(name)
     built_for = next(iter(getattr(config, "architectures", None) or ()), None)
-    return config, built_for, _check_task(task or _task_of_name(built_for or "") or "text-classification", name)
+    return config, built_for, task or task_of(built_for or "") or "text-classification"
+
+
+def _class(task: str) -> Any:
+    import transformers
+
+    return getattr(transformers, TASKS[task].loader)
 
 
 def _load_tokenizer(name: str) -> Any:
@@ -159,24 +145,23 @@ def _load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(name)
 
 
-def _task_of(model: nn.Module) -> str | None:
-    if getattr(model, "main_input_name", "input_ids") == "input_values":
-        return "audio-classification"
-    return _task_of_name(type(model).__name__)
+def _check_known(task: str | None) -> None:
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
 
 
-def _task_of_name(architecture: str) -> str | None:
-    return next((task for suffix, task in _SUFFIXES.items() if architecture.endswith(suffix)), None)
-
-
-def _check_task(task: str | None, name: str) -> str:
-    if task is None:
+def _choose_task(asked: str | None, name: str) -> str:
+    """The task that was asked for, or that the name of a model's class shows."""
+    seen = task_of(name)
+    if asked is not None and seen not in (None, asked):
+        raise UnsupportedModelError(f"{name} is for {seen}, not for {asked}; leave task out, or use a model for it")
+    found = asked or seen
+    if found is None:
         raise UnsupportedModelError(
-            f"cannot tell the task of {name}; if its output is class logits, pass task='text-classification'"
+            f"cannot tell the task of {name}; if its output is class logits, pass task='text-classification' (the "
+            f"tasks are {', '.join(TASKS)})"
         )
-    if task != "text-classification":
-        raise UnsupportedModelError(f"{name} is for {task}, but this version explains text-classification only")
-    return task
+    return found
 
 
 def _check_placement(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:

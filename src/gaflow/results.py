@@ -1,8 +1,8 @@
-"""From the scores of a batch to one Attribution per text: padding cut off, everything on the host."""
+"""From a batch to one Attribution per text and method: one trace for all methods, padding cut off, all on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,29 +13,59 @@ from gaflow.attribution import Attribution
 from gaflow.errors import GaflowError
 from gaflow.methods import Method, Scores
 from gaflow.network import Flow
-from gaflow.targets import Head, Resolved
-from gaflow.text import Encoding
-from gaflow.tracing import Trace
+from gaflow.progress import Report
+from gaflow.targets import Aim, AnyHead, explained
+from gaflow.text import Batch
+from gaflow.tracing import Readout, Trace, trace
 
-__all__ = ["attributions"]
+__all__ = ["attributions", "explain_batch"]
+
+
+def explain_batch(
+    model: Any,
+    batch: Batch,
+    head: AnyHead,
+    targets: Sequence[Any],
+    methods: Sequence[Method],
+    keep_flow: bool,
+    report: Report,
+    watch: Callable[[Trace], object] = lambda traced: None,
+) -> list[list[Attribution]]:
+    """One trace, every method: a list of attributions per method.
+
+    `targets` are fitted to their texts by `head`. `report` is told how many are done, `watch` is shown the trace.
+    """
+    found: list[list[Attribution]] = []
+    aims: list[Aim] = []
+
+    def choose(logits: Tensor) -> Readout:
+        aims.extend(head.aims(logits, batch.encodings, targets))
+        return lambda asked, items: explained(asked, [aims[k].terms for k in items])
+
+    def part(done: float) -> None:
+        if done < 1:  # the whole is told below
+            report(len(found) + done)
+
+    with torch.inference_mode(False), torch.no_grad():
+        residual = any("residual" in getattr(method, "needs", ()) for method in methods)
+        traced = trace(model, batch, choose, part, residual=residual)
+        watch(traced)
+        for method in methods:
+            found.append(attributions(batch, traced, aims, method, method(traced), keep_flow))
+            report(len(found))
+    return found
 
 
 def attributions(
-    encodings: Sequence[Encoding],
-    traced: Trace,
-    targets: Sequence[Resolved],
-    head: Head,
-    method: Method,
-    scores: Scores,
-    keep_flow: bool,
+    batch: Batch, traced: Trace, aims: Sequence[Aim], method: Method, scores: Scores, keep_flow: bool
 ) -> list[Attribution]:
-    """One attribution per encoding, from the scores that `method` gave for the traced batch."""
-    values = _values(method, scores, traced)
-    logits, output = traced.logits.cpu().double(), traced.output.tolist()
+    """One attribution per text, from the scores that `method` gave for the traced batch."""
+    values, output = _values(method, scores, traced), traced.output.tolist()
     flow = None if scores.flow is None else _to_host(scores.flow)
-    through = None if flow is None else flow.through().numpy()
+    layers = scores.layers()
+    through = None if layers is None else layers.detach().cpu().numpy()
     found = []
-    for k, encoding in enumerate(encodings):
+    for k, (encoding, aim) in enumerate(zip(batch.encodings, aims, strict=True)):
         n = len(encoding)  # padding is on the right
         found.append(
             Attribution(
@@ -46,11 +76,13 @@ def attributions(
                 offsets=encoding.offsets,
                 segments=encoding.segments,
                 method=method.name,
-                target=targets[k],
-                label=head.name(targets[k]),
-                probability=head.probability(logits[k], targets[k]),
+                target=aim.target,
+                label=aim.label,
+                probability=aim.probability,
                 output=output[k],
-                prediction=head.labels[int(logits[k].argmax())],
+                prediction=aim.prediction,
+                measure=aim.measure,
+                places=aim.places,
                 truncated=encoding.truncated,
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,

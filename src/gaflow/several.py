@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,7 +20,7 @@ from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
 from gaflow.explainer import Explainer
 from gaflow.methods import Method
 from gaflow.progress import Report
-from gaflow.targets import Resolved, Target
+from gaflow.targets import Target
 from gaflow.text import Encoding, Text, batches
 from gaflow.tracing import Trace
 
@@ -98,13 +98,13 @@ def explain_each(
     watch = watch or Stopwatch()
     parsed = explainer.head.parse(target)
     names = ["the text"] * len(texts)
-    encodings = attempt(texts, lambda part: explainer._encode(part, truncation, names[: len(part)]))
+    encodings = attempt(texts, lambda part: explainer.encode(part, truncation, names[: len(part)]))
     bad = [(k, e) for k, e in enumerate(encodings) if isinstance(e, str)]
     if bad:
         yield [(k, Several({m.name: why for m in methods}, None)) for k, why in bad]
     order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
     good = [e for e in encodings if not isinstance(e, str)]
-    for group in batches(good, batch_size, explainer._padding):
+    for group in batches(good, batch_size, explainer.padding):
         results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
         yield [(order[k], result) for k, result in zip(group, results, strict=True)]
 
@@ -113,7 +113,7 @@ def _explain_group(
     explainer: Explainer,
     group: Sequence[Encoding],
     methods: Sequence[Method],
-    target: Resolved | None,
+    target: Any,
     keep_flow: bool,
     watch: Stopwatch,
 ) -> list[Several]:
@@ -125,7 +125,8 @@ def _explain_group(
             logits.extend(traced.logits.detach().cpu().double().tolist())
             begun(traced)
 
-        found = explainer._run(part, [target] * len(part), chosen, keep_flow, report, look)
+        targets = [explainer.head.fit(target, encoding, "the text") for encoding in part]
+        found = explainer.run(part, targets, chosen, keep_flow, report, look)
         by_text = zip(*found, strict=True)
         return [
             Several({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))

@@ -1,7 +1,12 @@
-"""Which number of the model is explained.
+"""Which number of the model is explained, and the heads that give one output for the whole input.
 
-A target is None (the predicted class), a class index, a label name, or a contrast "A minus B" (also the tuple
-`(A, B)`) that explains the difference of two logits. `y` is always made of logits, never of probabilities.
+Whatever the task, the explained scalar is a weighted sum of one input's logits,
+
+    y = Σ_k weight_k logits[place_k],
+
+never of probabilities; an `Aim` says which, and what to call it. Here are classes (of texts, pictures, sounds): a
+target is None (the predicted class), a class index, a label name, or a contrast "A minus B" (also the tuple `(A, B)`)
+that explains the difference of two logits. The heads of `gaflow.tasks` read one position among many.
 
 The convention this file owns: probabilities are those of the model's own head (softmax; sigmoid for
 multi-label problems and single logits; none for regression, as the config's `problem_type` says). The
@@ -11,22 +16,77 @@ give a contrast none.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, TargetError, UnsupportedModelError
 
-__all__ = ["Head", "Resolved", "Target", "explained"]
+if TYPE_CHECKING:
+    from gaflow.text import Encoding
 
-Target = int | str | tuple[int | str, int | str] | None
-Resolved = int | tuple[int, int]
+__all__ = [
+    "Aim",
+    "AnyHead",
+    "Head",
+    "Resolved",
+    "Target",
+    "Term",
+    "check_finite",
+    "explained",
+    "parse_all",
+    "two_sides",
+]
+
+Where = int | str | tuple[int, int]
+Target = int | str | tuple[Where, int | str | tuple[int | str, int | str] | None] | None
+Resolved = int | tuple[int, int] | str  # a class, A minus B, or a place in the input and what is asked there
+Term = tuple[float, tuple[int, ...]]  # weight, and where in one input's logits
 _SHOWN = 20  # labels listed in an error
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is explained of one input; as a target it can be asked for again."""
+
+    target: Resolved
+    label: str  # for display
+    probability: float | None
+    prediction: str  # what the model says in place of `label`
+    terms: tuple[Term, ...]  # of y
+    measure: str = ""  # what y is, in words, if it is no logit or difference of two
+    places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
+
+
+class AnyHead(Protocol):
+    """How a task's logits are read."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, or nothing where they are a vocabulary."""
+        ...
+
+    def parse(self, target: Any) -> Any:
+        """What `target` means as far as no input is needed; refuses what can mean nothing."""
+        ...
+
+    def fit(self, target: Any, encoding: Encoding, name: str) -> Any:
+        """What a parsed target means for one input, which errors call `name`; None: the prediction."""
+        ...
+
+    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[Aim]:
+        """One aim for each input of a batch, from its logits and its fitted target."""
+        ...
+
+    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+        """What there is to explain of one input, the most probable first, from its logits without padding."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,10 +107,12 @@ class Head:
             return cls(labels, "none")
         return cls(labels, "sigmoid" if problem == "multi_label_classification" or count == 1 else "softmax")
 
-    def parse(self, target: Target) -> Resolved | None:
+    def parse(self, target: Any) -> Resolved | None:
         """The class index or pair of indices that `target` means; None stays None."""
         if target is None:
             return None
+        if isinstance(target, Aim):
+            target = target.target
         if isinstance(target, tuple):
             if len(target) != 2:
                 raise TargetError(f"target {target!r}: a contrast is a pair (A, B), meaning A minus B")
@@ -59,19 +121,11 @@ class Head:
             found = self._find(target)
             if found is not None:
                 return found
-            for match in re.finditer(r"\s+minus\s+", target, re.IGNORECASE):
-                a, b = self._find(target[: match.start()]), self._find(target[match.end() :])
+            for one, other in two_sides(target):
+                a, b = self._find(one), self._find(other)
                 if a is not None and b is not None:
                     return self._contrast(a, b, target)
         return self._index(target)
-
-    def parse_all(self, target: Target | Sequence[Target], count: int) -> list[Resolved | None]:
-        """One parsed target per text: a list gives each its own, anything else serves them all."""
-        if isinstance(target, list):
-            if len(target) != count:
-                raise TargetError(f"target is a list of {len(target)} but there are {count} texts; give one for each")
-            return [self.parse(t) for t in target]
-        return [self.parse(target)] * count  # type: ignore[arg-type]
 
     def resolve(self, logits: Tensor, targets: Sequence[Resolved | None]) -> list[Resolved]:
         """Targets with None replaced by the predicted class, once the logits prove to be this head's."""
@@ -80,15 +134,33 @@ class Head:
                 f"the model's output for {len(targets)} texts has shape {tuple(logits.shape)}, but its "
                 f"config names {len(self.labels)} labels; set config.id2label to match the head"
             )
-        if not bool(torch.isfinite(logits).all()):
-            raise GaflowError(
-                "the model's output is not finite; check its weights, or load it with dtype=torch.float32"
-            )
+        check_finite(logits)
         predicted: list[int] = logits.argmax(-1).tolist()
         return [p if t is None else t for p, t in zip(predicted, targets, strict=True)]
 
+    def fit(self, target: Resolved | None, encoding: Encoding, name: str) -> Resolved | None:
+        """Classes mean the same for every input."""
+        return target
+
+    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Resolved | None]) -> list[Aim]:
+        """One aim for each input, from logits (b, c)."""
+        known = logits.detach().double().cpu()
+        return [self._aim(z, t) for z, t in zip(known, self.resolve(logits, fitted), strict=True)]
+
+    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+        """The classes by their logits (c,)."""
+        z = logits.detach().double().cpu()
+        return [self._aim(z, k) for k in z.argsort(descending=True, stable=True)[:count].tolist()]
+
+    def _aim(self, logits: Tensor, target: Resolved) -> Aim:
+        assert not isinstance(target, str)
+        terms = ((1.0, (target,)),) if isinstance(target, int) else ((1.0, (target[0],)), (-1.0, (target[1],)))
+        chance, predicted = self.probability(logits, target), self.labels[int(logits.argmax())]
+        return Aim(target, self.name(target), chance, predicted, terms)
+
     def probability(self, logits: Tensor, target: Resolved) -> float | None:
         """Probability of the explained class from one text's logits (c,)."""
+        assert not isinstance(target, str)
         z = logits.detach().double()
         if isinstance(target, tuple):
             return torch.sigmoid(z[target[0]] - z[target[1]]).item() if self.link == "softmax" else None
@@ -98,6 +170,7 @@ class Head:
 
     def name(self, target: Resolved) -> str:
         """The target's label for display: "positive" or "positive minus negative"."""
+        assert not isinstance(target, str)
         if isinstance(target, tuple):
             return f"{self.labels[target[0]]} minus {self.labels[target[1]]}"
         return self.labels[target]
@@ -150,12 +223,35 @@ class Head:
         return shown + (f" and {len(self.labels) - _SHOWN} more" if len(self.labels) > _SHOWN else "")
 
 
-def explained(logits: Tensor, targets: Sequence[Resolved]) -> Tensor:
-    """The scalar `y` of every text, (b,): a logit or a difference of two, still part of the graph."""
-    plus = torch.tensor([t[0] if isinstance(t, tuple) else t for t in targets], device=logits.device)
-    y = logits.gather(1, plus[:, None])[:, 0]
-    if not any(isinstance(t, tuple) for t in targets):
-        return y
-    minus = torch.tensor([t[1] if isinstance(t, tuple) else 0 for t in targets], device=logits.device)
-    pair = torch.tensor([isinstance(t, tuple) for t in targets], device=logits.device)
-    return y - torch.where(pair, logits.gather(1, minus[:, None])[:, 0], 0)
+def parse_all(head: AnyHead, target: Any, count: int) -> list[Any]:
+    """One parsed target per input: a list gives each its own, anything else serves them all."""
+    if isinstance(target, list):
+        if len(target) != count:
+            raise TargetError(f"target is a list of {len(target)} but there are {count} texts; give one for each")
+        return [head.parse(t) for t in target]
+    return [head.parse(target)] * count
+
+
+def two_sides(target: str) -> Iterator[tuple[str, str]]:
+    """The ways to read "A minus B" as a contrast of two strings."""
+    for match in re.finditer(r"\s+minus\s+", target, re.IGNORECASE):
+        yield target[: match.start()], target[match.end() :]
+
+
+def check_finite(logits: Tensor) -> None:
+    """Refuse an output that cannot be explained."""
+    if not bool(torch.isfinite(logits).all()):
+        raise GaflowError("the model's output is not finite; check its weights, or load it with dtype=torch.float32")
+
+
+def explained(logits: Tensor, terms: Sequence[Sequence[Term]]) -> Tensor:
+    """The scalar `y` of every input, (b,), from logits (b, ...) and the terms of each; still part of the graph."""
+    b, most = len(logits), max(len(each) for each in terms)
+    strides = [math.prod(logits.shape[k + 2 :]) for k in range(logits.dim() - 1)]
+    where, weight = torch.zeros(b, most, dtype=torch.long), torch.zeros(b, most, dtype=torch.float64)
+    for item, each in enumerate(terms):
+        places = [sum(k * stride for k, stride in zip(place, strides, strict=True)) for _, place in each]
+        where[item] = torch.tensor(places + places[:1] * (most - len(each)))  # what fills up has weight 0
+        weight[item, : len(each)] = torch.tensor([w for w, _ in each], dtype=torch.float64)
+    read = logits.reshape(b, -1).gather(1, where.to(logits.device))
+    return (read * weight.to(logits.device, logits.dtype)).sum(1)

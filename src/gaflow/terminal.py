@@ -84,8 +84,7 @@ def headline(att: Attribution, *, method: bool = True) -> Text:
     line = Text(one_line(att.label), style="bold", overflow="fold")
     chance = "" if att.probability is None else f" {att.probability:.1%}"
     line.append(chance, "bold")
-    unit = "difference of logits" if isinstance(att.target, tuple) else "logit"
-    line.append(f"  {unit} {att.output:.4g}", "not bold")
+    line.append(f"  {att.output_name} {att.output:.4g}", "not bold")
     if method:
         line.append(f", explained by {one_line(att.method)}", "not bold")
     if att.label != att.prediction:

@@ -43,8 +43,8 @@ class Encoding:
     pair: str | None
     inputs: dict[str, list[int]]  # model input name -> (t,)
     tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
-    offsets: tuple[Span, ...]  # (t,) into text or pair, whichever the segment says; (0, 0) for special tokens
-    segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, added by the tokenizer
+    offsets: tuple[Span, ...]  # (t,) into text or pair, whichever the segment says; (0, 0) for tokens in neither
+    segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, added by the tokenizer (or a mask)
     truncated: bool
 
     def __len__(self) -> int:
@@ -104,8 +104,9 @@ def encode(
     limit: int | None = None,
     truncation: bool = False,
     names: Sequence[str] | None = None,
+    cut: str = "longest_first",
 ) -> list[Encoding]:
-    """Encodings of checked texts, in order. `names` are what errors call the texts."""
+    """Encodings of checked texts, in order. `names` are what errors call the texts, `cut` is what truncation cuts."""
     names = names or [f"texts[{k}]" for k in range(len(texts))]
     done: list[Encoding | None] = [None] * len(texts)
     for paired in (False, True):
@@ -121,14 +122,16 @@ def encode(
                     f"{name} has {len(encoding)} tokens, special ones included, but the model takes {limit}; "
                     f"shorten it or pass truncation=True to explain its first {limit} tokens"
                 )
-            encoding = _encode(tokenizer, [text], limit)[0]
+            encoding = _encode(tokenizer, [text], limit, cut)[0]
         if all(segment < 0 for segment in encoding.segments):
             raise TextError(f"{name} holds nothing that the tokenizer keeps; give at least one word")
         result.append(encoding)
     return result
 
 
-def _encode(tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int | None = None) -> list[Encoding]:
+def _encode(
+    tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int | None = None, cut: str = "longest_first"
+) -> list[Encoding]:
     if not texts:
         return []
     firsts, pairs = [t[0] for t in texts], [t[1] for t in texts if t[1] is not None]
@@ -136,7 +139,7 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int 
     found = tokenizer(
         firsts,
         pairs or None,
-        truncation=limit is not None,
+        truncation=False if limit is None else cut,
         max_length=limit,
         return_special_tokens_mask=True,
         return_offsets_mapping=fast,
@@ -147,19 +150,22 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str | None]], limit: int 
     for k, (text, pair) in enumerate(texts):
         inputs = {name: list(values[k]) for name, values in found.items()}
         tokens = tuple(str(t) for t in tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
-        segments = _runs(special[k]) if offsets is None else [-1 if s is None else s for s in found.sequence_ids(k)]
+        if offsets is None:
+            segments = _runs(special[k], paired=pair is not None)
+        else:
+            segments = [-1 if s is None else s for s in found.sequence_ids(k)]
         spans = _spans(text, pair, tokens, segments, None if offsets is None else offsets[k])
         encodings.append(Encoding(text, pair, inputs, tokens, spans, tuple(segments), limit is not None))
     return encodings
 
 
-def _runs(special: Sequence[int]) -> list[int]:
-    """Segments from nothing but the special tokens: every run of ordinary ones is a segment."""
+def _runs(special: Sequence[int], *, paired: bool) -> list[int]:
+    """Segments from nothing but the special tokens: of a pair, the first run of ordinary ones is the text."""
     segments, run = [], -1
     for k, flag in enumerate(special):
         if not flag and (k == 0 or special[k - 1]):
             run += 1
-        segments.append(-1 if flag else min(run, 1))
+        segments.append(-1 if flag else min(run, int(paired)))
     return segments
 
 

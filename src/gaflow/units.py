@@ -68,13 +68,21 @@ def unit_of(*, words: bool, sentences: bool) -> Unit:
     return "word" if words else "sentence" if sentences else "token"
 
 
+def _without_masks(att: Attribution, source: str) -> str:
+    """The source with blanks in place of special tokens that stand in it, so that no word takes in a part of them."""
+    for token, (start, end), segment in zip(att.tokens, att.offsets, att.segments, strict=True):
+        if segment < 0 and start < end and source[start:end] == token:
+            source = source[:start] + " " * (end - start) + source[end:]
+    return source
+
+
 def _divided(att: Attribution, divide: Divide) -> list[Word]:
     found = []
     for segment, source in enumerate((att.text, att.pair)):
         indices = [k for k, s in enumerate(att.segments) if s == segment]
         if source is None or not indices:
             continue
-        for span in divide(source, [att.offsets[k] for k in indices], indices):
+        for span in divide(_without_masks(att, source), [att.offsets[k] for k in indices], indices):
             score = math.fsum(att.scores[k] for k in span.tokens)
             found.append(Word(source[span.start : span.end], span.start, span.end, score, span.tokens, segment))
     return found

@@ -161,7 +161,7 @@ def _explain(
     for group in batches(encodings, batch_size, Padding.of(explainer.model, explainer.tokenizer)) if traced else ():
         tell = within(report, done, len(group))
         targets = [int(aim[k]) for k in group]
-        results = explainer._run([encodings[k] for k in group], targets, traced, False, tell)
+        results = explainer.run([encodings[k] for k in group], targets, traced, False, tell)
         for method, attributions in zip(traced, results, strict=True):
             for k, attribution in zip(group, attributions, strict=True):
                 found[method.name][k] = attribution.scores[~attribution.special_mask]

@@ -14,9 +14,9 @@ import numpy as np
 
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.evaluation.metrics import BINS
-from gaflow.explainer import AnyMethod, Explainer
+from gaflow.explainer import AnyMethod, Explainer, classes_of
 from gaflow.methods import METHODS, Method, find_method
-from gaflow.targets import Head
+from gaflow.targets import Head, parse_all
 from gaflow.text import Encoding, check_text, encode
 
 __all__ = ["conditions_of", "encode_all", "gold_of", "methods_of", "scores_of", "softmax_head", "targets_of"]
@@ -24,7 +24,7 @@ __all__ = ["conditions_of", "encode_all", "gold_of", "methods_of", "scores_of", 
 
 def softmax_head(explainer: Explainer) -> Head:
     """The model's head, if its classes exclude each other."""
-    head = explainer.head
+    head = classes_of(explainer, "evaluate")
     if head.link != "softmax" or len(head.labels) < 2:
         kind = {"none": "a regression", "sigmoid": "a multi-label or one-logit"}.get(head.link, "a one-class")
         raise UnsupportedModelError(
@@ -98,7 +98,7 @@ def methods_of(methods: Sequence[AnyMethod] | None, given: Mapping[str, Any] | N
 
 def targets_of(head: Head, target: Any, given: Mapping[str, Sequence[Any]], base: np.ndarray) -> np.ndarray:
     """The class to measure for every text (n,): as told, else as the attributions say, else the predicted one."""
-    told: list[Any] = head.parse_all(target, len(base))
+    told = parse_all(head, target, len(base))
     for name, items in given.items():
         for k, item in enumerate(items):
             aim = getattr(item, "target", None)

@@ -211,7 +211,7 @@ def remarks(att: Attribution) -> list[str]:
         found.append("the model’s prediction")
     elif contrast and att.probability is not None:
         found.append("probability of the first of the two")
-    found.append(f"{'difference of logits' if contrast else 'logit'} {att.output:.4g}")
+    found.append(f"{shown(att.output_name)} {att.output:.4g}")
     if att.prediction != att.label:
         found.append(f"the model predicts {shown(att.prediction)}")
     return [*found, f"{len(att.tokens)} tokens"]

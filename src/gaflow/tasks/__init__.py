@@ -1,0 +1,74 @@
+"""What models do: how each task reads its input, and which number of its output is explained.
+
+A task is three things: how an input becomes an `Encoding` (`read`), how its logits become the explained scalar
+(`head`), and by which class and whose names Transformers knows its models. All else (the trace, the methods, the flow,
+the result) is the same for every task.
+
+The convention this file owns: a model's task is seen from the end of its class's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gaflow.targets import AnyHead, Head
+from gaflow.tasks.answers import AnswerHead
+from gaflow.tasks.reading import read_masked, read_prompts, read_questions, read_single, read_texts
+from gaflow.tasks.tags import TagHead
+from gaflow.tasks.words import WordHead
+from gaflow.text import Encoding
+
+__all__ = ["TASKS", "Task", "task_of"]
+
+Read = Callable[[Any, Any, Sequence[Any], bool, Sequence[str]], list[Encoding]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What sets a task apart."""
+
+    loader: str  # the class of transformers that loads its models
+    endings: tuple[str, ...]  # of the names of their classes
+    read: Read  # model, tokenizer, inputs, truncation, what errors call the inputs -> encodings
+    head: Callable[[Any, Any], AnyHead]  # model, tokenizer -> how logits are read
+
+
+TASKS: dict[str, Task] = {
+    "text-classification": Task(
+        "AutoModelForSequenceClassification",
+        ("ForSequenceClassification",),
+        read_texts,
+        lambda model, _: Head.of(model.config),
+    ),
+    "token-classification": Task(
+        "AutoModelForTokenClassification",
+        ("ForTokenClassification",),
+        read_single,
+        lambda model, _: TagHead.of(model.config),
+    ),
+    "question-answering": Task(
+        "AutoModelForQuestionAnswering",
+        ("ForQuestionAnswering",),
+        read_questions,
+        lambda _, __: AnswerHead(),
+    ),
+    "fill-mask": Task(
+        "AutoModelForMaskedLM",
+        ("ForMaskedLM",),
+        read_masked,
+        lambda _, tokenizer: WordHead(tokenizer, masked=True),
+    ),
+    "text-generation": Task(
+        "AutoModelForCausalLM",
+        ("ForCausalLM", "LMHeadModel"),
+        read_prompts,
+        lambda _, tokenizer: WordHead(tokenizer, masked=False),
+    ),
+}
+
+
+def task_of(architecture: str) -> str | None:
+    """The task of a class of models, by its name; None if that does not tell."""
+    return next((name for name, task in TASKS.items() if architecture.endswith(task.endings)), None)
