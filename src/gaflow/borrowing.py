@@ -1,7 +1,7 @@
 """A model is borrowed for a differentiable pass.
 
 The convention this file owns: whatever a pass does to a model is undone, however it ends. Attention implementation,
-train/eval flags, `requires_grad`, hooks, submodules, buffers and attributes are afterwards the very objects they were
+train/eval flags, `requires_grad`, random state, hooks, submodules, buffers and attributes are afterwards the very objects they were
 before (BigBird exchanges its own layers when a text is short, Funnel notes lengths, transformers leaves hooks behind).
 """
 
@@ -35,7 +35,8 @@ def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
 @contextmanager
 def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
-    with _LOCKS.setdefault(model, threading.RLock()), torch.inference_mode(False), torch.enable_grad():
+    undisturbed = torch.random.fork_rng(devices=[])  # layers that a model makes anew draw weights, if only to drop them
+    with _LOCKS.setdefault(model, threading.RLock()), undisturbed, torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         _check_weights(model)
         before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]

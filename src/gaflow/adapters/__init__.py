@@ -44,6 +44,7 @@ class Adapter:
 OWN = Adapter("", own, watches=False)
 SOFTMAXES = Adapter("softmaxes", softmaxes)
 _ENCODER = Adapter("encoder", encoder, watches=False)
+_GEMMA = Adapter("encoder", encoder_softmaxes, alone=True)  # its head reads the place after the last, if there is one
 _SWIN = Adapter("shifted windows", swin)
 _REDUCED = Adapter("reduced keys", reduced)
 _BIG_BIRD = Adapter("block-sparse attention", big_bird)
@@ -69,9 +70,9 @@ ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
     "squeezebert": SOFTMAXES,
     "swin": _SWIN,
     "swinv2": _SWIN,
-    "t5gemma": Adapter("encoder", encoder_softmaxes),
-    "t5gemma2": Adapter("encoder", encoder_softmaxes),
-    "xlnet": SOFTMAXES,
+    "t5gemma": _GEMMA,
+    "t5gemma2": _GEMMA,
+    "xlnet": Adapter("softmaxes", softmaxes, alone=True),  # its head reads the last place, padding or not
 }
 
 _NO_ATTENTION = "it has no attention"

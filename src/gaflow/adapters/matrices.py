@@ -48,8 +48,8 @@ def encoder_softmaxes(seen: Seen) -> list[Layer]:
 
 def stacked(seen: Seen, found: Sequence[Softmax], module: Any = None) -> list[Layer]:
     """Layers from softmaxes (b, h, t, t) or (b * h, t, t), if there are as many as the model has layers."""
-    config = getattr(seen.model if module is None else module, "config", seen.config)
-    blocks = getattr(config, "num_hidden_layers", None)
+    config: Any = getattr(seen.model if module is None else module, "config", seen.config)
+    blocks = getattr(getattr(config, "text_config", config), "num_hidden_layers", None)
     shapes = {tuple(s.weights.shape[-2:]) for s in found}
     t = seen.mask.shape[1] or max((n for _, n in shapes), default=0)
     if len(found) != blocks or shapes != {(t, t)}:

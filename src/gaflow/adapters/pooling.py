@@ -103,10 +103,10 @@ def _pooled(outputs: Any) -> bool:
 def perceiver(seen: Seen) -> list[Layer]:
     """Latents read the input, then each other, and the output reads them; latents sit at the first places."""
     found = [s.weights for s in seen.softmaxes]
-    t, latents = found[0].shape[-1], found[0].shape[-2]
-    outputs = found[-1].shape[-2]
-    if max(latents, outputs) > t:
-        raise unsupported(seen.model, f"its {max(latents, outputs)} latents are more than the {t} places of the input")
+    t, real = found[0].shape[-1], int(seen.mask.sum(1).min()) if seen.mask.shape[1] else found[0].shape[-1]
+    most = max(a.shape[-2] for a in found)
+    if most > real:
+        raise unsupported(seen.model, f"its {most} latents are more than the {real} places of the input")
     identity = torch.eye(t)
     return [
         placed(a, list(range(a.shape[-2])), identity if k == 0 else identity[: a.shape[-1]])

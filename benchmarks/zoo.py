@@ -1,0 +1,208 @@
+"""Every model type that transformers maps to a task, traced: what works, how, and what cannot.
+
+`python -m benchmarks.zoo` goes through them all (minutes on one core) and writes docs/models.md and results/zoo.json. A
+type counts as traced if its attention becomes L matrices of t x t. Then these are checked: the gradient of the output
+reaches every layer; a batch of two inputs of different length (of the same length where the model mixes padding into its
+tokens, and of the same size for pictures and sounds) gives what its inputs give alone; the flow of `agf` converges; and
+the model is left as it was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+import gaflow
+from benchmarks.report import provenance
+from benchmarks.zoo_models import TASKS, build, classes, make_batch, read_output
+from gaflow.adapters import runs_alone
+from gaflow.errors import UnsupportedModelError
+from gaflow.tracing import Trace, trace
+
+ROOT = Path(__file__).parent.parent
+LENGTHS = {"big_bird": [40, 33], "bigbird_pegasus": [40, 33]}
+TOLERANCE = 1e-3  # of the largest element: float32, through models that amplify
+SECONDS = 60  # for one model
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one model type."""
+
+    task: str
+    type: str
+    model: str  # its class
+    outcome: str  # "traced", "refused", "not built" or "failed"
+    how: str = ""  # the adapter, or why not
+    shape: tuple[int, int, int] | None = None  # layers, heads, nodes
+    reached: bool | None = None  # the gradient reaches every layer
+    alike: str = ""  # what a batch was checked to equal: "padded", "one length" or ""
+    converged: bool | None = None
+    restored: bool | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether it was traced and every check held."""
+        return self.outcome == "traced" and bool(self.reached and self.alike and self.converged and self.restored)
+
+
+def main() -> None:
+    """Go through the types and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--types", nargs="*", help="only these")
+    parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    found: list[Finding] = []
+    began = time.perf_counter()
+    for task in given.tasks:
+        for kind in classes(task):
+            if not given.types or kind in given.types:
+                found.append(inspect(task, kind))
+                print(json.dumps(asdict(found[-1])), flush=True)
+    print(*summary(found), f"{time.perf_counter() - began:.0f} s", sep="\n", file=sys.stderr)
+    if given.write:
+        (ROOT / "docs" / "models.md").write_text(page(found), encoding="utf-8")
+        rows = [asdict(f) for f in found]
+        notes = {"transformers": transformers.__version__, "provenance": provenance(seconds=SECONDS)}
+        text = json.dumps({**notes, "findings": rows}, indent=1)
+        (ROOT / "benchmarks" / "results" / "zoo.json").write_text(text + "\n", encoding="utf-8")
+
+
+def inspect(task: str, kind: str) -> Finding:
+    """Build a type, trace it and check the trace; whatever goes wrong is part of the finding."""
+    blank = Finding(task, kind, classes(task)[kind], "not built")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with limited(SECONDS):
+                model = build(kind, task)
+        except Exception as error:  # any configuration may be impossible, each in its own way
+            return replace(blank, how=_line(error))
+        try:
+            with limited(SECONDS):
+                return check(model, blank)
+        except UnsupportedModelError as error:
+            return replace(blank, outcome="refused", how=_reason(error))
+        except Exception as error:  # likewise
+            return replace(blank, outcome="failed", how=_line(error))
+
+
+def check(model: nn.Module, blank: Finding) -> Finding:
+    """The finding of a model that can be traced."""
+    task, kind = blank.task, blank.type
+    lengths = LENGTHS.get(kind, [16, 11])
+    if runs_alone(model):
+        lengths = lengths[:1] * 2
+    before = condition(model)
+    together = _trace(model, kind, task, lengths)
+    restored = condition(model) == before
+    alike = all(_same(together, k, _trace(model, kind, task, lengths, only=k)) for k in range(2))
+    information = gaflow.information.agf(together.attention, together.gradient)
+    flow = gaflow.solve(information, mask=together.mask, throw=False)
+    _, layers, _, t, _ = together.attention.shape
+    return replace(
+        blank,
+        outcome="traced",
+        how=together.adapter,
+        shape=(layers, max(together.heads), t),
+        reached=bool((together.gradient.flatten(2).abs().amax(-1) > 0).all()),
+        alike=("padded" if len(set(lengths)) > 1 and not runs_alone(model) else "one length") if alike else "",
+        converged=bool(flow.converged.all()),
+        restored=restored,
+    )
+
+
+def _trace(model: nn.Module, kind: str, task: str, lengths: Sequence[int], only: int | None = None) -> Trace:
+    batch = make_batch(model, kind, task, list(lengths))
+    if only is not None:
+        n = lengths[only]
+        cut = batch.mask.shape[1] > 0
+        inputs = {name: x[only : only + 1, :n] if cut else x[only : only + 1] for name, x in batch.inputs.items()}
+        batch = replace(batch, inputs=inputs, mask=batch.mask[only : only + 1, :n], padded=False)
+    return trace(model, batch, lambda _: lambda logits, items: read_output(logits))
+
+
+def _same(together: Trace, item: int, alone: Trace) -> bool:
+    n = alone.mask.shape[1]
+    pairs = [(together.attention, alone.attention), (together.gradient, alone.gradient)]
+    return all(
+        bool((a[item : item + 1, ..., :n, :n] - b).abs().max() <= TOLERANCE * max(1e-6, b.abs().max().item()))
+        for a, b in pairs
+    )
+
+
+def condition(model: nn.Module) -> Any:
+    """Everything about a model that a trace could disturb."""
+    modules = {
+        name: (m.training, list(m._forward_hooks), list(m._forward_pre_hooks), id(m), sorted(vars(m)))
+        for name, m in model.named_modules()
+    }
+    weights = {name: (p.requires_grad, p.grad is None, p._version) for name, p in model.named_parameters()}
+    configs = [getattr(m, "config", None) for m in model.modules()]
+    chosen = [getattr(c, "_attn_implementation", None) for c in configs]
+    return modules, weights, chosen, torch.get_rng_state().tolist()
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Give up after so many seconds, where the system has alarms."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"took more than {seconds} s")
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else text[:160].rsplit(" ", 1)[0] + " ..."
+
+
+def _reason(error: Exception) -> str:
+    return str(error).split(" cannot be traced: ")[-1].split(". Use a model")[0]
+
+
+def summary(found: Sequence[Finding]) -> list[str]:
+    """Counts for every task."""
+    lines = ["| task | types | traced, all checks hold | traced | refused | not built | failed |", "|---" * 7 + "|"]
+    for task in dict.fromkeys(f.task for f in found):
+        mine = [f for f in found if f.task == task]
+        count = Counter(f.outcome for f in mine)
+        numbers = [len(mine), sum(f.sound for f in mine), *(count[o] for o in ("traced", "refused", "not built", "failed"))]
+        lines.append(f"| {task} | {' | '.join(str(n) for n in numbers)} |")
+    return lines
+
+
+def page(found: Sequence[Finding]) -> str:
+    """docs/models.md."""
+    return "\n".join(summary(found)) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""A tiny random model of every type that transformers maps to a task, and inputs for it. Nothing is downloaded.
+
+A configuration is the type's default with every known size made small; what then does not fit together is put right
+in `OVERRIDES`. Weights are random, larger than a fresh model's, so that attention is far from uniform.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING
+from transformers.models.auto import modeling_auto
+
+from gaflow.text import Batch
+
+__all__ = ["TASKS", "build", "classes", "make_batch", "read_output"]
+
+TASKS = {
+    "text-classification": "SEQUENCE_CLASSIFICATION",
+    "token-classification": "TOKEN_CLASSIFICATION",
+    "question-answering": "QUESTION_ANSWERING",
+    "fill-mask": "MASKED_LM",
+    "image-classification": "IMAGE_CLASSIFICATION",
+    "audio-classification": "AUDIO_CLASSIFICATION",
+}
+_SMALL = {
+    32: "hidden_size d_model n_embd dim emb_dim embedding_size pooler_hidden_size word_embed_proj_dim d_latents "
+    "input_embedding_size output_embedding_size prediction_head_size entity_emb_size classifier_proj_size "
+    "attention_hidden_size output_hidden_size projection_dim image_size true_hidden_size intra_bottleneck_size "
+    "pronunciation_embed_dim shape_embed_dim embed_dim out_hidden_size output_dim input_size conv_pos_dim "
+    "num_latents tdnn_dim xvector_output_dim",
+    2: "num_hidden_layers n_layers n_layer num_layers encoder_layers decoder_layers num_decoder_layers "
+    "num_key_value_heads n_kv_heads num_experts_per_tok depth num_self_attends_per_block l_layers r_layers x_layers",
+    4: "num_attention_heads n_heads n_head num_heads encoder_attention_heads decoder_attention_heads num_kv_heads "
+    "num_self_attention_heads num_cross_attention_heads num_experts num_local_experts n_routed_experts "
+    "linear_num_key_heads linear_num_value_heads index_n_heads num_conv_pos_embedding_groups num_query_groups "
+    "moe_num_experts",
+    8: "head_dim d_kv d_head kv_channels attention_head_size attention_head_dim qk_nope_head_dim qk_rope_head_dim "
+    "v_head_dim rotary_dim query_pre_attn_scalar linear_key_head_dim linear_value_head_dim index_head_dim patch_size "
+    "global_head_dim index_topk",
+    48: "intermediate_size d_ff d_inner hidden_dim n_inner ffn_dim encoder_ffn_dim decoder_ffn_dim ffn_hidden_size dff "
+    "feed_forward_size",
+    16: "moe_intermediate_size shared_expert_intermediate_size q_lora_rank kv_lora_rank num_conv_pos_embeddings "
+    "coordinate_size shape_size",
+    64: "max_position_embeddings n_positions n_ctx max_seq_len max_source_positions max_target_positions "
+    "max_2d_position_embeddings max_encoder_position_embeddings max_decoder_position_embeddings",
+    99: "vocab_size pronunciation_vocab_size shape_vocab_size entity_vocab_size num_hash_buckets",
+}
+SIZES = {name: size for size, names in _SMALL.items() for name in names.split()}
+_TOKENS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "cls_token_id": 0, "sep_token_id": 3}
+_EVEN: dict[str, Any] = {"num_key_value_heads": 4}  # as many keys as queries
+_HEAD: dict[str, Any] = {"head_dim": 8}
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "axk1": {**_EVEN, "n_group": 2, "topk_group": 1},
+    "axk2": _EVEN,
+    "big_bird": {"block_size": 4, "num_random_blocks": 1},
+    "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "deepseek_v2": {**_EVEN, "n_group": 2, "topk_group": 1},
+    "deepseek_v3": {**_EVEN, "n_group": 2, "topk_group": 1},
+    "esm": {"vocab_size": 99, "mask_token_id": 4},
+    "esmc": _EVEN,
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+    "hunyuan_v1_dense": _HEAD,
+    "hunyuan_v1_moe": _HEAD,
+    "layoutlmv3": {"coordinate_size": 4, "shape_size": 8},
+    "led": {"attention_window": 4},
+    "lilt": {"hidden_size": 48},
+    "longformer": {"attention_window": 4},
+    "minicpm3": _EVEN,
+    "ministral": _HEAD,
+    "mistral4": _EVEN,
+    "nemotron": _HEAD,
+    "perceiver": {"num_latents": 8},
+    "reformer": {"axial_pos_embds": False},
+    "t5": {"decoder_start_token_id": 0},
+    "zamba": {"layers_block_type": ["linear_attention", "hybrid"]},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"]},
+}
+
+SCALES = {"mobilebert": 0.1}  # of random weights; without norms, larger ones grow from layer to layer
+
+
+def classes(task: str) -> dict[str, str]:
+    """The class of every model type that transformers maps to a task."""
+    found = getattr(modeling_auto, f"MODEL_FOR_{TASKS[task]}_MAPPING_NAMES")
+    return {kind: name if isinstance(name, str) else name[0] for kind, name in sorted(found.items())}
+
+
+def build(kind: str, task: str, **changes: Any) -> nn.Module:
+    """A tiny model in evaluation mode."""
+    config = shrink(CONFIG_MAPPING[kind], OVERRIDES.get(kind, {}) | changes)
+    if getattr(config, "pad_token_id", 0) is None:
+        config.pad_token_id = 1
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        model = getattr(transformers, classes(task)[kind])(config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() > 1:
+                    weight.normal_(0, SCALES.get(kind, 0.25))
+    if kind == "xmod":
+        model.set_default_language("en_XX")
+    return model.eval()
+
+
+def shrink(kind: Any, changes: dict[str, Any]) -> Any:
+    """A small configuration of a class; `changes` of the configurations within it are dictionaries."""
+    default = kind()
+    inner = dict(default.sub_configs or {})
+    given: dict[str, Any] = {}
+    for name, value in default.to_dict().items():
+        if name.endswith("_token_id") and name not in inner:
+            given[name] = _TOKENS.get(name, 4)
+        elif name in SIZES and name not in inner and isinstance(value, int) and value > SIZES[name]:
+            given[name] = SIZES[name]
+    for name in inner:
+        part = getattr(default, name, None)
+        if part is not None and not isinstance(part, dict):
+            given[name] = shrink(type(part), changes.get(name, {})).to_dict()
+    return kind(**given | {name: value for name, value in changes.items() if name not in inner})
+
+
+def make_batch(model: Any, kind: str, task: str, lengths: list[int]) -> Batch:
+    """Random inputs; those of text have these lengths, and padding on the right."""
+    draw = torch.Generator().manual_seed(0)
+    b, t = len(lengths), max(lengths)
+    if task == "image-classification" and kind not in ("imagegpt",):
+        size = getattr(getattr(model.config, "vision_config", model.config), "image_size", 32)
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        pixels = torch.randn(b, 3, height, width, generator=draw)
+        return Batch({"pixel_values": pixels}, torch.ones(b, 0, dtype=torch.bool), False, ())
+    if task == "audio-classification":
+        return Batch(_sounds(model, kind, b, draw), torch.ones(b, 0, dtype=torch.bool), False, ())
+    ids = torch.stack([torch.randint(5, 98, (t,), generator=torch.Generator().manual_seed(k)) for k in range(b)])
+    mask = torch.arange(t) < torch.tensor(lengths)[:, None]
+    ids[:, 0] = 0
+    for k, n in enumerate(lengths):
+        ids[k, n - 1] = 2  # encoder-decoders read their answer at the end of the text
+        ids[k, n:] = 1
+    inputs = {"input_ids": ids, "attention_mask": mask.long(), **_further(kind, task, ids)}
+    return Batch(inputs, mask, min(lengths) < t, ())
+
+
+def _further(kind: str, task: str, ids: Tensor) -> dict[str, Tensor]:
+    """What some models want beside a text."""
+    if kind in ("bros",):
+        return {"bbox": torch.rand(*ids.shape, 4, generator=torch.Generator().manual_seed(1))}
+    if kind == "longformer" and task == "question-answering":
+        return {"global_attention_mask": (torch.arange(ids.shape[1]) < 3).long().expand_as(ids)}
+    return {}
+
+
+def _sounds(model: Any, kind: str, b: int, draw: torch.Generator) -> dict[str, Tensor]:
+    config = model.config
+    if kind == "audio-spectrogram-transformer":
+        return {"input_values": torch.randn(b, config.max_length, config.num_mel_bins, generator=draw)}
+    if kind in ("whisper", "wav2vec2-bert"):
+        bins = config.num_mel_bins if kind == "whisper" else config.feature_projection_input_dim
+        length = 2 * config.max_source_positions if kind == "whisper" else 12
+        shape = (b, bins, length) if kind == "whisper" else (b, length, bins)
+        return {"input_features": torch.randn(*shape, generator=draw)}
+    return {"input_values": torch.randn(b, 4000, generator=draw)}
+
+
+def read_output(logits: Tensor) -> Tensor:
+    """The explained scalar of every input, (b,): the first class, at the fourth position where there are several."""
+    return logits[:, 0] if logits.dim() == 2 else logits[:, min(3, logits.shape[1] - 1), 0]
