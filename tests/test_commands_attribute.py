@@ -87,8 +87,10 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--engine", "ray"], "--engine 'ray' is not in this version yet; use --engine local"),
-        (["--engine", "spark"], "--engine 'spark' is unknown"),
+        (["--engine", "spark"], "engine must be one of local, ray, not 'spark'"),
+        (["--engine", "ray", "--device", "cuda:1"], "device must be 'cpu' or 'cuda' with Ray"),
+        (["--engine", "ray", "--workers", "0"], "workers must be a whole number >= 1, not 0"),
+        (["--workers", "2"], "--workers 2 is for --engine ray"),
         (["--method", "agg"], "no method 'agg'"),
         (["--text-column", "txt"], "no column 'txt'; did you mean 'text'?"),
         (["--label-column", "text", "--method", "rawatt"], "is no class of the model"),

@@ -14,15 +14,16 @@ from gaflow.commands.watching import stoppable, watched
 from gaflow.data import open_data
 from gaflow.data.sources import LabelNames
 from gaflow.explainer import Explainer
-from gaflow.jobs import Outcome
+from gaflow.jobs import Outcome, Ray
 from gaflow.jobs import attribute as run_job
+from gaflow.jobs.run import find_engine
+from gaflow.jobs.shards import Engine
 from gaflow.methods import DEFAULT, METHODS, find_method
 from gaflow.terminal import one_line
 
 __all__ = ["attribute"]
 
 _INTERRUPTED = 130
-_ENGINES = ("local", "ray")
 
 
 @app.command()
@@ -51,7 +52,10 @@ def attribute(
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")] = "test",
     subset: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")] = None,
     device: Device = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="local; ray is to come.")] = "local",
+    engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray: many machines.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Of a Ray cluster; default: all it has room for.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
@@ -62,23 +66,30 @@ def attribute(
     Examples:
       gaflow attribute reviews.csv -o why --text-column body --method agf --method attcat
       gaflow attribute test.parquet -o why --label-column label --sample 5000 --truncation --model org/name
+      gaflow attribute reviews.parquet -o why --engine ray --workers 8
     """
-    if engine != "local":
-        known = "is not in this version yet" if engine in _ENGINES else "is unknown"
-        raise ValueError(f"--engine {engine!r} {known}; use --engine local")
-    methods = _methods(method)
+    methods, chosen = _methods(method), _engine(engine, workers, device)
     opened = open_data(
         data, text_column=text_column, pair_column=pair_column, label_column=label_column,
         label_names=_label_names(label_names), split=split, subset=subset,
     )  # fmt: skip
     next(opened.read(), None)  # a wrong column should not cost the loading of a model
     with stoppable() as stop, watched("explaining") as progress:
-        explainer = Explainer(model, device=device)
+        explainer = Explainer(model, device="cpu" if engine == "ray" else device)  # Ray's workers have the devices
         outcome = run_job(
             explainer, opened, out, methods, target=target, batch_size=batch_size, shard_size=shard_size,
-            truncation=truncation, sample=sample, limit=limit, seed=seed, progress=progress, stop=stop,
+            truncation=truncation, sample=sample, limit=limit, seed=seed, engine=chosen,
+            progress=progress, stop=stop,
         )  # fmt: skip
     return _tell(outcome, len(methods), as_json)
+
+
+def _engine(name: str, workers: int | None, device: str | None) -> Engine:
+    if name == "ray":
+        return Ray(workers, device)
+    if workers is not None:
+        raise ValueError(f"--workers {workers} is for --engine ray; the engine {name!r} has one")
+    return find_engine(name)
 
 
 def _methods(given: list[str] | None) -> list[str]:

@@ -2,7 +2,7 @@
 
     DIR/part-00000.parquet ...   one row for each text and method, in the order of the data set
     DIR/manifest.json            the job, what is done so far, a checksum for each shard; nothing that depends on time
-    DIR/timings.jsonl            when each shard was computed and how long it took
+    DIR/timings.jsonl            when each shard was computed, how long it took, and by which worker of a cluster
 
 The columns (also `gaflow.jobs.schema`); those marked * are all that a file from elsewhere needs, with `tokens` or
 `offsets`:
@@ -37,8 +37,10 @@ a killed run that is started again repeats at most one shard, and ends with the 
 alone.
 """
 
+from gaflow.jobs.cluster import Ray
 from gaflow.jobs.read import Stored, read_attributions
-from gaflow.jobs.run import Outcome, attribute
+from gaflow.jobs.run import ENGINES, Outcome, attribute
 from gaflow.jobs.schema import SCHEMA
+from gaflow.jobs.shards import Local
 
-__all__ = ["SCHEMA", "Outcome", "Stored", "attribute", "read_attributions"]
+__all__ = ["ENGINES", "SCHEMA", "Local", "Outcome", "Ray", "Stored", "attribute", "read_attributions"]
