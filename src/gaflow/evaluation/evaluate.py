@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -185,11 +186,13 @@ def _wanted(
 ) -> Iterator[np.ndarray]:
     """What to mask of each text, (r, n): methods after each other, without conditions that mask nothing."""
     for text in range(len(masker)):
-        asked = _masking(len(masker.places[text]), conditions)
-        yield np.concatenate([masks(scores[text], conditions)[asked] for scores in every.values()])
+        n = len(masker.places[text])
+        chosen = masks(np.stack([scores[text] for scores in every.values()]), conditions)
+        yield chosen[:, _masking(n, tuple(conditions))].reshape(-1, n)
 
 
-def _masking(n: int, conditions: Sequence[tuple[str, int]]) -> np.ndarray:
+@lru_cache(maxsize=4096)
+def _masking(n: int, conditions: tuple[tuple[str, int], ...]) -> np.ndarray:
     """Which conditions mask anything of n tokens, (c,)."""
     return np.array([order != "keep" or masked_count(n, k) < n for order, k in conditions])
 
@@ -206,7 +209,7 @@ def _assemble(
     shape = (methods, len(masker), len(conditions))
     found, said = np.empty(shape), np.empty(shape, dtype=np.int64)
     for text in range(len(masker)):
-        asked = _masking(len(masker.places[text]), conditions)
+        asked = _masking(len(masker.places[text]), tuple(conditions))
         logs = np.broadcast_to(base[text], (methods, len(conditions), base.shape[1])).copy()
         logs[:, asked] = answers[text].reshape(methods, -1, base.shape[1])
         found[:, text], said[:, text] = logs[:, :, aim[text]], logs.argmax(-1)

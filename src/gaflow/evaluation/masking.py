@@ -45,13 +45,13 @@ def masked_count(n: int, k: int) -> int:
 
 
 def masks(scores: np.ndarray, conditions: Sequence[tuple[str, int]]) -> np.ndarray:
-    """Which of the ordinary tokens are masked (c, n) under each (order, k), for their scores (n,)."""
-    n = len(scores)
-    ranks = np.empty((2, n), dtype=np.int64)
-    for row, key in enumerate((-scores, scores)):
-        ranks[row, np.argsort(key, kind="stable")] = np.arange(n)
+    """Which of the ordinary tokens are masked (..., c, n) under each (order, k), for their scores (..., n)."""
+    n = scores.shape[-1]
+    ranks = np.empty((*scores.shape[:-1], 2, n), dtype=np.int64)
+    for way, key in enumerate((-scores, scores)):
+        np.put_along_axis(ranks[..., way, :], np.argsort(key, axis=-1, kind="stable"), np.arange(n), -1)
     upwards, keep, count = _cuts(n, tuple(conditions))
-    return (ranks[upwards] < count[:, None]) ^ keep[:, None]
+    return (ranks[..., upwards, :] < count[:, None]) ^ keep[:, None]
 
 
 @lru_cache(maxsize=4096)
@@ -151,34 +151,49 @@ class Masker:
             hidden = np.zeros((len(chosen), width), dtype=bool)
             hidden[:, self.places[text]] = chosen
             bits.append(np.packbits(hidden, axis=1))
-            keys.append(self._keys(text, hidden[:, : self.lengths[text]], factors))
+            if self.token is None:
+                keys.append(self._keys_without(text, hidden[:, : self.lengths[text]], factors))
+            else:
+                keys.append(self._keys(text, bits[-1], factors))
             counts.append(len(chosen))
-        _, first, where = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
-        order = np.argsort(first)  # as they come, since keys are random and batches must not be
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        owner = np.repeat(np.arange(len(counts)), counts)[first[order]]
-        where = np.split(rank[where.reshape(-1)], np.cumsum(counts)[:-1])
-        return owner, np.concatenate(bits)[first[order]], tuple(where)
+        first, which = _different_rows(np.concatenate(keys))
+        owner = np.repeat(np.arange(len(counts)), counts)[first]
+        return owner, np.concatenate(bits)[first], tuple(np.split(which, np.cumsum(counts)[:-1]))
 
-    def _keys(self, text: int, hidden: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """What the model would be given for each row, as 128 bits (r,): two random sums of the inputs."""
-        t = hidden.shape[1]
+    def _frame(self, text: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (t,), and what else the model reads (f, t): it looks for padding among the ids, masked or not."""
+        t = self.lengths[text]
         ids = self.inputs["input_ids"][text, :t]
         others = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
-        # models look for padding among the original ids, and read all else of them in place of the masked
-        frame = np.stack([*others, ids == self.padding.token]).astype(np.uint64) + 1
-        spoken = np.where(hidden, 0 if self.token is None else self.token, ids).astype(np.uint64) + 1
+        return ids, np.stack([*others, ids == self.padding.token]).astype(np.uint64) + 1
+
+    def _keys(self, text: int, bits: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """What the model would be given for each row of `bits` (r, t/8), as 128 bits (r, 2): random sums of the inputs.
+
+        Masking a token changes a sum by a number of its own, and eight tokens by one of 256: these are looked up.
+        """
+        assert self.token is not None
+        ids, frame = self._frame(text)
+        t = len(ids)
+        whole = factors[:, 0, :t] @ (ids.astype(np.uint64) + 1) + (factors[:, 1:, :t] * frame).sum((1, 2))
+        change = np.zeros((2, bits.shape[1] * 8), dtype=np.uint64)
+        change[:, :t] = factors[:, 0, :t] * (np.uint64(self.token) - ids.astype(np.uint64))
+        table = np.zeros((2, bits.shape[1], 1), dtype=np.uint64)
+        for place in change.reshape(2, -1, 8).transpose(2, 0, 1)[
+            ::-1, :, :, None
+        ]:  # the first bit of a byte weighs most
+            table = np.concatenate([table, table + place], -1)
+        return (table[:, np.arange(bits.shape[1]), bits].sum(-1) + whole[:, None]).T
+
+    def _keys_without(self, text: int, hidden: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """The same for masked tokens `hidden` (r, t) that are deleted, so that all after them move up."""
+        ids, frame = self._frame(text)
+        there = np.cumsum(~hidden, axis=1) - 1
         found = np.empty((len(hidden), 2), dtype=np.uint64)
-        for half, (first, *rest) in enumerate(factors):
-            if self.token is None:
-                there = np.cumsum(~hidden, axis=1) - 1  # what is left moves up
-                terms = sum((f[there] * row for f, row in zip(rest, frame, strict=True)), first[there] * spoken)
-                found[:, half] = np.where(hidden, np.uint64(0), terms).sum(1)
-            else:
-                around = sum((f[:t] * row for f, row in zip(rest, frame, strict=True)), np.zeros(t, np.uint64))
-                found[:, half] = spoken @ first[:t] + around.sum()
-        return found.view([("first", np.uint64), ("second", np.uint64)])[:, 0]
+        for half, rows in enumerate(factors):
+            terms = sum(f[there] * row for f, row in zip(rows, (ids.astype(np.uint64) + 1, *frame), strict=True))
+            found[:, half] = np.where(hidden, np.uint64(0), terms).sum(1)
+        return found
 
     def groups(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows to ask about together: similar lengths, longest first so that memory fails early."""
@@ -199,17 +214,21 @@ class Masker:
         real = np.arange(hidden.shape[1]) < self.lengths[owner, None]
         if self.token is None:
             real &= ~hidden
-        order = np.argsort(~real, axis=1, kind="stable")[:, :longest]  # what is left, moved up
-        real = np.take_along_axis(real, order, 1)
-        inputs = {}
-        for name, values in self.inputs.items():
-            fill = {"input_ids": self.padding.token or 0, "token_type_ids": self.padding.segment}.get(name, 0)
-            moved = np.where(real, np.take_along_axis(values[owner], order, 1), fill)
-            inputs[name] = torch.from_numpy(moved).to(device)
+            order = np.argsort(~real, axis=1, kind="stable")[:, :longest]  # what is left, moved up
+            real = np.take_along_axis(real, order, 1)
+            given = {name: np.take_along_axis(values[owner], order, 1) for name, values in self.inputs.items()}
+            given = {name: np.where(real, values, self._fill(name)) for name, values in given.items()}
+        else:
+            real, given = real[:, :longest], {name: values[owner, :longest] for name, values in self.inputs.items()}
+        inputs = {name: torch.from_numpy(values).to(device) for name, values in given.items()}
         if self.token is None:
             return self._read(inputs, real, None)
         masked, token = torch.from_numpy(hidden[:, :longest]).to(device), self.token
         return self._read(inputs, real, lambda ids: self._embed(ids.masked_fill(masked, token)))
+
+    def _fill(self, name: str) -> int:
+        """What stands at padding in an input."""
+        return {"input_ids": self.padding.token or 0, "token_type_ids": self.padding.segment}.get(name, 0)
 
     def with_words(self, owner: np.ndarray, change: Callable[[Tensor], Tensor]) -> np.ndarray:
         """Log-probabilities (r, c) of texts `owner`, word embeddings (r, t, d) being what `change` makes of them."""
@@ -241,6 +260,20 @@ class Masker:
         embedding = _embedding(self.model)
         with borrow(embedding, eager=False), torch.no_grad():
             return embedding(ids)
+
+
+def _different_rows(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where different rows of `keys` (r, 2) come first, in that order (u,), and which of them each row is (r,)."""
+    order = np.argsort(keys[:, 0].copy(), kind="stable")  # so that the first of equal ones is the first to come
+    ranked = keys[order]  # rows that only differ in the second half may be split, and are then asked about twice
+    new = np.concatenate([[True], (ranked[1:] != ranked[:-1]).any(1)])
+    first = order[new]
+    coming = np.argsort(first)  # keys are random, and batches must not be
+    rank = np.empty_like(coming)
+    rank[coming] = np.arange(len(coming))
+    which = np.empty(len(keys), dtype=np.int64)
+    which[order] = rank[np.cumsum(new) - 1]
+    return first[coming], which
 
 
 def _unread(logits: Tensor, items: Sequence[int]) -> Tensor:
