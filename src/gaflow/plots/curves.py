@@ -3,7 +3,7 @@
 The convention this file owns: **the table is tidy**, one row per point, as `Evaluation.curves()` gives it. Columns
 method, k (per cent of the tokens masked), mean; low and high, the ends of a confidence interval, if there are any;
 metric and order ("top": most important tokens first, "bottom": least), which make a panel each. A DataFrame or a dict
-of equally long columns.
+of equally long columns. Panels of one metric have the same scale, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from gaflow.plots.picture import GREY, INK, PAD, Picture, fitted, styled, width_of
 
@@ -26,8 +27,9 @@ _MARKERS = "osD^vPX<>*hd"
 _RANDOM = {"color": GREY, "linestyle": (0, (1, 1.5)), "marker": "", "linewidth": 1.2}
 _TITLES = {"top": "most important tokens first", "bottom": "least important tokens first"}
 _NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
-_BETTER = {("aopc", "top"): "higher", ("aopc", "bottom"): "lower", ("lodds", "top"): "lower"}
-_BETTER[("lodds", "bottom")] = "higher"
+_LESS_FIRST = ("lodds", "accuracy", "f1", "precision", "recall")  # what should fall as important tokens are masked
+_BETTER = {("aopc", "top"): "higher", ("aopc", "bottom"): "lower"}
+_BETTER |= {(name, order): b for name in _LESS_FIRST for order, b in (("top", "lower"), ("bottom", "higher"))}
 
 PANEL = (250.0, 190.0)  # width and height of the axes
 _LEFT, _BELOW, _ABOVE, _BETWEEN = 52.0, 44.0, 26.0, 24.0
@@ -35,7 +37,7 @@ _NAME = 110.0  # width of a method's name
 
 
 def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
-    """The curves in `table`, a panel for every metric and order; methods in `highlight` are drawn thicker."""
+    """The curves in `table`, a panel for every metric and order; methods in `highlight` stand out."""
     columns = _columns(table)
     metrics, orders = (list(dict.fromkeys(columns[name])) for name in ("metric", "order"))
     methods = list(dict.fromkeys(columns["method"]))
@@ -44,18 +46,23 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
             raise ValueError(f"highlight: there is no method {name!r} in the table; it has {', '.join(methods)}")
     looks = _looks(methods, highlight)
     names = {name: fitted(name, 8.5, _NAME) for name in methods}
-    width = (_LEFT + PANEL[0]) * len(orders) + 46 + max(width_of(name, 8.5) for name in names.values())
-    height = (_ABOVE + PANEL[1] + _BELOW) * len(metrics) + max(0.0, 16 * len(methods) - PANEL[1] - 60)
+    width = (_LEFT + PANEL[0]) * len(orders) + 46 + max(width_of(name, 8.5) for name in (*names.values(), "interval"))
+    height = (_ABOVE + PANEL[1] + _BELOW) * len(metrics) + max(0.0, 16 * len(methods) - PANEL[1] - 44)
     picture = Picture.sized(width + 2 * PAD, height + 2 * PAD, "masking curves")
     with styled():
         for row, metric in enumerate(metrics):
+            panels = []
             for column, order in enumerate(orders):
                 axes = _panel(picture, row, column)
                 here = (columns["metric"] == metric) & (columns["order"] == order)
-                _lines(axes, {name: values[here] for name, values in columns.items()}, looks)
+                _lines(axes, {name: values[here] for name, values in columns.items()}, looks, highlight)
                 _labels(axes, metric, order)
+                panels.append(axes)
+            ends = np.array([axes.get_ylim() for axes in panels])
+            for axes in panels:
+                axes.set_ylim(ends.min(), ends.max())
         left = (_LEFT + PANEL[0]) * len(orders) + 8
-        _legend(picture, names, looks, left)
+        _legend(picture, names, looks, left, banded=bool((columns["high"] > columns["low"]).any()))
     return picture
 
 
@@ -106,7 +113,10 @@ def _panel(picture: Picture, row: int, column: int) -> Axes:
     return picture.add_axes((left / width, 1 - (top + PANEL[1]) / height, PANEL[0] / width, PANEL[1] / height))
 
 
-def _lines(axes: Axes, points: dict[str, np.ndarray], looks: dict[str, dict[str, Any]]) -> None:
+def _lines(
+    axes: Axes, points: dict[str, np.ndarray], looks: dict[str, dict[str, Any]], highlight: Sequence[str]
+) -> None:
+    plain = 0.05 if highlight else 0.15 if len(looks) <= 4 else 0.08  # many bands are hard to tell apart
     for depth, (method, look) in enumerate(looks.items()):
         mine = np.flatnonzero(points["method"] == method)
         if not mine.size:
@@ -116,7 +126,9 @@ def _lines(axes: Axes, points: dict[str, np.ndarray], looks: dict[str, dict[str,
         if np.unique(k).size != k.size:
             raise ValueError(f"{method} has several means for the same k; give one row per method, order, metric and k")
         if (high > low).any():
-            axes.fill_between(k, low, high, color=look["color"], alpha=0.15 if len(looks) <= 6 else 0.08, linewidth=0)
+            alpha = 0.25 if method in highlight else plain
+            tones = {"facecolor": (look["color"], alpha), "edgecolor": (look["color"], 2 * alpha)}
+            axes.fill_between(k, low, high, **tones, linewidth=0.6)
         axes.plot(k, mean, **look, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, zorder=3 + depth / 100)
 
 
@@ -134,10 +146,16 @@ def _labels(axes: Axes, metric: str, order: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _legend(picture: Picture, names: dict[str, str], looks: dict[str, dict[str, Any]], left: float) -> None:
+def _legend(
+    picture: Picture, names: dict[str, str], looks: dict[str, dict[str, Any]], left: float, *, banded: bool
+) -> None:
     sheet = picture.sheet()
     for k, (name, shown) in enumerate(names.items()):
         y = _ABOVE + 6 + 16 * k
         look = {**looks[name], "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.5}
         sheet.add_line(Line2D([left, left + 11, left + 22], [y, y, y], markevery=[1], **look))
         sheet.text(left + 28, y, shown, size=8.5, va="center_baseline", color=INK)
+    if banded:
+        y = _ABOVE + 6 + 16 * len(names)
+        sheet.add_patch(Rectangle((left, y - 5), 22, 10, facecolor=GREY, alpha=0.25, linewidth=0))
+        sheet.text(left + 28, y, "interval", size=8.5, va="center_baseline", color=INK)
