@@ -31,7 +31,9 @@ def gf(attention: Tensor, gradient: Tensor) -> Tensor:
 
 def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention x Attention Grad Flow: the mean positive part of attention times gradient over heads."""
-    return (attention * gradient).relu_().mean(-3)
+    # layer by layer, so that what is in between stays in cache
+    layers = zip(attention.unbind(-4), gradient.unbind(-4), strict=True)
+    return torch.stack([(a * g).relu_().mean(-3) for a, g in layers], -3)
 
 
 def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:

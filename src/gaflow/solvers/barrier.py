@@ -20,14 +20,13 @@ from torch import Tensor
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
 from gaflow.solvers.blocktri import Care, solve_laplacian
-from gaflow.solvers.edges import KEEP, State, divergence, drop, largest, outer_drop
+from gaflow.solvers.edges import KEEP, Balance, State, largest
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 
 SHRINK = 0.2  # the next level, relative to this one where the edges are central
-ROUNDING = 1e-15
 HEADWAY = 0.5  # of the last level or error: a step in single precision, which the next ones correct, leaves no more
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
@@ -116,15 +115,15 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
     failed, rough = [state.item[:0]], not (careful or state.level.is_cuda)  # GPUs are as fast in float64
     level, before = state.level / HEADWAY, torch.full_like(state.level, torch.inf)  # of the last step
     for step in range(steps + 1):
-        _linearize(state)
-        imbalance = divergence(state.inner.flow, state.outer.flow)
-        value = state.outer.flow[:, -1]
-        lost = torch.maximum(largest(imbalance[0]), imbalance[1].abs()) / value
-        off = torch.maximum(largest(state.inner.residual), largest(state.outer.residual)) / value
-        error = torch.maximum(off, lost)
+        _lower(state)
+        balance = state.linearize(careful)
+        value = state.edges.flow[:, -1]
+        lost = largest(balance.imbalance) / value
+        error = torch.maximum(balance.off / value, lost)
         done = (state.level <= state.floor) & (error < TOLERANCE)
-        hopeless = ~(torch.isfinite(off) & torch.isfinite(lost)) | (step == steps)
-        if bool((done | hopeless).any()):
+        hopeless = ~torch.isfinite(error) | (step == steps)
+        leaving = done | hopeless
+        if bool(leaving.any()):
             errors = torch.stack([lost, *(x / value for x in state.errors())])
             done &= errors.amax(0) < 10 * TOLERANCE  # residuals were measured with the multipliers: are they right?
             leaving = done | hopeless
@@ -132,43 +131,41 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
                 result.store(state, leaving, done, errors, step)
                 failed.append(state.item[leaving & ~done])
                 stay = (~leaving).nonzero().flatten()
-                state, imbalance = state.take(stay), (imbalance[0][stay], imbalance[1][stay])
+                state, balance = state.take(stay), balance.take(stay)
                 error, level, before = error[stay], level[stay], before[stay]
         if not len(state.item):
             break
         if rough:  # until neither level nor error falls: then single precision has reached its end, or lost its way
             rough = not bool(((state.level > HEADWAY * level) & (error > HEADWAY * before)).any())
         level, before = state.level, error
-        _step(state, imbalance, "careful" if careful else "rough" if rough else "exact")
+        state.step(_newton(state, balance, "careful" if careful else "rough" if rough else "exact"))
     return torch.cat(failed)
 
 
-def _linearize(state: State) -> None:
-    """Lower the level, then set the Newton weight and residual of every edge."""
-    parts = state.parts()
-    total = sum((edges.complementarity(state.level) for _, edges in parts), state.outer.complementarity(state.level))
-    spread = total / (2 * state.count)  # 1 if all edges are central; a few that lag behind hold the level up
+def _lower(state: State) -> None:
+    """Lower the level as far as the edges that lag behind allow."""
     # below the mean only edges that hardly matter are left behind, and multipliers can follow no faster than by KEEP
     factor = torch.where(state.level > state.mean, SHRINK, KEEP)
-    state.level = torch.maximum(state.floor, state.level * (factor * spread).clamp_max(1))
-    for part, edges in parts:
-        edges.linearize(state.cost(part), state.level)
-    state.outer.linearize(state.outer_cost(), state.level)
+    state.level = torch.maximum(state.floor, state.level * (factor * state.spread).clamp_max(1))
 
 
-def _step(state: State, imbalance: tuple[Tensor, Tensor], care: Care) -> None:
-    """One Newton step: solve for the potentials, then let every edge follow."""
-    inner, outer, t = state.inner, state.outer, state.node.shape[-1]
-    if care == "careful":  # a residual below the rounding error of its flow is noise, and drowns smaller differences
-        for edges in (inner, outer):
-            edges.residual.mul_(edges.residual.abs() > ROUNDING * edges.flow)
-    pushed = divergence(inner.residual, outer.residual)
-    weights = inner.weight, outer.weight[:, :t], outer.weight[:, t:-1], outer.weight[:, -1]
-    node, source = solve_laplacian(*weights, imbalance[0] + pushed[0], imbalance[1] + pushed[1], care, state.top)
-    state.move(node, source)
-    for part, edges in state.parts():
-        edges.step(drop(node, part), state.level)
-    outer.step(outer_drop(node, source), state.level)
+def _newton(state: State, balance: Balance, care: Care) -> Tensor:
+    """The change of every potential, (b, n)."""
+    layers, t = state.shape
+    inner, outer = state.edges.weight[:, : layers * t * t], state.edges.weight[:, layers * t * t :]
+    right = balance.imbalance + balance.pushed
+    node, source = solve_laplacian(
+        inner.unflatten(-1, (layers, t, t)),
+        outer[:, :t],
+        outer[:, t:-1],
+        outer[:, -1],
+        right[:, :-1].unflatten(-1, (layers + 1, t)),
+        right[:, -1],
+        care,
+        state.top,
+        (balance.up, balance.down),
+    )
+    return torch.cat([node.flatten(1), source[:, None]], 1)
 
 
 class _Result:
@@ -195,9 +192,10 @@ class _Result:
         self.iterations[item] += steps
         self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
-        self.outer[item] = (state.outer.flow * state.outer.live * unit[:, None]).masked_fill(~sound[:, None], 0)
-        flow = state.inner.flow.mul_(state.inner.live).mul_(unit[:, None, None, None])
-        self.edges[item] = flow.masked_fill_(~sound[:, None, None, None], 0)
+        flow = state.edges.flow.mul_(state.edges.live).mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
+        inner = self.edges[0].numel()
+        self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])
+        self.outer[item] = flow[:, inner:]
 
     def flow(self, seconds: float) -> Flow:
         """The finished batch with its certificate."""

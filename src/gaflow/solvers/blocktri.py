@@ -36,22 +36,29 @@ def solve_laplacian(
     right_source: Tensor,
     care: Care = "exact",
     top: int | None = None,
+    sums: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Potentials (b, l+1, t) and, of the super-source, (b,) whose Laplacian is the right-hand side; target at 0.
 
     Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are
-    known to be dead: with a head that reads one token that is nearly all of a layer. A batch item whose matrix is
+    known to be dead: with a head that reads one token that is nearly all of a layer. `sums` are the weights of each
+    node to the layer above and to the one below, (b, l+1, t) each, if they are known. A batch item whose matrix is
     singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast and
     good to some six digits, and in float64 where that fails; "exact" is float64, "careful" without cancellation.
     """
     if care == "rough" and weight.shape[-1] in ROUGH:
         given = weight.float(), source.float(), target.float(), returning.float()
-        node, potential = solve_laplacian(*given, right.float(), right_source.float(), "exact", top)
+        known = None if sums is None else (sums[0].float(), sums[1].float())
+        node, potential = solve_laplacian(*given, right.float(), right_source.float(), "exact", top, known)
         if bool(torch.isfinite(node).all() & torch.isfinite(potential).all()):
             return node.double(), potential.double()
     b, layers, t, _ = weight.shape
-    up = torch.cat([weight.sum(-2), source[:, None]], 1)  # (b, l+1, t)
-    down = torch.cat([target[:, None], weight.sum(-1)], 1)
+    if sums is None:
+        sums = (
+            torch.cat([weight.sum(-2), source[:, None]], 1),
+            torch.cat([target[:, None], weight.sum(-1)], 1),
+        )
+    up, down = sums
     # a dead node has no weight at all: a 1 on the diagonal gives it potential 0
     up = up + ((up == 0) & (down == 0))
     if care == "careful":
@@ -100,15 +107,16 @@ def _blocks(
         inner, carried = _gram(half), half.mT @ side
         ground = carried[..., 0]
         factor = _cholesky(inner, ground + up[:, k, :size])
-        half = solve_triangular(factor.mT, above[k], upper=False)
         rest = torch.stack([ground, right[:, k, :size] + carried[..., 1]], -1)
-        side = solve_triangular(factor.mT, rest, upper=False)
+        given = torch.cat([above[k].mT, rest.mT], -2).mT  # column by column, as LAPACK has it
+        both = solve_triangular(factor, given, upper=False)
+        half, side = both[..., :-2], both[..., -2:]
         done.append((factor, half, side))
     carried = (half.mT @ side)[:, 0]
     highest = (right_source + carried[:, 1]) / (returning + carried[:, 0])
     node, nodes = highest[:, None, None], []
     for factor, half, side in reversed(done):
-        node = solve_triangular(factor, side[..., 1:] + half @ node, upper=True)
+        node = solve_triangular(factor.mT, side[..., 1:] + half @ node, upper=True)
         nodes.append(node)
     nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - top))
     return torch.cat(nodes[::-1], -1).mT, highest
@@ -126,14 +134,16 @@ def _gram(half: Tensor) -> Tensor:
 
 
 def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
-    """Upper factor of `diag(inner 1 + excess) - inner`, NaN where there is none; overwrites `inner`."""
+    """Lower factor of `diag(inner 1 + excess) - inner`, NaN where there is none; overwrites `inner`."""
     diagonal = inner.diagonal(dim1=-2, dim2=-1)
     diagonal.zero_()
     total = inner.sum(-1).add_(excess)
     inner.neg_()
     diagonal.copy_(total)
-    factor, failed = cholesky_ex(inner, upper=True)
-    return factor.add_(torch.where(failed > 0, torch.nan, 0.0)[:, None, None])
+    upper = not inner.is_cuda  # what each library does without turning the matrix round
+    factor, failed = cholesky_ex(inner, upper=upper)
+    factor.add_(torch.where(failed > 0, torch.nan, 0.0)[:, None, None])
+    return factor.mT if upper else factor
 
 
 def _careful(

@@ -8,90 +8,110 @@ Newton step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
     Laplacian(w) dp = div(f + e)           df = e - w (dp_tail - dp_head)
 
 `e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is
-the answer. The three conventions this file owns:
+the answer. The four conventions this file owns:
 
 * **Every edge has its own step length.** `f`, `g`, `z` and `v` keep at least the share `KEEP` of themselves in a step,
   each edge for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut
   short only adds an imbalance of its own size, which the next step removes.
 * **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
   barriers would otherwise start with some edges pressed against their bounds.
-* **A potential is the sum of three floats.** Where nothing binds, potentials differ by `mu / f`, far below the rounding
-  error of a potential near -1, and the flow there depends on just these differences.
+* **A potential is the sum of two or three floats.** Where nothing binds, potentials differ by `mu / f`, far below the
+  rounding error of a potential near -1, and the flow there depends on just these differences.
+* **All edges are one row of numbers**: those of the layers in the order (l, t, t), then source edges, target edges and
+  the return edge, `m = l t^2 + 2 t + 1` in all. Nodes are `n = (l + 1) t + 1`, the super-source last.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.network import LayeredNetwork
 
-__all__ = ["KEEP", "Edges", "State", "divergence", "drop", "largest", "outer_drop"]
+__all__ = ["KEEP", "Balance", "Edges", "Part", "State", "largest"]
 
 KEEP = 0.05
 GONE = 1e-250  # stands for the flow on a dead edge: no weight, no residual, and no division by zero
-CACHED = 1 << 18  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
+CACHED = 1 << 17  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
+MANY = 1 << 28  # and on a GPU, whose memory has to hold what the passes leave in between
+ROUNDING = 1e-15
+FINE = 1e-20  # a mu below this, in units of flow, needs potentials in three parts: two are good to 1e-32
 
 
 @dataclass
 class Edges:
-    """The primal-dual variables of some edges, all of one shape (b, ...), changed in place."""
+    """The primal-dual variables of some edges, changed in place."""
 
-    capacity: Tensor  # u
-    live: Tensor  # 1.0 or 0.0
-    goal: Tensor  # the mu_e to reach, broadcastable
-    flow: Tensor  # f
-    slack: Tensor  # g, kept apart from u - f, which rounds to 0 where an edge is full
-    below: Tensor  # z, multiplier of f >= 0
-    above: Tensor  # v, multiplier of g >= 0
-    weight: Tensor  # w of the current step; scratch, like the next: fresh memory is slower than arithmetic
-    residual: Tensor  # e of the current step, then the change of flow
+    capacity: Tensor  # (b, m) u
+    live: Tensor  # (b, m) 1.0 or 0.0; on a GPU a mask, which is smaller, on the CPU numbers, which are faster
+    goal: Tensor  # (b, m) or (b, 1): the mu_e to reach
+    book: Tensor  # (6, b, m): what the six names below say; side by side, so that one call can sum the last three
+
+    below = property(lambda self: self.book[0])  # z, multiplier of f >= 0
+    above = property(lambda self: self.book[1])  # v, multiplier of g >= 0
+    slack = property(lambda self: self.book[2])  # g, kept apart from u - f, which rounds to 0 where an edge is full
+    flow = property(lambda self: self.book[3])  # f
+    residual = property(lambda self: self.book[4])  # e of the current step, then the change of flow
+    weight = property(lambda self: self.book[5])  # w of the current step
 
     @classmethod
     def start(cls, capacity: Tensor, goal: Tensor, level: Tensor) -> Edges:
         """A central start: a moderate flow on every edge, whatever its capacity, and multipliers to match."""
         live = capacity > 0
-        flow = torch.where(live, capacity / (2 + capacity), GONE)
-        slack = torch.where(live, capacity - flow, 1.0)
-        push = torch.maximum(goal, along(level, goal))  # as in push()
-        below, above = push / flow, push / slack
-        scratch = torch.empty_like(flow), torch.empty_like(flow)
-        return cls(capacity, live.to(capacity.dtype), goal, flow, slack, below, above, *scratch)
+        book = capacity.new_empty(6, *capacity.shape)
+        below, above, slack, flow, residual, weight = book
+        torch.div(capacity, capacity + 2, out=flow)
+        flow.masked_fill_(~live, GONE)
+        torch.sub(capacity, flow, out=slack).masked_fill_(~live, 1.0)
+        push = torch.maximum(goal, level[:, None])  # as in push()
+        torch.div(push, flow, out=below)
+        torch.div(push, slack, out=above)
+        residual.zero_()
+        weight.zero_()
+        return cls(capacity, live if live.is_cuda else live.to(capacity.dtype), goal, book)
 
     def push(self, level: Tensor) -> Tensor:
         """mu_e of every edge: no edge goes below the common level before all do."""
-        return torch.maximum(self.goal, along(level, self.goal))
+        return torch.maximum(self.goal, level[:, None])
 
-    def linearize(self, cost: Tensor, level: Tensor) -> None:
-        """Set the Newton weight w and the residual e of every edge."""
-        scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
-        product = torch.mul(self.flow, self.slack, out=self.weight)
-        residual = torch.sub(self.slack, self.flow, out=self.residual)
-        residual.mul_(self.push(level)).addcmul_(product, cost, value=-1).mul_(scale)
-        product.mul_(scale)
+    def linearize(self, cost: Tensor, level: Tensor, careful: bool) -> None:
+        """Set the Newton weight w and the residual e of every edge; overwrites `cost`."""
+        below, above, slack, flow, residual, weight = self.book
+        torch.mul(flow, slack, out=weight)
+        torch.sub(slack, flow, out=residual).mul_(self.push(level)).addcmul_(weight, cost, value=-1)
+        scale = torch.mul(below, slack, out=cost).addcmul_(above, flow).reciprocal_().mul_(self.live)
+        residual.mul_(scale)
+        weight.mul_(scale)
+        if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
+            residual.mul_(residual.abs() > ROUNDING * flow)
 
-    def complementarity(self, level: Tensor) -> Tensor:
-        """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
-        push = self.push(level)
-        below, above = (self.flow * self.below).div_(push), (self.slack * self.above).div_(push)
-        return below.square_().addcmul_(above, above).mul_(self.live).flatten(1).sum(-1)
+    def step(self, drop: Tensor, level: Tensor) -> Tensor:
+        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows.
 
-    def step(self, drop: Tensor, level: Tensor) -> None:
-        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows."""
-        push, change = self.push(level), self.residual.addcmul_(self.weight, drop, value=-1)
-        below = torch.addcmul(push, self.below, change, value=-1).div_(self.flow)
-        torch.maximum(below, self.below * KEEP, out=self.below)
-        above = torch.addcmul(push, self.above, change).div_(self.slack)
-        torch.maximum(above, self.above * KEEP, out=self.above)
-        change = change.clamp(self.flow * (KEEP - 1), self.slack * (1 - KEEP))
-        self.flow.add_(change)
-        self.slack.sub_(change)
+        Gives the sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are
+        central. Overwrites `drop`.
+        """
+        below, above, slack, flow, residual, weight = self.book
+        push, change = self.push(level), residual.addcmul_(weight, drop, value=-1)
+        wanted = torch.addcmul(push, below, change, value=-1, out=drop).div_(flow)
+        torch.maximum(wanted, below.mul_(KEEP), out=below)
+        wanted = torch.addcmul(push, above, change, out=drop).div_(slack)
+        torch.maximum(wanted, above.mul_(KEEP), out=above)
+        change.clamp_(torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
+        flow.add_(change)
+        slack.sub_(change)
+        lower = torch.mul(flow, below, out=drop).square_()
+        upper = torch.mul(slack, above, out=weight)
+        return lower.addcmul_(upper, upper).mul_(self.live).div_(push.square()).sum(-1)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
-        scale = self.live / torch.addcmul(self.below * self.slack, self.above, self.flow)
+        scale = torch.addcmul(self.below * self.slack, self.above, self.flow).reciprocal_().mul_(self.live)
         dual = (cost - self.below + self.above) * self.flow * self.slack * scale
         lower = (self.goal - self.flow * self.below) * self.slack * scale
         upper = (self.goal - self.slack * self.above) * self.flow * scale
@@ -99,13 +119,37 @@ class Edges:
 
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""
-        return Edges(*(getattr(self, f.name)[items] for f in fields(self)))
+        return Edges(self.capacity[items], self.live[items], self.goal[items], self.book[:, items])
 
-    def layers(self, part: slice) -> Edges:
-        """A view of these layers."""
+    def __getitem__(self, part: slice) -> Edges:
+        """A view of these edges."""
         goal = self.goal if self.goal.shape[1] == 1 else self.goal[:, part]
-        names = ("flow", "slack", "below", "above", "weight", "residual")
-        return Edges(self.capacity[:, part], self.live[:, part], goal, *(getattr(self, n)[:, part] for n in names))
+        return Edges(self.capacity[:, part], self.live[:, part], goal, self.book[:, :, part])
+
+
+@dataclass(frozen=True)
+class Part:
+    """Edges worked on together: those that leave some nodes downwards, the outer ones, or both."""
+
+    start: int  # the tails, counted from layer 1 on; whole layers, or nodes of one layer
+    stop: int
+    outer: bool
+    edges: slice  # where they are in the row
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Sums over the edges of every node, and the largest residual."""
+
+    imbalance: Tensor  # (b, n) outflow less inflow
+    pushed: Tensor  # (b, n) the same of the residuals
+    up: Tensor  # (b, l+1, t) weights to the layer above, or the source
+    down: Tensor  # (b, l+1, t) weights to the layer below, or the target
+    off: Tensor  # (b,)
+
+    def take(self, items: Tensor) -> Balance:
+        """Those of these items."""
+        return Balance(*(getattr(self, f.name)[items] for f in fields(self)))
 
 
 @dataclass
@@ -116,133 +160,171 @@ class State:
     level: Tensor  # (b,) no mu_e is below it yet; never rises
     floor: Tensor  # (b,) the smallest mu_e to reach
     mean: Tensor  # (b,) the mean of the mu_e to reach
-    count: Tensor  # (b,) m, the number of live edges
-    inner: Edges  # (b, l, t, t)
-    outer: Edges  # (b, 2 t + 1): source edges, target edges, return edge
-    node: Tensor  # (3, b, l+1, t) potentials, largest part first
-    source: Tensor  # (3, b) the super-source's
+    count: Tensor  # (b,) the number of live edges
+    spread: Tensor  # (b,) mean square of f z / mu_e and g v / mu_e: 1 if all edges are central
+    edges: Edges
+    node: Tensor  # (2 or 3, b, n) potentials, largest part first
+    shape: tuple[int, int]  # (l, t)
     top: int  # output nodes from here on are dead in every item
 
     @classmethod
     def start(cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, weighted: bool, items: Tensor) -> State:
         """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
         unit, target = unit[items], mu[items]
-        inner = network.capacity[items] / along(unit, network.capacity)
-        ends = (network.source, network.target, network.returning[:, None])
-        outer = torch.cat([x[items] / unit[:, None] for x in ends], 1)
+        _, layers, t, _ = network.capacity.shape
+        rows = (network.capacity.flatten(1), network.source, network.target, network.returning[:, None])
+        capacity = torch.cat([x[items] for x in rows], 1).div_(unit[:, None])
         count = network.edges[items].to(unit.dtype)
+        goal = target[:, None]
         if weighted:
-            returning = (network.kappa[items] / unit)[:, None]  # the return edge weighs kappa
-            weights = (inner, torch.cat([outer[:, :-1], returning], 1))
-            mean = sum(x.flatten(1).sum(-1) for x in weights) / count
-            goals = [torch.where(x > 0, x * along(target / mean, x), along(target, x)) for x in weights]
-        else:
-            goals = [target[:, None, None, None], target[:, None]]
-        level = torch.maximum(target, 1 / count)
-        floor = torch.minimum(*(x.flatten(1).amin(-1) for x in goals))
-        b, layers, t, _ = inner.shape
+            weights = capacity.clone()
+            weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
+            goal = torch.where(weights > 0, weights * (target / (weights.sum(-1) / count))[:, None], goal)
+        level, floor = torch.maximum(target, 1 / count), goal.amin(-1)
+        edges = Edges.start(capacity, goal, level)
+        parts = 3 if bool((floor < FINE).any()) else 2
+        alive = (network.source[items] > 0).any(0)
         return cls(
             items,
             level,
-            floor,
-            target,
-            count,
-            Edges.start(inner, goals[0], level),
-            Edges.start(outer, goals[1], level),
-            node=inner.new_zeros(3, b, layers + 1, t),
-            source=inner.new_zeros(3, b),
-            top=int((outer[:, :t] > 0).any(0).nonzero().amax()) + 1,
+            floor=floor,
+            mean=target,
+            count=count,
+            spread=torch.ones_like(level),
+            edges=edges,
+            node=capacity.new_zeros(parts, len(items), (layers + 1) * t + 1),
+            shape=(layers, t),
+            top=int(alive.nonzero().amax()) + 1,
         )
 
-    def parts(self) -> list[tuple[slice, Edges]]:
-        """The layers in pieces that fit the cache (all in one on a GPU)."""
-        b, layers, t, _ = self.inner.flow.shape
-        size = layers if self.inner.flow.is_cuda else max(1, CACHED // (b * t * t))
-        slices = [slice(k, min(k + size, layers)) for k in range(0, layers, size)]
-        return [(part, self.inner.layers(part)) for part in slices]
+    def parts(self) -> Iterator[tuple[Part, Edges]]:
+        """All edges, in parts that fit the cache."""
+        layers, t = self.shape
+        items, row = self.edges.capacity.shape
+        most, tails = MANY if self.edges.book.is_cuda else CACHED, layers * t
+        if items * row <= most:
+            chosen = [Part(0, tails, True, slice(0, row))]
+        else:
+            size = max(1, most // (items * t))  # tails at a time
+            ends = [k for start in range(0, tails, t) for k in range(start, start + t, size)] if size < t else []
+            ends = [*(ends or range(0, tails, size // t * t)), tails]
+            chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
+            chosen.append(self.outside()[0])
+        return ((part, self.edges[part.edges]) for part in chosen)
 
-    def cost(self, part: slice) -> Tensor:
-        """Reduced costs of the edges of layers `part`."""
-        return _total([drop(node, part) for node in self.node])
+    def outside(self) -> tuple[Part, Edges]:
+        """The outer edges alone."""
+        where = slice(self.shape[0] * self.shape[1] ** 2, self.edges.capacity.shape[1])
+        return Part(0, 0, True, where), self.edges[where]
 
-    def outer_cost(self) -> Tensor:
-        """Reduced costs of the outer edges; the return edge costs -1."""
-        parts = [outer_drop(node, source) for node, source in zip(self.node, self.source, strict=True)]
-        parts[0][:, -1] -= 1
-        return _total(parts)
+    def drop(self, node: Tensor, part: Part) -> Tensor:
+        """Potential (..., n) at the tail less that at the head, for the edges of a part: (..., edges)."""
+        t = self.shape[1]
+        found = []
+        if part.stop:
+            first, last = part.start // t, -(-part.stop // t)
+            tails = node[..., t + part.start : t + part.stop].unflatten(-1, (last - first, -1))
+            heads = node[..., first * t : last * t].unflatten(-1, (last - first, t))
+            found = [(tails[..., None] - heads[..., None, :]).flatten(-3)]
+        if part.outer:
+            source = node[..., -1:]
+            found += [source - node[..., -1 - t : -1], node[..., :t], -source]
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+    def cost(self, part: Part) -> Tensor:
+        """Reduced costs (b, edges) of a part; the return edge costs -1."""
+        high, *low = (self.drop(node, part) for node in self.node)
+        if part.outer:
+            high[:, -1] -= 1
+        return high.add_(low[0] if len(low) == 1 else low[0].add_(low[1]))  # small ones first: the others may cancel
+
+    def linearize(self, careful: bool) -> Balance:
+        """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
+        layers, t = self.shape
+        rows, columns, off = self._linearize(careful)
+        outer = self.edges.book[3:, :, layers * t * t :]
+        source, target, returning = outer[..., :t], outer[..., t:-1], outer[..., -1:]
+        leaving, entering = torch.cat([target, rows], -1), torch.cat([columns, source], -1)  # (3, b, (l+1) t)
+        above = source[:2].sum(-1, keepdim=True) - returning[:2]
+        excess = torch.cat([leaving[:2] - entering[:2], above], -1)
+        up, down = (x[2].unflatten(-1, (layers + 1, t)) for x in (entering, leaving))
+        return Balance(excess[0], excess[1], up, down, off)
+
+    def _linearize(self, careful: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
+        layers, t = self.shape
+        book, off = self.edges.book[3:], torch.zeros_like(self.level)  # flows, residuals, weights
+        rows, columns, rest = [], book.new_zeros(3, len(off), layers * t), self.parts()
+        fused = None if careful else _fused(self.edges.book)
+        if fused is not None:
+            found, columns, off = fused.linearize(self)
+            rows, rest = [found], [self.outside()]
+        for part, edges in rest:
+            edges.linearize(self.cost(part), self.level, careful)
+            off = torch.maximum(off, largest(edges.residual))
+            if part.stop:
+                first, last = part.start // t, -(-part.stop // t)
+                inner = book[..., part.start * t : part.stop * t].unflatten(-1, (last - first, -1, t))
+                rows.append(inner.sum(-1).flatten(-2))
+                columns[..., first * t : last * t] += inner.sum(-2).flatten(-2)
+        return torch.cat(rows, -1), columns, off
+
+    def step(self, change: Tensor) -> None:
+        """Add `change` (b, n) to the potentials and let every edge follow."""
+        total, rest, fused = torch.zeros_like(self.level), self.parts(), _fused(self.edges.book)
+        if fused is not None:
+            total, rest = fused.step(self, change, KEEP), [self.outside()]
+        for part, edges in rest:
+            total = total + edges.step(self.drop(change, part), self.level)
+        self.spread = total / (2 * self.count)
+        self.node = _accumulate(self.node, change)
 
     def errors(self) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error of any edge at the target mu, (b,) each."""
-        dual, central = self.outer.errors(self.outer_cost())
-        for part, edges in self.parts():
-            more = edges.errors(self.cost(part))
-            dual, central = torch.maximum(dual, more[0]), torch.maximum(central, more[1])
+        found = [edges.errors(self.cost(part)) for part, edges in self.parts()]
+        dual, central = (torch.stack(x).amax(0) for x in zip(*found, strict=True))
         return dual, central
 
     def cut(self) -> Tensor:
         """A bound of every flow: potentials scaled to -1 at the source are a fractional cut, and so is the unit."""
-        outer = (-outer_drop(self.node[0], self.source[0])[:, :-1]).relu_()
-        total = (self.outer.capacity[:, :-1] * outer).sum(-1)
+        source, total = self.node[0, :, -1], torch.zeros_like(self.level)
         for part, edges in self.parts():
-            total = total + (edges.capacity * self.cost(part).neg_().relu_()).flatten(1).sum(-1)
-        bound = torch.nan_to_num(total / -self.source[0], nan=1.0).clamp_max(1.0)
-        return torch.where(self.source[0] < 0, bound, 1.0)
-
-    def move(self, node: Tensor, source: Tensor) -> None:
-        """Add to the potentials, keeping in the lower parts what rounding would lose."""
-        self.node = _accumulate(self.node, node)
-        self.source = _accumulate(self.source, source)
+            uncut = self.cost(part).neg_().relu_()
+            if part.outer:
+                uncut[:, -1] = 0
+            total = total + uncut.mul_(edges.capacity).sum(-1)
+        bound = torch.nan_to_num(total / -source, nan=1.0).clamp_max(1.0)
+        return torch.where(source < 0, bound, 1.0)
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
-        inner, outer = self.inner.take(items), self.outer.take(items)
-        node, source = self.node[:, items], self.source[:, items]
-        item, level, floor = self.item[items], self.level[items], self.floor[items]
-        return State(item, level, floor, self.mean[items], self.count[items], inner, outer, node, source, self.top)
-
-
-def along(values: Tensor, like: Tensor) -> Tensor:
-    """One value per item, shaped to broadcast over `like` (b, ...)."""
-    return values.reshape(-1, *[1] * (like.dim() - 1))
+        names = ("item", "level", "floor", "mean", "count", "spread")
+        each: dict[str, Any] = {name: getattr(self, name)[items] for name in names}
+        return replace(self, **each, edges=self.edges.take(items), node=self.node[:, items])
 
 
 def largest(values: Tensor) -> Tensor:
     """The largest magnitude of each item, (b,)."""
-    return torch.maximum(values.flatten(1).amax(-1), -values.flatten(1).amin(-1))
+    return torch.maximum(values.amax(-1), -values.amin(-1))
 
 
-def drop(node: Tensor, part: slice) -> Tensor:
-    """Potential at the tail less that at the head, for the edges of layers `part`."""
-    return node[:, part.start + 1 : part.stop + 1, :, None] - node[:, part, None, :]
+def _fused(book: Tensor) -> Any:
+    """The room of GPU kernels, where they can be used."""
+    if not book.is_cuda:
+        return None
+    from gaflow.solvers import fused
 
-
-def outer_drop(node: Tensor, source: Tensor) -> Tensor:
-    """The same for the source edges, the target edges and the return edge, (b, 2 t + 1)."""
-    return torch.cat([source[:, None] - node[:, -1], node[:, 0], -source[:, None]], 1)
-
-
-def divergence(inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
-    """Outflow less inflow of every node (b, l+1, t) and of the super-source (b,)."""
-    t = inner.shape[-1]
-    source, target, returning = outer[:, :t], outer[:, t:-1], outer[:, -1]
-    leaving = torch.cat([target[:, None], inner.sum(-1)], 1)
-    entering = torch.cat([inner.sum(-2), source[:, None]], 1)
-    return leaving - entering, source.sum(-1) - returning
-
-
-def _total(parts: list[Tensor]) -> Tensor:
-    """Sum of the parts of a potential difference; the first two may cancel, so the small ones are added first."""
-    high, middle, low = parts
-    return high.add_(middle.add_(low))
+    return fused if fused.available(book) else None
 
 
 def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
-    """A number in three parts plus a plain one, in three parts again."""
+    """A number in two or three parts plus a plain one, in as many parts again."""
     high, rest = _two_sum(parts[0], change)
+    if len(parts) == 2:
+        return torch.stack(_two_sum(high, parts[1] + rest))
     middle, rest = _two_sum(parts[1], rest)
     high, middle = _two_sum(high, middle)
-    middle, low = _two_sum(middle, parts[2] + rest)
-    return torch.stack([high, middle, low])
+    return torch.stack([high, *_two_sum(middle, parts[2] + rest)])
 
 
 def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
