@@ -1,0 +1,245 @@
+"""Which options of the flow methods are faithful: variants side by side on held-in texts, next to other methods.
+
+    python -m benchmarks.study --data dev.parquet --model DIR --texts 100 --output study_sst2_dev.md
+    python -m benchmarks.study --data train.parquet --model DIR --texts 1000 --device cuda --output study.md
+
+For every variant: AOPC and LOdds of the highest-scored tokens, the area between the curves of highest and lowest (SRG),
+replacement [PAD], all levels from 10 to 90 per cent; the difference of AOPC to `ig` on the same texts with its standard
+error; passes of the model and seconds per text (trace included). All variants share one trace of each text, and all
+with the same number of steps one path. Variants that are done are kept in a folder (`--kept`) and not computed again:
+killed at any moment, the study goes on. `--only` takes parts of names.
+
+Choices are made on train and dev texts. A file with "test" in its name is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import torch
+
+import gaflow
+from benchmarks.report import provenance, write
+from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
+from gaflow.methods.path import along_path
+from gaflow.tracing import Trace
+
+CONTROLS = ("random", "attgrads", "cat", "attcat", "ig")
+METRICS = ("aopc_top", "lodds_top", "srg")
+KEPT = Path(__file__).parents[1] / "build" / "study"
+
+
+@dataclass(frozen=True)
+class PathCat:
+    """Not a flow: CAT on path averages, `sum_l <path-averaged dy/dh^l, h^l - h^l of the baseline>`."""
+
+    steps: int = 10
+    name = "cat along the path"
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a trace that is averaged already."""
+        return Cat()(trace)
+
+
+def variants(steps: int) -> dict[str, Any]:
+    """The grid: the paper's methods, then one option after the other, then combinations with and without a path."""
+    full = FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", throw=False)
+    path = replace(full, steps=steps)
+    chosen: list[FlowMethod] = [
+        *(replace(METHODS[name], throw=False) for name in ("af", "gf", "agf")),  # type: ignore[type-var]
+        FlowMethod("agf", layer="all", throw=False),
+        FlowMethod("agf", signed=True, layer="all", throw=False),
+        FlowMethod("agf", heads="sum", residual=True, throw=False),
+        FlowMethod("agf", heads="sum", residual=True, layer="all", throw=False),
+        replace(full, barrier="uniform", layer="all"),
+        replace(full, information="agf", layer="all"),
+        *(replace(full, layer=layer) for layer in (0, "all")),
+        *(replace(full, nodes=True, layer=layer) for layer in (0, "all")),
+        replace(path, residual=False, layer="all"),
+        *(replace(path, layer=layer) for layer in (0, "all")),
+        *(replace(path, nodes=True, layer=layer) for layer in (0, 1, "all")),
+        replace(path, nodes=True, barrier="uniform"),
+        replace(path, nodes=True, information="agf"),
+        *(replace(path, nodes=True, epsilon=epsilon) for epsilon in (1e-3, 1.0)),
+        *(replace(path, nodes=True, epsilon=epsilon, layer="all") for epsilon in (1e-3, 1.0)),
+        replace(path, nodes=True, steps=2 * steps),
+    ]
+    return {**{name: METHODS[name] for name in CONTROLS}, "cat path": PathCat(steps), **{m.name: m for m in chosen}}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A method of the explainer that asks every variant about each trace, and keeps what they say."""
+
+    asked: dict[str, Any]
+    scores: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # variant -> text -> (t,)
+    seconds: dict[str, float] = field(default_factory=dict)  # variant -> of all texts, without the trace
+    failed: dict[str, int] = field(default_factory=dict)  # variant -> flows that did not converge
+    name = "panel"
+    needs = ("residual",)
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Ask them all about one batch."""
+        paths: dict[int, tuple[Trace, float]] = {}
+        for name, method in self.asked.items():
+            seen, spent, plain = trace, 0.0, method
+            steps = getattr(method, "steps", None) if isinstance(method, FlowMethod | PathCat) else None
+            if steps is not None:
+                if steps not in paths:
+                    paths[steps] = _timed(lambda steps=steps: along_path(trace, steps))
+                seen, spent = paths[steps]
+                plain = replace(method, steps=None) if isinstance(method, FlowMethod) else method
+            found, more = _timed(lambda plain=plain, seen=seen: plain(seen))
+            self._keep(name, trace, found, spent + more)
+        return Scores(trace.mask.double())
+
+    def _keep(self, name: str, trace: Trace, found: Scores, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        flows = [flow for flow in (found.flow, found.against) if flow is not None]
+        self.failed[name] = self.failed.get(name, 0) + sum(int((~flow.converged).sum()) for flow in flows)
+        values = found.values.detach().double().cpu().numpy()
+        kept = self.scores.setdefault(name, {})
+        for row, encoding in zip(values, trace.again().batch.encodings, strict=True):
+            kept[encoding.text] = row[: len(encoding)]
+
+
+def _timed(call: Any) -> tuple[Any, float]:
+    started = time.perf_counter()
+    found = call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return found, time.perf_counter() - started
+
+
+def main() -> None:
+    """Compute what is missing, then write the table of all."""
+    given = arguments()
+    torch.set_num_threads(given.threads)
+    texts = read_texts(Path(given.data), given.column, given.texts, given.seed)
+    explainer = gaflow.Explainer(given.model, device=given.device, dtype=torch.float32)
+    folder = Path(given.kept) / key_of(given, texts)
+    folder.mkdir(parents=True, exist_ok=True)
+    grid = {n: m for n, m in variants(given.steps).items() if not given.only or any(part in n for part in given.only)}
+    wanted = {name: method for name, method in grid.items() if not place(folder, name).exists()}
+    for names in chunks(list(wanted), given.chunk):
+        study(explainer, texts, {name: wanted[name] for name in names}, folder, given)
+    rows = [json.loads(place(folder, name).read_text()) for name in grid]
+    lines = [
+        f"# Variants of the flow methods on {len(texts)} texts of {Path(given.data).name}",
+        "",
+        "Held-in texts; see benchmarks/study.py for what is measured.",
+        "",
+        provenance(
+            model=Path(given.model).name, texts=len(texts), steps=given.steps, seed=given.seed, replacement="pad"
+        ),
+        *table(rows),
+        "",
+    ]
+    print("\n".join(lines))
+    print("written to", write(given.output, "\n".join(lines)).name)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="Parquet file of train or dev texts")
+    parser.add_argument("--model", required=True, help="folder of a text classifier")
+    parser.add_argument("--texts", type=int, default=100)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names of variants")
+    parser.add_argument("--steps", type=int, default=10, help="points of the path")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--chunk", type=int, default=8, help="variants judged together, and lost by a kill")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kept", default=str(KEPT), help="folder of what is done")
+    parser.add_argument("--output", default="study.md", help="name of the file in results/, or a path")
+    return parser.parse_args()
+
+
+def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:
+    """Different texts of a file, drawn by `seed`."""
+    if "test" in path.stem:
+        raise SystemExit(f"{path.name} looks like a test split: choices are made on train and dev texts")
+    found = pyarrow.parquet.read_table(path, columns=[column])[column].to_pylist()
+    different = list(dict.fromkeys(text.strip() for text in found if text and text.strip()))
+    order = np.random.default_rng(seed).permutation(len(different))[:count]
+    return [different[k] for k in order]
+
+
+def key_of(given: argparse.Namespace, texts: Sequence[str]) -> str:
+    """What decides the numbers, in a few letters: results of other texts or another model are other results."""
+    decided = [str(given.model), given.steps, list(texts)]
+    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:12]
+
+
+def place(folder: Path, name: str) -> Path:
+    """Where a variant's result is kept."""
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def chunks(names: list[str], size: int) -> Iterator[list[str]]:
+    """Names, `size` at a time."""
+    yield from (names[k : k + size] for k in range(0, len(names), size))
+
+
+def study(
+    explainer: gaflow.Explainer, texts: list[str], asked: dict[str, Method], folder: Path, given: argparse.Namespace
+) -> None:
+    """Explain all texts by some variants, judge them, and keep one file for each."""
+    settings: dict[str, Any] = {"batch_size": given.batch_size, "truncation": True}
+    _, tracing = _timed(lambda: explainer(texts, Panel({}), keep_flow=False, **settings))
+    panel = Panel(asked)
+    explainer(texts, panel, keep_flow=False, **settings)
+    stored = {name: [panel.scores[name][text] for text in texts] for name in asked}
+    judged = gaflow.evaluate(explainer, texts, methods=[], scores=stored, eraser=False, seed=given.seed, **settings)
+    values = {
+        "aopc_top": judged.per_text("aopc", "top"),
+        "lodds_top": judged.per_text("lodds", "top"),
+        "srg": judged.per_text("srg"),
+    }
+    for name, method in asked.items():
+        at = judged.methods.index(name)
+        about = getattr(method, "about", None)
+        row = {
+            "name": name,
+            "passes": f"{given.steps + 2} forward, {given.steps + 2} backward" if about is None else about.passes,
+            "seconds": (tracing + panel.seconds[name]) / len(texts),
+            "failed": panel.failed[name],
+            **{metric: values[metric][at].tolist() for metric in METRICS},
+        }
+        place(folder, name).write_text(json.dumps(row))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Best first, as Markdown."""
+    ig = next((np.array(row["aopc_top"]) for row in rows if row["name"] == "ig"), None)
+    lines = [
+        "| variant | AOPC top | LOdds top | SRG | AOPC less ig's | passes | s per text | unsolved |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: -float(np.mean(row["aopc_top"]))):
+        aopc, lodds, srg = (float(np.mean(row[metric])) for metric in METRICS)
+        gap = "" if ig is None else _gap(np.array(row["aopc_top"]) - ig)
+        cells = [f"`{row['name']}`", f"{aopc:.3f}", f"{lodds:.2f}", f"{srg:.3f}", gap, row["passes"]]
+        lines.append("| " + " | ".join([*cells, f"{row['seconds']:.3f}", str(row["failed"])]) + " |")
+    return lines
+
+
+def _gap(difference: np.ndarray) -> str:
+    """Mean and standard error."""
+    return f"{difference.mean():+.3f} ± {difference.std(ddof=1) / len(difference) ** 0.5:.3f}"
+
+
+if __name__ == "__main__":
+    main()
