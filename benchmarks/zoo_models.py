@@ -41,7 +41,7 @@ _SMALL = {
     "moe_num_experts",
     8: "head_dim d_kv d_head kv_channels attention_head_size attention_head_dim qk_nope_head_dim qk_rope_head_dim "
     "v_head_dim rotary_dim query_pre_attn_scalar linear_key_head_dim linear_value_head_dim index_head_dim patch_size "
-    "global_head_dim index_topk",
+    "global_head_dim",
     48: "intermediate_size d_ff d_inner hidden_dim n_inner ffn_dim encoder_ffn_dim decoder_ffn_dim ffn_hidden_size dff "
     "feed_forward_size",
     16: "moe_intermediate_size shared_expert_intermediate_size q_lora_rank kv_lora_rank num_conv_pos_embeddings "
@@ -54,31 +54,56 @@ SIZES = {name: size for size, names in _SMALL.items() for name in names.split()}
 _TOKENS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "cls_token_id": 0, "sep_token_id": 3}
 _EVEN: dict[str, Any] = {"num_key_value_heads": 4}  # as many keys as queries
 _HEAD: dict[str, Any] = {"head_dim": 8}
+_WINDOWS: dict[str, Any] = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "patch_size": 4}
+_UNITS: dict[str, Any] = {"masked_unit_size": [4, 4], "num_query_pool": 2}
+_LEVIT: dict[str, Any] = {
+    "hidden_sizes": [16, 24, 32],
+    "num_attention_heads": [2, 3, 4],
+    "depths": [1, 1, 1],
+    "key_dim": [4] * 3,
+}
+_PYRAMID: dict[str, Any] = {
+    "depths": [1, 2, 1, 1],
+    "hidden_sizes": [8, 16, 16, 32],
+    "num_attention_heads": [1, 2, 2, 4],
+}
 OVERRIDES: dict[str, dict[str, Any]] = {
     "axk1": {**_EVEN, "n_group": 2, "topk_group": 1},
     "axk2": _EVEN,
     "big_bird": {"block_size": 4, "num_random_blocks": 1},
     "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
-    "deepseek_v2": {**_EVEN, "n_group": 2, "topk_group": 1},
+    "bros": {"hidden_size": 64},
+    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 1, 2], "drop_path_rate": [0.0, 0.0, 0.0]},
+    "deepseek_v2": {**_EVEN, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2},
     "deepseek_v3": {**_EVEN, "n_group": 2, "topk_group": 1},
     "esm": {"vocab_size": 99, "mask_token_id": 4},
-    "esmc": _EVEN,
+    "donut-swin": _WINDOWS,
+    "esmc": {**_EVEN, "vocab_size": 99},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+    "hiera": {"embed_dim": 16, "depths": [1, 2, 1], "num_heads": [1, 2, 4], "image_size": [64, 64], **_UNITS},
     "hunyuan_v1_dense": _HEAD,
     "hunyuan_v1_moe": _HEAD,
     "layoutlmv3": {"coordinate_size": 4, "shape_size": 8},
     "led": {"attention_window": 4},
+    "levit": {"image_size": 128, "patch_size": 16, **_LEVIT},
     "lilt": {"hidden_size": 48},
     "longformer": {"attention_window": 4},
     "minicpm3": _EVEN,
     "ministral": _HEAD,
-    "mistral4": _EVEN,
-    "nemotron": _HEAD,
-    "perceiver": {"num_latents": 8},
+    "mistral4": {**_EVEN, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    "nemotron": {**_HEAD, "num_key_value_heads": 2},
+    "neomme": {"head_dim": 16},
+    "perceiver": {"num_latents": 8, "image_size": 12, "num_blocks": 1},
+    "pvt": {"image_size": 64, **_PYRAMID, "sequence_reduction_ratios": [4, 2, 2, 1], "mlp_ratios": [2, 2, 2, 2]},
+    "pvt_v2": {"image_size": 64, **_PYRAMID},
     "reformer": {"axial_pos_embds": False},
+    "segformer": {"image_size": 64, **_PYRAMID, "decoder_hidden_size": 16},
+    "shieldgemma2": {"text_config": {"vocab_size": 11000}},  # its answer is one of two tokens
+    "swin": _WINDOWS,
+    "swinv2": _WINDOWS,
     "t5": {"decoder_start_token_id": 0},
-    "zamba": {"layers_block_type": ["linear_attention", "hybrid"]},
+    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2},
     "zamba2": {"layers_block_type": ["linear_attention", "hybrid"]},
 }
 
@@ -130,7 +155,12 @@ def make_batch(model: Any, kind: str, task: str, lengths: list[int]) -> Batch:
     """Random inputs; those of text have these lengths, and padding on the right."""
     draw = torch.Generator().manual_seed(0)
     b, t = len(lengths), max(lengths)
-    if task == "image-classification" and kind not in ("imagegpt",):
+    if kind == "siglip2":
+        shape = (b, 4, 3 * model.config.vision_config.patch_size**2)
+        inputs = {"pixel_values": torch.randn(*shape, generator=draw), "spatial_shapes": torch.full((b, 2), 2)}
+        inputs["pixel_attention_mask"] = torch.ones(b, 4, dtype=torch.long)
+        return Batch(inputs, torch.ones(b, 0, dtype=torch.bool), False, ())
+    if task == "image-classification" and kind not in ("imagegpt", "shieldgemma2"):
         size = getattr(getattr(model.config, "vision_config", model.config), "image_size", 32)
         height, width = size if isinstance(size, list | tuple) else (size, size)
         pixels = torch.randn(b, 3, height, width, generator=draw)
@@ -149,8 +179,8 @@ def make_batch(model: Any, kind: str, task: str, lengths: list[int]) -> Batch:
 
 def _further(kind: str, task: str, ids: Tensor) -> dict[str, Tensor]:
     """What some models want beside a text."""
-    if kind in ("bros",):
-        return {"bbox": torch.rand(*ids.shape, 4, generator=torch.Generator().manual_seed(1))}
+    if kind == "bros":
+        return {"bbox": torch.rand(*ids.shape, 8, generator=torch.Generator().manual_seed(1))}
     if kind == "longformer" and task == "question-answering":
         return {"global_attention_mask": (torch.arange(ids.shape[1]) < 3).long().expand_as(ids)}
     return {}

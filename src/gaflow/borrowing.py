@@ -1,8 +1,9 @@
 """A model is borrowed for a differentiable pass.
 
 The convention this file owns: whatever a pass does to a model is undone, however it ends. Attention implementation,
-train/eval flags, `requires_grad`, random state, hooks, submodules, buffers and attributes are afterwards the very objects they were
-before (BigBird exchanges its own layers when a text is short, Funnel notes lengths, transformers leaves hooks behind).
+train/eval flags, `requires_grad`, random state, hooks, submodules, buffers and attributes are afterwards the very
+objects they were before (BigBird exchanges its own layers when a text is short, Funnel notes lengths, transformers
+leaves hooks behind).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
         before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]
         frozen = [p for p in roots(model) if not p.requires_grad]
         attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
+        fused = [(m, type(m).__bases__[0]) for m in modules if eager and "SdpaSelfAttention" in type(m).__name__]
+        kinds = [(m, type(m)) for m, _ in fused]  # models that chose an implementation when they were made
         try:
             for module in modules:
                 module.training = False  # not .eval(), which a model may have given side effects
@@ -49,10 +52,14 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
                 weight.requires_grad_(True)
             for config, _ in attention:
                 config._attn_implementation = "eager"
+            for module, plain in fused:
+                module.__class__ = plain
             yield
         finally:
             for config, implementation in attention:
                 config._attn_implementation = implementation
+            for module, kind in kinds:
+                module.__class__ = kind
             for weight in frozen:
                 weight.requires_grad_(False)
             for module, attributes, held in before:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gaflow.adapters import runs_alone
 from gaflow.errors import TextError
 from gaflow.spans import Span, search_spans, tidy_spans
 
@@ -197,7 +198,7 @@ class Padding:
 
     token: int | None  # fills up input_ids; None: the model cannot tell padding, so every text runs alone
     segment: int = 0  # fills up token_type_ids
-    left: bool = False  # the model was made for padding on the left: only texts of one length run together
+    left: bool = False  # the model wants padding on the left, or reads it: only texts of one length run together
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any) -> Padding:
@@ -205,7 +206,7 @@ class Padding:
         token = getattr(tokenizer, "pad_token_id", None)
         if token is not None:
             token = getattr(getattr(model, "config", None), "pad_token_id", token)
-        left = getattr(tokenizer, "padding_side", "right") == "left"
+        left = getattr(tokenizer, "padding_side", "right") == "left" or runs_alone(model)
         return cls(token, getattr(tokenizer, "pad_token_type_id", None) or 0, left)
 
 

@@ -47,7 +47,7 @@ _ENCODER = Adapter("encoder", encoder, watches=False)
 _GEMMA = Adapter("encoder", encoder_softmaxes, alone=True)  # its head reads the place after the last, if there is one
 _SWIN = Adapter("shifted windows", swin)
 _REDUCED = Adapter("reduced keys", reduced)
-_BIG_BIRD = Adapter("block-sparse attention", big_bird)
+_BIG_BIRD = Adapter("block-sparse attention", big_bird, alone=True)  # the last block is special, padding or not
 _LONGFORMER = Adapter("windows and global tokens", longformer)
 
 ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
@@ -62,6 +62,7 @@ ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
     "led": _LONGFORMER,
     "levit": Adapter("subsampled layers", levit),
     "longformer": _LONGFORMER,
+    "mobilebert": Adapter("", own, watches=False, alone=True),  # every token reads its neighbours' embeddings
     "nystromformer": Adapter("", full_attention, watches=False, alone=True),  # likewise
     "perceiver": Adapter("latents", perceiver),
     "pvt": _REDUCED,
@@ -85,6 +86,7 @@ REFUSED: dict[str, str] = {  # model type -> why no network can be built
     "fnet": f"{_NO_ATTENTION}: Fourier transforms mix its tokens",
     "focalnet": f"{_NO_ATTENTION}: focal modulation mixes its patches",
     "hgnet_v2": _CONVOLUTIONS,
+    "lxmert": "two stacks of layers, of words and of regions of a picture, read each other",
     "mobilenet_v1": _CONVOLUTIONS,
     "mobilenet_v2": _CONVOLUTIONS,
     "mobilevit": "convolutions mix its patches between the few layers of attention",

@@ -172,12 +172,14 @@ def levit(seen: Seen) -> list[Layer]:
 
 def hiera(seen: Seen) -> list[Layer]:
     """Hiera: windows whose patches lie far apart in its own order; pooled queries are the first of what they pool."""
-    model = getattr(seen.model, "hiera", seen.model)
-    first = seen.softmaxes[0].weights
-    t = first.shape[2] * first.shape[4]
-    order = torch.arange(t, dtype=torch.float64)[None, :, None]
-    with torch.no_grad():
-        nodes = [int(p) for p in model.unroll(order)[0, :, 0]]
+    config, pixels = seen.config, seen.softmaxes[0].given("pixel_values")
+    height, width = (n // s for n, s in zip(pixels.shape[-2:], config.patch_stride, strict=True))
+    order = torch.arange(height * width).view(1, height, width)
+    for down, right in [config.query_stride] * (len(config.depths) - 1):
+        height, width = height // down, width // right
+        order = order.view(-1, height, down, width, right).permute(0, 2, 4, 1, 3).reshape(-1, height, width)
+    nodes: list[int] = order.flatten().tolist()
+    t = len(nodes)
     layers: list[Layer] = []
     for softmax in seen.softmaxes:
         columns = averages([[p] for p in nodes], t)
