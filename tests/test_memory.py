@@ -1,12 +1,16 @@
 import resource
+from functools import wraps
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+import gaflow
 from gaflow import memory
 from gaflow.errors import TooLargeError
 from gaflow.estimate import Geometry, estimate
-from gaflow.memory import BUDGET, batch_limit, budget, fitting, free_memory, in_bytes, is_out_of_memory
+from gaflow.memory import BUDGET, batch_limit, budget, fitting, free_memory, halving, in_bytes, is_out_of_memory
+from tests.models import bert
 
 MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
 MIB = 1 << 20
@@ -81,12 +85,29 @@ def test_of_a_gpu_it_is_what_the_driver_has_and_what_torch_keeps_for_later(monke
     assert free_memory("cuda:0") == 130
 
 
-def test_batches_are_made_by_a_budget_and_hold_one_text_at_least():
+class Model(torch.nn.Module):
+    """All that is asked of a model: its sizes, and where it is."""
+
+    def __init__(self, dtype=torch.float32, **config):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+        names = {"num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 384, "intermediate_size": 1536}
+        self.config = SimpleNamespace(**(names | config))
+
+
+def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
     one = estimate(MINILM, 100).peak
-    assert batch_limit(MINILM, 100, 3 * one) == 3
-    assert batch_limit(MINILM, 100, 3 * one - 1) == 2
-    assert batch_limit(MINILM, 100, 1) == 1
-    assert batch_limit(None, 100, 1) is None
+    for memory_, texts in ((3 * one, 3), (3 * one - 1, 2), (1, 1)):
+        monkeypatch.setitem(BUDGET, "cpu", memory_)
+        assert batch_limit(Model(), 100) == texts
+        assert batch_limit(Model(num_attention_heads=None), 100) is None
+
+
+def test_wider_numbers_make_smaller_batches():
+    narrow, wide = batch_limit(Model(), 100), batch_limit(Model(torch.float64), 100)
+    assert narrow is not None
+    assert wide is not None
+    assert wide < narrow == batch_limit(Model(torch.bfloat16), 100)  # a trace is float32 at least
 
 
 def test_budgets_belong_to_kinds_of_devices():
@@ -99,7 +120,7 @@ def give(monkeypatch, free):
 
 def test_what_fits_is_done(monkeypatch):
     give(monkeypatch, estimate(MINILM, 100, 3).peak)
-    with fitting(MINILM, 3, 100, "cpu"):
+    with fitting(Model(), [100] * 3):
         done = True
     assert done
 
@@ -107,7 +128,7 @@ def test_what_fits_is_done(monkeypatch):
 def test_a_batch_that_does_not_fit_is_refused_naming_one_that_does(monkeypatch):
     give(monkeypatch, estimate(MINILM, 512, 3).peak - 1)
     message = r"3 texts of 512 tokens need about 1\.32 GiB.*cpu has 1\.32 GiB left; use batch_size=2 or less"
-    with pytest.raises(TooLargeError, match=message), fitting(MINILM, 3, 512, "cpu"):
+    with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * 3):
         pytest.fail("it was begun")
 
 
@@ -115,7 +136,7 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
     give(monkeypatch, estimate(MINILM, 333).peak)
     for batch in (1, 5):
         message = r"a text of 512 tokens needs about 450 MiB.*up to 333 tokens would fit"
-        with pytest.raises(TooLargeError, match=message), fitting(MINILM, batch, 512, "cpu"):
+        with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * batch):
             pytest.fail("it was begun")
 
 
@@ -127,23 +148,110 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
         MemoryError(),
     ],
 )
-@pytest.mark.parametrize("geometry", [MINILM, None])
-def test_running_out_nevertheless_is_said_alike(error, geometry, monkeypatch):
+@pytest.mark.parametrize("model", [Model(), Model(num_attention_heads=None)])
+def test_running_out_nevertheless_is_said_alike(error, model, monkeypatch):
     give(monkeypatch, None)
     assert is_out_of_memory(error)
-    message = "cuda ran out of memory on 4 texts of 50 tokens; use batch_size=2 or less"
-    with pytest.raises(TooLargeError, match=message), fitting(geometry, 4, 50, "cuda"):
+    message = "cpu ran out of memory on 4 texts of 50 tokens; use batch_size=2 or less"
+    with pytest.raises(TooLargeError, match=message), fitting(model, [50] * 4):
         raise error
     message = "on a text of 50 tokens; use a shorter text"
-    with pytest.raises(TooLargeError, match=message), fitting(geometry, 1, 50, "cuda"):
+    with pytest.raises(TooLargeError, match=message), fitting(model, [50]):
         raise error
 
 
 def test_other_errors_pass(monkeypatch):
     give(monkeypatch, None)
     assert not is_out_of_memory(ValueError("out of memory"))
-    with pytest.raises(RuntimeError, match="shapes differ"), fitting(MINILM, 4, 50, "cpu"):
+    with pytest.raises(RuntimeError, match="shapes differ"), fitting(Model(), [50] * 4):
         raise RuntimeError("shapes differ")
+
+
+def test_halving_goes_on_until_what_is_left_fits_and_keeps_the_order():
+    asked = []
+
+    def work(part):
+        asked.append(list(part))
+        if len(part) > 2:
+            raise TooLargeError("too many")
+        return [10 * k for k in part]
+
+    assert halving([1, 2, 3, 4, 5], work) == [10, 20, 30, 40, 50]
+    assert asked == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
+
+
+def test_one_that_does_not_fit_cannot_be_halved():
+    def work(part):
+        raise TooLargeError("too long")
+
+    with pytest.raises(TooLargeError, match="too long"):
+        halving([1, 2], work)
+
+
+TEXTS = [f"a dog {'is very ' * k}smart" for k in range(6)]
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """An explainer, the attributions that it gives with all memory, and the sizes of all batches from then on."""
+    explainer = gaflow.Explainer(*bert())
+    expected = explainer(TEXTS, "agf")
+    sizes, original = [], gaflow.Explainer.collate
+
+    def collate(self, encodings):
+        sizes.append(len(encodings))
+        return original(self, encodings)
+
+    monkeypatch.setattr(gaflow.Explainer, "collate", collate)
+    return explainer, expected, sizes
+
+
+def assert_alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.tokens == other.tokens
+        assert abs(one.scores - other.scores).max() < 1e-5 * other.scores.sum()
+
+
+def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    longest = max(len(att.tokens) for att in expected)
+    geometry = Geometry.of(explainer.model.config)
+    assert geometry is not None
+    give(monkeypatch, estimate(geometry, longest, 2).peak)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sum(sizes) == 6
+    assert len(sizes) > 2
+    sizes.clear()
+    assert_alike(explainer.stream(TEXTS, "agf"), expected)
+    assert sum(sizes) == 6
+    give(monkeypatch, 1000)
+    with pytest.raises(TooLargeError, match=f"a text of {longest} tokens needs about"):
+        explainer(TEXTS, "agf")
+
+
+def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    geometry = Geometry.of(explainer.model.config)
+    assert geometry is not None
+    monkeypatch.setitem(BUDGET, "cpu", estimate(geometry, max(len(att.tokens) for att in expected), 2).peak)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sizes[0] == 2
+    assert sum(sizes) == 6
+
+
+def test_an_explainer_goes_on_where_a_batch_ran_out_of_memory(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    forward = type(explainer.model).forward
+
+    @wraps(forward)
+    def refusing(self, input_ids, *given, **named):
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(self, input_ids, *given, **named)
+
+    monkeypatch.setattr(type(explainer.model), "forward", refusing)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize(

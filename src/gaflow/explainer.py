@@ -9,6 +9,7 @@ padding is needed, and given back in its own order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, overload
 
@@ -18,17 +19,17 @@ from torch import Tensor
 from gaflow.attribution import Attribution
 from gaflow.errors import SolveError, UnsupportedModelError
 from gaflow.loading import load_model
+from gaflow.memory import batch_limit, device_of, fitting, halving
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.results import explain_batch
 from gaflow.targets import Aim, AnyHead, Head, Target, parse_all
 from gaflow.tasks import TASKS
-from gaflow.text import Batch, Encoding, Padding, Text, batches, collate, length_limit, neutral_tokens
+from gaflow.text import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
 from gaflow.tracing import Question, Trace
 
 __all__ = ["AnyMethod", "Explainer", "classes_of", "explain"]
 
-Texts = list[str] | list[tuple[str, str]] | list[Text]
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
 _WINDOW = 8  # batches that `stream` reads ahead to sort by length
 
@@ -77,20 +78,7 @@ class Explainer:
     @overload
     def __call__(
         self,
-        text: Text,
-        method: AnyMethod = None,
-        target: Target = None,
-        *,
-        batch_size: int = 16,
-        truncation: bool = False,
-        progress: Progress = False,
-        keep_flow: bool = True,
-    ) -> Attribution: ...
-
-    @overload
-    def __call__(
-        self,
-        text: Texts,
+        text: list[Any],
         method: AnyMethod = None,
         target: Target | list[Target] = None,
         *,
@@ -99,6 +87,19 @@ class Explainer:
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> list[Attribution]: ...
+
+    @overload
+    def __call__(
+        self,
+        text: Any,
+        method: AnyMethod = None,
+        target: Target = None,
+        *,
+        batch_size: int = 16,
+        truncation: bool = False,
+        progress: Progress = False,
+        keep_flow: bool = True,
+    ) -> Attribution: ...
 
     def __call__(
         self,
@@ -134,15 +135,15 @@ class Explainer:
         targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
         with reporting(progress, len(text), "text") as report:
-            for group in batches(encodings, batch_size, self.padding):
+            for group in self.batches(encodings, batch_size):
                 tell = within(report, len(done), len(group))
-                results = self._group(encodings, targets, group, chosen, keep_flow, tell)
-                done.update(zip(group, results, strict=True))
+                work = partial(self._group, encodings, targets, method=chosen, keep_flow=keep_flow, report=tell)
+                done.update(zip(group, halving(group, work), strict=True))
         return [done[k] for k in range(len(text))]
 
     def stream(
         self,
-        texts: Iterable[Text],
+        texts: Iterable[Any],
         method: AnyMethod = None,
         target: Target = None,
         *,
@@ -160,7 +161,7 @@ class Explainer:
 
     def _stream(
         self,
-        texts: Iterator[Text],
+        texts: Iterator[Any],
         method: Method,
         target: Any,
         batch_size: int,
@@ -175,9 +176,9 @@ class Explainer:
             waiting: dict[int, Attribution] = {}
             given = 0
             # the first text of the window decides what runs next, so that results come out early
-            for group in sorted(batches(encodings, batch_size, self.padding), key=min):
-                results = self._group(encodings, targets, group, method, keep_flow)
-                waiting.update(zip(group, results, strict=True))
+            for group in sorted(self.batches(encodings, batch_size), key=min):
+                work = partial(self._group, encodings, targets, method=method, keep_flow=keep_flow)
+                waiting.update(zip(group, halving(group, work), strict=True))
                 while given in waiting:
                     yield waiting.pop(given)
                     given += 1
@@ -185,7 +186,7 @@ class Explainer:
 
     def compare(
         self,
-        text: Text,
+        text: Any,
         methods: Sequence[AnyMethod] | None = None,
         target: Target = None,
         *,
@@ -211,7 +212,7 @@ class Explainer:
             results = self.run([encoding], [fitted], chosen, keep_flow, report)
         return {name: each[0] for name, each in zip(names, results, strict=True)}
 
-    def predictions(self, text: Text, count: int = 5, *, truncation: bool = False) -> list[Aim]:
+    def predictions(self, text: Any, count: int = 5, *, truncation: bool = False) -> list[Aim]:
         """What there is to explain of a text, the most probable first: classes, entities, answers or words.
 
         Each has a `label` and a `probability`, and can be given as `target`.
@@ -235,7 +236,11 @@ class Explainer:
     def collate(self, encodings: Sequence[Encoding]) -> Batch:
         """One batch of encodings, where the model is."""
         padding = self.padding
-        return collate(encodings, padding, _device(self.model), neutral_tokens(self.tokenizer, padding))
+        return collate(encodings, padding, device_of(self.model), neutral_tokens(self.tokenizer, padding))
+
+    def batches(self, encodings: Sequence[Encoding], size: int) -> Iterator[list[int]]:
+        """Indices of encodings to run together: at most `size`, and what the budget of the model's device holds."""
+        return batches(encodings, size, self.padding, partial(batch_limit, self.model))
 
     def _group(
         self,
@@ -268,31 +273,14 @@ class Explainer:
         `targets` are what the head's `fit` gave for each encoding. `report` is told how many are done, `watch` is shown
         the trace.
         """
-        with torch.inference_mode(False), torch.no_grad():
+        with fitting(self.model, [len(e) for e in encodings]), torch.inference_mode(False), torch.no_grad():
             batch = self.collate(encodings)
-        return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
+            return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
 
 
 @overload
 def explain(
-    text: Text,
-    model: Any = None,
-    method: AnyMethod = None,
-    target: Target = None,
-    *,
-    tokenizer: Any = None,
-    task: str | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    batch_size: int = 16,
-    truncation: bool = False,
-    progress: Progress = False,
-) -> Attribution: ...
-
-
-@overload
-def explain(
-    text: Texts,
+    text: list[Any],
     model: Any = None,
     method: AnyMethod = None,
     target: Target | list[Target] = None,
@@ -305,6 +293,23 @@ def explain(
     truncation: bool = False,
     progress: Progress = False,
 ) -> list[Attribution]: ...
+
+
+@overload
+def explain(
+    text: Any,
+    model: Any = None,
+    method: AnyMethod = None,
+    target: Target = None,
+    *,
+    tokenizer: Any = None,
+    task: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    batch_size: int = 16,
+    truncation: bool = False,
+    progress: Progress = False,
+) -> Attribution: ...
 
 
 def explain(
@@ -337,12 +342,6 @@ def classes_of(explainer: Explainer, what: str) -> Head:
             f"{explainer.task}; use a text classifier, or explain texts one by one"
         )
     return explainer.head
-
-
-def _device(model: Any) -> torch.device:
-    """Where the model wants its input: a model may be spread over several devices, and reads on the first."""
-    weight = next(model.parameters(), None)
-    return torch.device("cpu") if weight is None else weight.device
 
 
 def _check_batch_size(batch_size: Any) -> None:

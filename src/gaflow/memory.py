@@ -7,19 +7,39 @@ texts make the same batches everywhere; what is free at the moment only ever spl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
 from gaflow.errors import TooLargeError
 from gaflow.estimate import Geometry, estimate, longest_text
 
-__all__ = ["BUDGET", "batch_limit", "budget", "fitting", "free_memory", "in_bytes", "is_out_of_memory"]
+__all__ = [
+    "BUDGET",
+    "batch_limit",
+    "budget",
+    "device_of",
+    "fitting",
+    "free_memory",
+    "halving",
+    "in_bytes",
+    "is_out_of_memory",
+]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 BUDGET = {"cpu": 2 << 30, "cuda": 16 << 30}  # bytes of a batch at its peak, unless one text alone needs more
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory")  # what torch says, as a mere RuntimeError
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model wants its input: it may be spread over several devices, and reads on the first."""
+    weight = next(model.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device
 
 
 def budget(device: torch.device | str) -> int:
@@ -27,18 +47,20 @@ def budget(device: torch.device | str) -> int:
     return BUDGET.get(torch.device(device).type, BUDGET["cpu"])
 
 
-def batch_limit(geometry: Geometry | None, length: int, memory: int) -> int | None:
-    """How many texts of `length` tokens `memory` bytes hold, one at least; None if the model's sizes are not known."""
-    return None if geometry is None else max(1, memory // estimate(geometry, length).peak)
+def batch_limit(model: Any, length: int) -> int | None:
+    """How many texts of `length` tokens are within the budget, one at least; None if it is not known what they need."""
+    geometry = _geometry(model)
+    return None if geometry is None else max(1, budget(device_of(model)) // estimate(geometry, length).peak)
 
 
 @contextmanager
-def fitting(geometry: Geometry | None, batch: int, length: int, device: torch.device | str) -> Iterator[None]:
-    """Do work on a batch that fits into the memory of `device`; TooLargeError, saying what would fit, if it does not.
+def fitting(model: Any, lengths: Sequence[int]) -> Iterator[None]:
+    """Do work on texts of these lengths, padded to the longest, that fit into the memory of the model's device.
 
-    Before the work, by its estimate, since many systems end a process that takes too much; and where it runs out of
-    memory nevertheless.
+    Where they do not, TooLargeError says what would: before the work, by its estimate, since many systems end a process
+    that takes too much, and where it runs out of memory nevertheless.
     """
+    geometry, device, batch, length = _geometry(model), device_of(model), len(lengths), max(lengths)
     free = None if geometry is None else free_memory(device)
     if geometry is not None and free is not None and estimate(geometry, length, batch).peak > free:
         raise TooLargeError(_advice(geometry, batch, length, device, free))
@@ -50,6 +72,22 @@ def fitting(geometry: Geometry | None, batch: int, length: int, device: torch.de
         what = f"{batch} texts" if batch > 1 else "a text"
         less = f"batch_size={batch // 2} or less" if batch > 1 else "a shorter text or a smaller model"
         raise TooLargeError(f"{device} ran out of memory on {what} of {length} tokens; use {less}") from error
+
+
+def _geometry(model: Any) -> Geometry | None:
+    weight = next(model.parameters(), None)
+    return None if weight is None else Geometry.of(getattr(model, "config", None), weight.element_size())
+
+
+def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made]:
+    """`work(items)`; where these are too many for the memory, of one half and then of the other."""
+    try:
+        return list(work(items))
+    except TooLargeError:
+        if len(items) == 1:
+            raise
+    half = len(items) // 2  # outside the handler, whose traceback would hold on to the tensors of the failed attempt
+    return [*halving(items[:half], work), *halving(items[half:], work)]
 
 
 def _advice(geometry: Geometry, batch: int, length: int, device: torch.device | str, free: int) -> str:

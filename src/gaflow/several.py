@@ -18,10 +18,11 @@ import torch
 from gaflow.attribution import Attribution
 from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
 from gaflow.explainer import Explainer
+from gaflow.memory import is_out_of_memory
 from gaflow.methods import Method
 from gaflow.progress import Report
 from gaflow.targets import Target
-from gaflow.text import Encoding, Text, batches
+from gaflow.text import Encoding, Text
 from gaflow.tracing import Trace
 
 __all__ = ["Several", "Stopwatch", "attempt", "explain_each"]
@@ -30,7 +31,6 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 _NUMERICAL = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
-_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def explain_each(
         yield [(k, Several({m.name: why for m in methods}, None)) for k, why in bad]
     order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
     good = [e for e in encodings if not isinstance(e, str)]
-    for group in batches(good, batch_size, explainer.padding):
+    for group in explainer.batches(good, batch_size):
         results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
         yield [(order[k], result) for k, result in zip(group, results, strict=True)]
 
@@ -180,8 +180,6 @@ def _forgiven(error: Exception) -> bool:
     """Whether the failure can be one text's own: bad text, no convergence, too large for the memory."""
     if isinstance(error, UnsupportedModelError | MissingExtraError):
         return False
-    if isinstance(error, GaflowError | ValueError | MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, GaflowError | ValueError) or is_out_of_memory(error):
         return True
-    if type(error).__name__ in _NUMERICAL:
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _MEMORY)
+    return type(error).__name__ in _NUMERICAL

@@ -8,7 +8,7 @@ batches of one length).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,8 @@ def encode(
                     f"{name} has {len(encoding)} tokens, special ones included, but the model takes {limit}; "
                     f"shorten it or pass truncation=True to explain its first {limit} tokens"
                 )
+            if cut == "only_second" and sum(segment < 1 for segment in encoding.segments) >= limit:
+                raise TextError(f"{name}: what comes before its second text leaves no room for it; shorten the first")
             encoding = _encode(tokenizer, [text], limit, cut)[0]
         if all(segment < 0 for segment in encoding.segments):
             raise TextError(f"{name} holds nothing that the tokenizer keeps; give at least one word")
@@ -210,16 +212,22 @@ class Padding:
         return cls(token, getattr(tokenizer, "pad_token_type_id", None) or 0, left)
 
 
-def batches(encodings: Sequence[Encoding], size: int, padding: Padding) -> Iterator[list[int]]:
-    """Indices of encodings to run together: similar lengths, longest first (so that memory fails early)."""
+def batches(
+    encodings: Sequence[Encoding], size: int, padding: Padding, fit: Callable[[int], int | None] = lambda length: None
+) -> Iterator[list[int]]:
+    """Indices of encodings to run together: similar lengths, longest first (so that memory fails early).
+
+    `fit` says how many of one length fit into memory, if that is known.
+    """
     order = sorted(range(len(encodings)), key=lambda k: -len(encodings[k]))
-    most = 1 if padding.token is None else size
-    group: list[int] = []
+    most, group = 1, list[int]()
     for k in order:
         differs = bool(group) and len(encodings[k]) != len(encodings[group[0]])
         if len(group) >= most or (padding.left and differs):
             yield group
             group = []
+        if not group and padding.token is not None:
+            most = min(size, fit(len(encodings[k])) or size)
         group.append(k)
     if group:
         yield group

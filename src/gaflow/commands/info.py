@@ -14,7 +14,7 @@ from gaflow.commands.streams import print_json, waiting
 from gaflow.errors import UnsupportedModelError
 from gaflow.estimate import Geometry, estimate, longest_text, solve_seconds
 from gaflow.loading import Loaded, outline
-from gaflow.memory import batch_limit, budget, free_memory, in_bytes
+from gaflow.memory import budget, free_memory, in_bytes
 from gaflow.targets import Head
 from gaflow.terminal import make_console, one_line, show, table
 from gaflow.text import length_limit
@@ -102,7 +102,7 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "free": free,
         "fits": None if room is None else _fits(geometry, length, max(0, room)),
         "budget": budget(device),
-        "together": batch_limit(geometry, length, budget(device)),
+        "together": max(1, budget(device) // estimate(geometry, length).peak),
     }
 
 
