@@ -1,0 +1,211 @@
+"""Do scores find the words that a model was taught to go by? (Bastings et al. 2022; gaflow.evaluation.planted)
+
+    python -m benchmarks.planted --base DIR --data FILE --kind single --out DIR
+
+FILE is anything `gaflow.data.open_data` reads, with columns `text` and `label` (0, 1, ...). A twentieth of its texts is
+held out; of the others half get planted words that decide their label, and a quarter half of such words, which decide
+nothing (but for `single`). The encoder DIR is fine-tuned on them, the planted words being tokens of their own. Then
+
+    planted   accuracy on held-out texts with planted words: near 1, or the rule was not learnt
+    decoys    accuracy on held-out texts with half of the words, and
+    plain     on held-out texts as they are: what the model can do without the rule
+
+and the first `--texts` of the planted held-out texts are explained by every method. OUT gets the model in float16, the
+tokenizer, `planted.parquet` (the texts explained), `recovery.parquet` (every text's values), `recovery.md` (the table)
+and `planted.json` (the settings, accuracies and a hash of the weights).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.report import provenance
+from benchmarks.train_classifier import Training, accuracy, encode, fine_tune, read, repeatable, split, weight_hash
+from gaflow import METHODS, Explainer
+from gaflow.evaluation.planted import KINDS, Planted, Recovery, plant, planted_words, recovery
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is planted, learnt and explained."""
+
+    kind: str = "single"
+    share: float = 0.5
+    decoys: float = 0.25
+    most_words: int = 300  # of a text, before planting, so that planted words are not cut off
+    texts: int = 500  # to explain
+    methods: tuple[str, ...] = tuple(name for name in METHODS if name != "random")
+    batch_size: int = 16  # of explaining
+    training: Training = field(default_factory=Training)
+
+
+def data_of(path: str, settings: Settings) -> dict[str, list[Planted]]:
+    """Texts to train on, and held-out ones with the rule, with half of it, and without."""
+    given, classes = read(path)
+    texts = [" ".join(text.split()[: settings.most_words]) for text in given]
+    seed = settings.training.seed
+    kept, held = split(len(texts), seed)
+
+    def part(chosen: np.ndarray, share: float, decoys: float, seed: int) -> list[Planted]:
+        found = [texts[k] for k in chosen]
+        known = sorted(set(classes))
+        return plant(
+            found, [classes[k] for k in chosen], settings.kind, share=share, decoys=decoys, classes=known, seed=seed
+        )
+
+    parts = {
+        "train": part(kept, settings.share, settings.decoys, seed),
+        "planted": part(held, 1, 0, seed + 1),
+        "plain": part(held, 0, 0, seed),
+    }
+    if settings.kind != "single":
+        parts["decoys"] = part(held, 0, 1, seed + 2)
+    return parts
+
+
+def learn(
+    base: str, parts: dict[str, list[Planted]], settings: Settings, device: str
+) -> tuple[Any, Any, dict[str, Any]]:
+    """A model that knows the rule, its tokenizer, and how well it does."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    place, training = torch.device(device), settings.training
+    repeatable(training.seed)
+    count = 1 + max(int(row.label) for row in parts["train"])
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.add_tokens(list(planted_words(settings.kind, len({row.label for row in parts["plain"]}))))
+    model = AutoModelForSequenceClassification.from_pretrained(
+        base, num_labels=count, attn_implementation="eager", dtype=torch.float32
+    )
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model = model.to(place)
+    data = {
+        name: encode(tokenizer, [row.text for row in rows], [row.label for row in rows], training.max_length)
+        for name, rows in parts.items()
+    }
+    pad = int(tokenizer.pad_token_id)
+    losses = fine_tune(model, data["train"], pad, training, place)
+    model.half().float()  # what is stored is what is tested
+    tested = {name: accuracy(model, some, pad, place) for name, some in data.items() if name != "train"}
+    return model, tokenizer, {"loss": losses, "accuracy": tested}
+
+
+def explain(explainer: Explainer, rows: Sequence[Planted], settings: Settings) -> Recovery:
+    """Attributions by every method, judged."""
+    texts = [row.text for row in rows]
+    found = {}
+    for name in settings.methods:
+        found[name] = explainer(texts, name, batch_size=settings.batch_size, truncation=True)
+    return recovery(found, rows, seed=settings.training.seed)
+
+
+def run(base: str, data: str, out: Path, settings: Settings, device: str) -> dict[str, Any]:
+    """All of it; what is written to planted.json."""
+    started = time.perf_counter()
+    parts = data_of(data, settings)
+    model, tokenizer, record = learn(base, parts, settings, device)
+    out.mkdir(parents=True, exist_ok=True)
+    model.half().save_pretrained(out)
+    tokenizer.model_max_length = settings.training.max_length
+    tokenizer.save_pretrained(out)
+    record |= {
+        "base": Path(base).name,
+        "data": Path(data).name,
+        "settings": {**asdict(settings), "methods": list(settings.methods)},
+        "texts": {name: len(rows) for name, rows in parts.items()},
+        "weights": weight_hash(model),
+        "trained_seconds": time.perf_counter() - started,
+    }
+    rows = parts["planted"][: settings.texts]
+    explainer = Explainer(out, device=device, dtype=torch.float32)
+    found = explain(explainer, rows, settings)
+    record |= {"followed": found.followed, "explained": len(found.rows), "cut": found.cut}
+    _write(out, rows, found, record)
+    record["seconds"] = time.perf_counter() - started
+    (out / "planted.json").write_text(json.dumps(record, indent=2) + "\n")
+    return record
+
+
+def _write(out: Path, rows: Sequence[Planted], found: Recovery, record: dict[str, Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    def write(name: str, **columns: Any) -> None:
+        pyarrow.parquet.write_table(pyarrow.table(columns), out / name, compression="zstd")
+
+    write(
+        "planted.parquet",
+        text=[row.text for row in rows],
+        label=[row.label for row in rows],
+        spans=[[list(span) for span in row.spans] for row in rows],
+    )
+    write(
+        "recovery.parquet",
+        method=np.repeat(np.array(found.methods, dtype=object), len(found.rows)),
+        row=np.tile(found.rows, len(found.methods)),
+        precision=found.precision.ravel(),
+        mean_rank=found.mean_rank.ravel(),
+        depth=found.depth.ravel(),
+    )
+    settings = record["settings"]
+    tested = ", ".join(f"{name} {value:.3f}" for name, value in record["accuracy"].items())
+    about = provenance(
+        kind=settings["kind"], base=record["base"], data=record["data"], seed=settings["training"]["seed"]
+    )
+    text = "\n".join([f"# Planted words: {settings['kind']}, {record['data']}", "", about, *table(found), ""])
+    (out / "recovery.md").write_text(text + f"\nAccuracy on held-out texts: {tested}.\n")
+
+
+def table(found: Recovery) -> list[str]:
+    """Markdown, the best precision first; 95 % bootstrap intervals over texts."""
+    lines = [
+        f"{len(found.rows)} texts, {np.mean(found.sizes):.1f} tokens of which {np.mean(found.planted):.1f} decide, "
+        f"followed in {found.followed:.1%}; 95 % intervals over texts.",
+        "",
+        "| method | precision@k | mean rank | depth |",
+        "|---|---:|---:|---:|",
+    ]
+    for method, row in found.table().sort_values("precision", ascending=False, kind="stable").to_dict("index").items():
+        cells = [
+            f"{row[name]:.3f} ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})"
+            for name in ("precision", "mean_rank", "depth")
+        ]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", required=True, help="folder or hub id of the encoder")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--kind", choices=KINDS, default=Settings.kind)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--texts", type=int, default=Settings.texts)
+    parser.add_argument("--methods", default=",".join(Settings.methods))
+    parser.add_argument("--epochs", type=int, default=Training.epochs)
+    parser.add_argument("--max-length", type=int, default=Training.max_length)
+    parser.add_argument("--seed", type=int, default=Training.seed)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    given = parser.parse_args()
+    settings = Settings(
+        kind=given.kind,
+        texts=given.texts,
+        methods=tuple(given.methods.split(",")),
+        training=Training(epochs=given.epochs, max_length=given.max_length, seed=given.seed),
+    )
+    run(given.base, given.data, given.out, settings, given.device)
+    print((given.out / "recovery.md").read_text())
+
+
+if __name__ == "__main__":
+    main()
