@@ -144,6 +144,7 @@ class _Pool:
 
     def _replace(self, worker: Any, part: Part | None, reason: str) -> None:
         """Start another worker for one that is lost, whose shards are to be computed again."""
+        self.ray.kill(worker)  # one that cannot be reached may be alive
         number = None if part is None else part[0]
         self._losses[number] += 1
         if self._losses[number] > _RETRIES:
@@ -156,7 +157,6 @@ class _Pool:
         self.ahead.extendleft(self._waiting.pop(promise)[1] for promise in others)
         self.ahead.extendleft([] if part is None else [part])
         self._workers = [w for w in self._workers if w is not worker]
-        self.ray.kill(worker)
         self.start(1)
 
     def underway(self) -> int:
