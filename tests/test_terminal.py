@@ -142,6 +142,30 @@ def test_scores_below_zero_are_blue_and_their_bars_grow_to_the_left():
     assert "|█" in rows[1]
 
 
+def test_what_is_below_zero_is_underlined_and_the_legend_says_so():
+    shown = printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), colours="truecolor", top=0)
+    lined = [text for codes, text in re.findall("\x1b\\[([0-9;]*)m([^\x1b]*)", shown) if "4" in codes.split(";")[:1]]
+    assert lined[0] == "not"
+    assert set(lined[1:]) == {" "}  # the legend's cells
+    assert len(lined) == 1 + LEVELS
+    assert "per token; underlined: below 0" in SGR.sub("", shown)
+    plain = printed(attribution(), colours="truecolor", top=0)
+    assert "\x1b[4;" not in plain
+    assert "underlined" not in plain
+
+
+def test_the_shades_of_a_legend_stay_on_one_line_in_narrow_windows():
+    shown = SGR.sub("", printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), width=40, colours="truecolor", top=0))
+    assert "-3.000 " + " " * 17 + " 3.000 per" in shown
+
+
+def test_sentences_have_room_in_narrow_windows():
+    wide, narrow = (printed(attribution(), width=width, sentences=True, top=1) for width in (80, 40))
+    assert re.search(r"score +share +at +sentence", wide)
+    assert re.search(r"score +share +sentence", narrow)
+    assert re.search(r"4\.500 +69\.2% +not good at all", narrow)
+
+
 def test_tokens_are_shaded_apart_and_words_as_one():
     att = attribution("unhappy", scores=(1.0,))
     att = replace(

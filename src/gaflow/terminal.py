@@ -1,7 +1,8 @@
 """An attribution on the terminal: the text as it was written, on paper, shaded by score.
 
 The text has the shades of a light page whatever the terminal's own colours are, so that it always reads the same: white
-is score 0, orange above, blue below, with letters in black or white. Numbers and bars say the same without colour.
+is score 0, orange above, blue and underlined below, with letters in black or white. Numbers and bars say the same
+without colour.
 
 The convention this file owns: **what comes from outside is shown, never obeyed**. It goes through `visible` into plain
 `Text`, never through markup; and it comes last in its line, so that no script or width of characters shifts the rest.
@@ -71,7 +72,7 @@ def render(
     parts += [_shaded(s, each, largest, att.truncated, paper, coarse) for s, each in zip(sources, found, strict=True)]
     signed = bool((att.scores < 0).any())
     if coloured and largest > 0:
-        parts += ["", _legend(largest, signed, unit, coarse)]
+        parts += ["", _legend(largest, signed, unit, coarse, 2 if console.width < 60 else 1)]
     if top > 0:
         parts += ["", _top(att, top, "word", console)]
     if top > 0 and sentences:
@@ -99,7 +100,7 @@ def _shaded(source: str, found: Sequence[Run], largest: float, truncated: bool, 
     for run in found:
         text.append(visible(source[cursor : run.start]))
         level = round(run.score / largest * LEVELS) if largest > 0 else 0
-        text.append(visible(source[run.start : run.end]), paint(level, coarse=coarse))
+        text.append(visible(source[run.start : run.end]), _signed(level, coarse) if paper else None)
         cursor = run.end
     rest = source[cursor:]
     if truncated and len(rest) > _UNREAD:
@@ -118,17 +119,22 @@ def paint(level: int, *, coarse: bool = False) -> Style:
     return Style(color=_hex(foreground(back)), bgcolor=_hex(back))
 
 
+def _signed(level: int, coarse: bool) -> Style:
+    """The style of a shade, with a line below what is below 0: the sign must not hang on the colour alone."""
+    return paint(level, coarse=coarse) + Style(underline=level < 0)
+
+
 def _hex(colour: tuple[int, int, int]) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
-def _legend(largest: float, signed: bool, unit: str, coarse: bool) -> Text:
-    """From the lowest score, over 0, to the highest, in the shades of the text."""
+def _legend(largest: float, signed: bool, unit: str, coarse: bool, step: int) -> Text:
+    """From the lowest score, over 0, to the highest, in every `step`-th shade of the text."""
     form = number_format(largest)
     line = Text(form(-largest) if signed else "0").append(" ")
-    for level in range(-LEVELS if signed else 0, LEVELS + 1):
-        line.append(" ", paint(level, coarse=coarse))
-    return line.append(f" {form(largest)} per {unit}")
+    for level in range(-LEVELS if signed else 0, LEVELS + 1, step):
+        line.append(" ", _signed(level, coarse))
+    return line.append(f" {form(largest)} per {unit}{'; underlined: below 0' if signed else ''}")
 
 
 def _top(att: Attribution, count: int, unit: Unit, console: Console) -> Table:
@@ -137,7 +143,8 @@ def _top(att: Attribution, count: int, unit: Unit, console: Console) -> Table:
     form = number_format(max((abs(w.score) for w in words), default=0.0))
     total = math.fsum(abs(s) for s in att.scores)
     largest = max((abs(w.score) for w in words), default=0.0) or 1.0
-    cells = 12 if console.width >= 60 else 6
+    narrow = console.width < 60
+    cells = 6 if narrow else 12
     block = "#" if console.options.ascii_only else "\u2588"
     rows = []
     for word in words:
@@ -145,6 +152,8 @@ def _top(att: Attribution, count: int, unit: Unit, console: Console) -> Table:
         where = "" if att.pair is None else f"{'pair' if word.segment else 'text'}: "
         bar = _bar(word.score / largest, cells, signed, block)
         rows.append([form(word.score), share, bar, str(word.start), where + visible(word.text)])
+    if narrow and unit == "sentence":  # which needs the room more
+        return table(["score", "share", unit], [[row[0], row[1], row[-1]] for row in rows])
     return table(["score", "share", "", "at", unit], rows)
 
 

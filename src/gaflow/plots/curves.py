@@ -127,8 +127,8 @@ def _lines(
             raise ValueError(f"{method} has several means for the same k; give one row per method, order, metric and k")
         if (high > low).any():
             alpha = 0.25 if method in highlight else plain
-            tones = {"facecolor": (look["color"], alpha), "edgecolor": (look["color"], 2 * alpha)}
-            axes.fill_between(k, low, high, **tones, linewidth=0.6)
+            inside, edge = (look["color"], alpha), (look["color"], 2 * alpha)
+            axes.fill_between(k, low, high, facecolor=inside, edgecolor=edge, linewidth=0.6)
         axes.plot(k, mean, **look, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, zorder=3 + depth / 100)
 
 
