@@ -34,7 +34,7 @@ def texts(notebook):
 
 
 def test_every_main_use_has_its_notebook_and_every_notebook_its_source():
-    assert {"classification", "compare", "layers_and_flow"} <= set(NAMES)
+    assert {"benchmark", "classification", "compare", "layers_and_flow"} <= set(NAMES)
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
 
 

@@ -1,7 +1,7 @@
 """The notebooks, made and run from the plain Python files beside this one: `make notebooks`.
 
 A line `# %%` begins a cell of code, `# %% [markdown]` one of text. What is written depends on the sources and on what
-they print alone: no times, no paths, no names of machines.
+they print alone: no times, no paths, no names of machines. They run in a folder that goes away, with ../data beside it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -52,14 +53,20 @@ def build(source: str) -> NotebookNode:
 def run(notebook: NotebookNode) -> NotebookNode:
     """Run all cells in a fresh kernel, in a folder that goes away afterwards; an error in a cell is raised."""
     with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(HERE.parent / "data", f"{folder}/data")
+        (Path(folder) / HERE.name).mkdir()
         asyncio.run(_run(notebook, folder))
     notebook.metadata = nbformat.from_dict(_ABOUT)  # the kernel adds the version that it runs on
     return notebook
 
 
+def _place(folder: str) -> dict[str, dict[str, str]]:
+    return {"metadata": {"path": f"{folder}/{HERE.name}"}}
+
+
 async def _run(notebook: NotebookNode, folder: str) -> None:
     kernel = AsyncKernelManager(connection_file=f"{folder}/kernel.json", transport="ipc", ip=f"{folder}/socket")
-    client = NotebookClient(notebook, km=kernel, record_timing=False, resources={"metadata": {"path": folder}})
+    client = NotebookClient(notebook, km=kernel, record_timing=False, resources=_place(folder))
     try:
         await client.async_execute(env=os.environ | _SETTINGS | {"IPYTHONDIR": folder})
     finally:
