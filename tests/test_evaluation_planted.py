@@ -164,11 +164,12 @@ def test_masking_by_the_true_ranking_gives_the_known_numbers(explainer, rows):
 
 
 def test_gradient_methods_find_the_planted_word_and_bare_attention_does_not(explainer, rows):
+    rows = rows[:8]
     texts = [row.text for row in rows]
     found = recovery({name: explainer(texts, name) for name in [*GRADIENT, "rawatt"]}, rows)
     assert found.methods == (*GRADIENT, "rawatt", "random")
     assert found.followed == 1
-    assert len(found.rows) == found.decided == 18
+    assert len(found.rows) == found.decided == sum(bool(row.spans) for row in rows) > 5
     table = found.table()
     for name in GRADIENT:
         assert table.loc[name, ["precision", "mean_rank", "depth"]].tolist() == [1, 1, 1], name
