@@ -15,8 +15,9 @@ from gaflow.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
-from gaflow.explainer import Explainer, explain
+from gaflow.explainer import Explainer
 from gaflow.methods import METHODS, FlowMethod, Scores
+from gaflow.one_call import explain
 from tests.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, distilbert, gpt2, roberta
 from tests.test_tracing import state
 

@@ -43,6 +43,7 @@ ROOMS = [
     "progress",
     "results",
     "explainer",
+    "one_call",
     "several",
     "data",
     "jobs",

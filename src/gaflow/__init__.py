@@ -18,9 +18,10 @@ from gaflow.errors import (
 from gaflow.evaluation.evaluate import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
-from gaflow.explainer import Explainer, explain
+from gaflow.explainer import Explainer
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.network import Certificate, Flow
+from gaflow.one_call import explain
 from gaflow.shapley import Axioms, axioms
 from gaflow.solvers.barrier import solve
 from gaflow.solvers.cut import CutEdge, MinCut, min_cut

@@ -24,11 +24,11 @@ from gaflow.methods import METHODS, Method, find_method
 from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.results import explain_batch
 from gaflow.targets import Aim, AnyHead, Head, Target, parse_all
-from gaflow.tasks import TASKS
+from gaflow.tasks import TASKS, Input
 from gaflow.text import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
 from gaflow.tracing import Question, Trace
 
-__all__ = ["AnyMethod", "Explainer", "classes_of", "explain"]
+__all__ = ["AnyMethod", "Explainer", "classes_of"]
 
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
 _WINDOW = 8  # batches that `stream` reads ahead to sort by length
@@ -91,7 +91,7 @@ class Explainer:
     @overload
     def __call__(
         self,
-        text: Any,
+        text: Input,
         method: AnyMethod = None,
         target: Target = None,
         *,
@@ -276,62 +276,6 @@ class Explainer:
         with fitting(self.model, [len(e) for e in encodings]), torch.inference_mode(False), torch.no_grad():
             batch = self.collate(encodings)
             return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
-
-
-@overload
-def explain(
-    text: list[Any],
-    model: Any = None,
-    method: AnyMethod = None,
-    target: Target | list[Target] = None,
-    *,
-    tokenizer: Any = None,
-    task: str | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    batch_size: int = 16,
-    truncation: bool = False,
-    progress: Progress = False,
-) -> list[Attribution]: ...
-
-
-@overload
-def explain(
-    text: Any,
-    model: Any = None,
-    method: AnyMethod = None,
-    target: Target = None,
-    *,
-    tokenizer: Any = None,
-    task: str | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    batch_size: int = 16,
-    truncation: bool = False,
-    progress: Progress = False,
-) -> Attribution: ...
-
-
-def explain(
-    text: Any,
-    model: Any = None,
-    method: AnyMethod = None,
-    target: Any = None,
-    *,
-    tokenizer: Any = None,
-    task: str | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    batch_size: int = 16,
-    truncation: bool = False,
-    progress: Progress = False,
-) -> Attribution | list[Attribution]:
-    """Explain a text (giving an Attribution) or a list of texts (giving a list) in one call.
-
-    The model is loaded anew by every call; make an Explainer to use it more than once.
-    """
-    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
-    return explainer(text, method, target, batch_size=batch_size, truncation=truncation, progress=progress)
 
 
 def classes_of(explainer: Explainer, what: str) -> Head:

@@ -44,8 +44,6 @@ __all__ = [
     "two_sides",
 ]
 
-Where = int | str | tuple[int, int]
-Target = int | str | tuple[Where, int | str | tuple[int | str, int | str] | None] | None
 Resolved = int | tuple[int, int] | str  # a class, A minus B, or a place in the input and what is asked there
 Term = tuple[float, tuple[int, ...]]  # weight, and where in one input's logits
 _SHOWN = 20  # labels listed in an error
@@ -62,6 +60,10 @@ class Aim:
     terms: tuple[Term, ...]  # of y
     measure: str = ""  # what y is, in words, if it is no logit or difference of two
     places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
+
+
+Where = int | str | tuple[int, int]
+Target = int | str | Aim | tuple[Where, Where | tuple[int | str, int | str] | None] | None
 
 
 class AnyHead(Protocol):

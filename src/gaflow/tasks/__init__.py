@@ -9,9 +9,13 @@ The convention this file owns: a model's task is seen from the end of its class'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from os import PathLike
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
 
 from gaflow.targets import AnyHead, Head
 from gaflow.tasks.answers import AnswerHead
@@ -20,8 +24,18 @@ from gaflow.tasks.tags import TagHead
 from gaflow.tasks.words import WordHead
 from gaflow.text import Encoding
 
-__all__ = ["TASKS", "Task", "task_of"]
+__all__ = ["TASKS", "Input", "Task", "task_of"]
 
+
+class HasPixels(Protocol):
+    """A picture of Pillow's."""
+
+    def convert(self, mode: str) -> Any:
+        """The same in other colours."""
+        ...
+
+
+Input = str | tuple[Any, Any] | Mapping[str, Any] | PathLike[str] | np.ndarray | Tensor | HasPixels
 Read = Callable[[Any, Any, Sequence[Any], bool, Sequence[str]], list[Encoding]]
 
 

@@ -9,8 +9,7 @@
 
 The conventions this file owns: logits are (b, t, 2), start and end; an answer lies in the context, ends no sooner than
 it starts, and the model's own one has at most `longest` tokens. Probabilities are over the tokens of the context, that
-of an answer being the product of start and end, as Transformers' pipelines score. Of several places the one of largest
-`y` is meant.
+of an answer being the product of start and end. Of several places the one of largest `y` is meant.
 """
 
 from __future__ import annotations
