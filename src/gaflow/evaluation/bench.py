@@ -29,8 +29,10 @@ from gaflow.errors import DataError, GaflowError, JobError, TextError, Unsupport
 from gaflow.evaluation.bounds import Bounds
 from gaflow.evaluation.evaluate import LEVELS
 from gaflow.evaluation.given import conditions_of, softmax_head
+from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.piecewise import Plan, mask_all, slug
 from gaflow.evaluation.shelf import Shelf, holds_attributions, open_shelf
+from gaflow.evaluation.soft import Soft
 from gaflow.explainer import AnyMethod, Explainer
 from gaflow.jobs import attribute
 from gaflow.jobs.folder import claim
@@ -38,6 +40,7 @@ from gaflow.jobs.manifest import describe_method, describe_model, refuse_other
 from gaflow.methods import Method, Random, find_method
 from gaflow.progress import Progress
 from gaflow.storage import write_whole
+from gaflow.text import Padding
 
 __all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "Benched", "bench", "name_of"]
 
@@ -80,6 +83,7 @@ def bench(
     truncation: bool = False,
     levels: Sequence[int] = LEVELS,
     bounds: Bounds | bool = False,
+    soft: Soft | bool = False,
     tokens_per_pass: int | None = None,
     progress: Progress = False,
     stop: Callable[[], bool] = lambda: False,
@@ -97,13 +101,22 @@ def bench(
     """
     chosen = None if methods is None else tuple(find_method(m) for m in _listed(methods, "methods"))
     asked = tuple(dict.fromkeys(_listed(replacements, "replacements")))
-    search = Bounds() if bounds is True else bounds or None
+    search, softly = Bounds() if bounds is True else bounds or None, Soft(seed=seed) if soft is True else soft or None
     plan = Plan(
-        chosen, asked, sample, limit, seed, batch_size, shard_size, truncation, tuple(levels), search, tokens_per_pass
+        chosen,
+        asked,
+        sample,
+        limit,
+        seed,
+        batch_size,
+        shard_size,
+        truncation,
+        tuple(levels),
+        search,
+        softly,
+        tokens_per_pass,
     )
-    softmax_head(explainer)
-    conditions_of("both", plan.levels, True)
-    Random(seed)
+    _check(explainer, plan)
     sources = _named(inputs)
     done = []
     for name, source in sources.items():
@@ -225,6 +238,22 @@ def _write_example(folder: Path, shelf: Shelf) -> None:
 
 def _asked(plan: Plan) -> tuple[Method, ...]:
     return tuple(find_method(name) for name in PAPER) if plan.methods is None else plan.methods
+
+
+def _check(explainer: Explainer, plan: Plan) -> None:
+    """Refuse what cannot be done before anything is written."""
+    softmax_head(explainer)
+    conditions_of("both", plan.levels, True)
+    Random(plan.seed)
+    padding = Padding.of(explainer.model, explainer.tokenizer)
+    for replacement in plan.replacements:
+        find_replacement(explainer.model, explainer.tokenizer, padding, replacement)
+    for name in ("sample", "limit", "batch_size", "shard_size"):
+        value = getattr(plan, name)
+        if value is None and name in ("sample", "limit"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
 
 
 def _named(inputs: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from gaflow.progress import Report, silent
 from gaflow.text import Batch, Encoding, Padding, neutral_tokens
 from gaflow.tracing import Question, borrow, word_embedding
 
-__all__ = ["DELETE", "ORDERS", "Answers", "Masker", "masked_count", "masks"]
+__all__ = ["DELETE", "ORDERS", "Answers", "Masker", "find_replacement", "masked_count", "masks"]
 
 ORDERS = ("top", "bottom", "keep")
 DELETE = "delete"
@@ -109,7 +109,7 @@ class Masker:
                 row[: len(encoding)] = encoding.inputs[name]
         inputs.setdefault("attention_mask", (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         places = tuple(np.flatnonzero(np.array(e.segments) >= 0) for e in encodings)
-        name, token = _replacement(model, tokenizer, padding, replacement)
+        name, token = find_replacement(model, tokenizer, padding, replacement)
         if token is None and any(len(p) == t for p, t in zip(places, lengths, strict=True)):
             raise TextError(
                 "replacement='delete' may leave nothing of a text, since the tokenizer adds no special tokens; "
@@ -280,7 +280,7 @@ def _unread(logits: Tensor, items: Sequence[int]) -> Tensor:
     raise AssertionError("nothing but logits is asked for here")
 
 
-def _replacement(model: nn.Module, tokenizer: Any, padding: Padding, wanted: str | int) -> tuple[str, int | None]:
+def find_replacement(model: nn.Module, tokenizer: Any, padding: Padding, wanted: str | int) -> tuple[str, int | None]:
     """Name and token of a replacement; no token means deletion."""
     known = ("pad", "mask", "unk", DELETE)
     a_token = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0

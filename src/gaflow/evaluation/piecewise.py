@@ -27,6 +27,7 @@ from gaflow.evaluation.given import conditions_of, encode_all, gold_of, scores_o
 from gaflow.evaluation.masking import Masker
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.shelf import Shelf
+from gaflow.evaluation.soft import Soft
 from gaflow.explainer import Explainer
 from gaflow.jobs.manifest import describe_model, refuse_other, versions
 from gaflow.methods import Method, Random
@@ -52,6 +53,7 @@ class Plan:
     truncation: bool
     levels: tuple[int, ...]
     bounds: Bounds | None
+    soft: Soft | None
     tokens_per_pass: int | None
 
 
@@ -86,10 +88,17 @@ def mask_all(
                     masked += _mask(explainer, shelf, place, plan, mine, about, tell, stop)
                 except _Stopped:
                     return done, masked
-            shutil.rmtree(place / _PARTS, ignore_errors=True)
+            _clear(place)
             done[str(replacement)] = place
             report((k + 1) * count)
     return done, masked
+
+
+def _clear(place: Path) -> None:
+    """Remove parts that are no longer needed, and what a process left that was killed while it wrote."""
+    shutil.rmtree(place / _PARTS, ignore_errors=True)
+    for left in place.glob(".*.tmp"):
+        left.unlink()
 
 
 def _asked(explainer: Explainer, shelf: Shelf, plan: Plan) -> dict[str, Any]:
@@ -101,6 +110,7 @@ def _asked(explainer: Explainer, shelf: Shelf, plan: Plan) -> dict[str, Any]:
         "methods": [known.get(name, {"name": name}) for name in shelf.methods],
         "levels": plan.levels,
         "bounds": None if plan.bounds is None else {f.name: getattr(plan.bounds, f.name) for f in fields(plan.bounds)},
+        "soft": None if plan.soft is None else plan.soft.describe(),
         "seed": plan.seed,
         "tokens_per_pass": plan.tokens_per_pass,
         "versions": versions(),
@@ -154,7 +164,7 @@ def _judge(
     aim = targets_of(head, part.target, {}, base)
     every.setdefault(CONTROL, control(explainer, encodings, Random(plan.seed)))
     conditions = conditions_of("both", plan.levels, True)
-    found = judge(masker, every, base, aim, conditions, plan.levels, plan.bounds, report)
+    found = judge(masker, every, base, aim, conditions, plan.levels, plan.bounds, report, plan.soft)
     return replace(
         found,
         classes=head.labels,
