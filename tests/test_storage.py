@@ -31,12 +31,65 @@ from tests.test_attribution import make
     ],
     ids=["flow", "pair", "no flow", "extreme scores"],
 )
-def test_what_is_loaded_is_what_was_saved(tmp_path, att):
-    path = tmp_path / "a.safetensors"
+@pytest.mark.parametrize("name", ["a.safetensors", "a.json", "a.JSON", "a", "a.gaf"])
+def test_what_is_loaded_is_what_was_saved(tmp_path, att, name):
+    path = tmp_path / name
     att.save(path)
     assert load(path) == att
     assert load(str(path)) == att
-    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_under_a_name_of_json_there_is_json(tmp_path):
+    att = make()
+    att.save(tmp_path / "a.json")
+    found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert found["gaflow"]["tokens"] == list(att.tokens)
+    assert found["tensors"]["scores"] == {
+        "dtype": "float64",
+        "shape": [len(att.tokens)],
+        "values": att.scores.tolist(),
+    }
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.svg", "a.PNG", "a.csv", "a.parquet"])
+def test_a_name_that_promises_something_else_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"would not hold what its name says: att\..* makes such files; give a name"):
+        make().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def damaged(change):
+    """The JSON of a saved attribution with something changed."""
+
+    def write(path):
+        make().save(path)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        change(found)
+        path.write_text(json.dumps(found), encoding="utf-8")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_bytes(b"\xff\xfe"), "no readable JSON"),
+        (lambda path: path.write_text("{", encoding="utf-8"), "no readable JSON"),
+        (lambda path: path.write_text("[1]", encoding="utf-8"), "not a file that gaflow saved"),
+        (lambda path: path.write_text(json.dumps(make().to_dict()), encoding="utf-8"), "not a file that gaflow saved"),
+        (damaged(lambda found: found["gaflow"].update(format=99)), "has format 99"),
+        (damaged(lambda found: found.pop("tensors")), "damaged"),
+        (damaged(lambda found: found["tensors"]["scores"].update(dtype="object")), "damaged"),
+        (damaged(lambda found: found["tensors"]["scores"].update(shape=[3, 99])), "damaged"),
+        (damaged(lambda found: found["tensors"]["scores"].update(values="os.system")), "damaged"),
+        (damaged(lambda found: found["tensors"]["scores"].update(values=[1.0], shape=[1])), "damaged"),
+    ],
+)
+def test_json_that_gaflow_did_not_write_is_refused(tmp_path, write, message):
+    write(tmp_path / "a.json")
+    with pytest.raises(GaflowError, match=message):
+        load(tmp_path / "a.json")
 
 
 def test_an_attribution_without_edge_flows_keeps_its_certificate(tmp_path):

@@ -223,7 +223,10 @@ class Attribution:
         return fragment(self)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file; an existing file is replaced only once all is written."""
+        """Write everything to one file, for `gaflow.load`: JSON if its name ends in .json, otherwise safetensors.
+
+        An existing file is replaced only once all is written.
+        """
         tensors = {"scores": torch.from_numpy(self.scores.copy())}
         if self.layers is not None:
             tensors["layers"] = torch.from_numpy(self.layers.copy())

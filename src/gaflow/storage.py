@@ -1,7 +1,8 @@
-"""Arrays and their description in one safetensors file, without pickle: a stranger's file can be read safely.
+"""Arrays and their description in one file, without pickle: a stranger's file can be read safely.
 
-Tensors are stored as such, everything else as JSON in the file's metadata. The convention this file owns:
-`FORMAT` counts up when an older reader would misread a newer file, and a file is whole or not there at all.
+It is a safetensors file, with tensors as such and everything else as JSON in the metadata; under a name that ends in
+.json it is JSON throughout, larger and slower but the same to the last digit. The convention this file owns: `FORMAT`
+counts up when an older reader would misread a newer file, and a file is whole or not there at all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError
@@ -23,14 +25,34 @@ __all__ = ["FORMAT", "flow_of", "flow_tensors", "read", "write", "write_whole"]
 FORMAT = 1
 _KEY = "gaflow"
 _LATER = "capacity"  # a field of flows that older files do not have
+_DTYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float64, torch.float32, torch.int64, torch.bool)}
+_OTHERS = {  # what these names promise, and what writes it
+    ".html": "att.to_html",
+    **dict.fromkeys((".svg", ".pdf", ".png"), "att.plot().savefig"),
+    **dict.fromkeys((".csv", ".parquet", ".xlsx"), "att.to_pandas()"),
+}
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write to `path` by way of a temporary file next to it."""
+    """Write to `path` by way of a temporary file next to it: JSON if it ends in .json, otherwise safetensors."""
+    path, about = Path(path), {"format": FORMAT, **about}
+    kind = path.suffix.lower()
+    if kind in _OTHERS:
+        other = f"{path.name} would not hold what its name says: {_OTHERS[kind]} makes such files"
+        raise ValueError(f"{other}; give a name that ends in .safetensors or .json")
+    own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
+    if kind == ".json":
+        arrays = {
+            name: {"dtype": _name(v), "shape": [*v.shape], "values": v.flatten().tolist()} for name, v in own.items()
+        }
+        return write_whole(path, json.dumps({_KEY: about, "tensors": arrays}).encode())
     from safetensors.torch import save
 
-    own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
-    write_whole(Path(path), save(own, {_KEY: json.dumps({"format": FORMAT, **about})}))
+    return write_whole(path, save(own, {_KEY: json.dumps(about)}))
+
+
+def _name(tensor: Tensor) -> str:
+    return next(name for name, kind in _DTYPES.items() if kind == tensor.dtype)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -54,11 +76,19 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and description that `write` put into a file of the format that this version reads."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
+    tensors, about = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
+    version = about.pop("format", None) if isinstance(about, dict) else None
+    if version != FORMAT:
+        raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
+    return tensors, about
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
@@ -68,13 +98,26 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if text is None:
         raise GaflowError(f"{path} is a safetensors file, but not one that gaflow wrote")
     try:
-        about = json.loads(text)
+        return tensors, json.loads(text)
     except ValueError as error:
         raise GaflowError(f"{path} is damaged: its description is no JSON: {error}") from error
-    version = about.pop("format", None) if isinstance(about, dict) else None
-    if version != FORMAT:
-        raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
-    return tensors, about
+
+
+def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:  # which a UnicodeDecodeError is, too
+        raise GaflowError(f"{path} is no readable JSON: {error}") from error
+    if not isinstance(found, dict) or _KEY not in found:
+        raise GaflowError(f"{path} is JSON, but not a file that gaflow saved (att.to_dict() is not enough to load)")
+    try:
+        arrays = {
+            name: torch.tensor(each["values"], dtype=_DTYPES[each["dtype"]]).reshape(each["shape"])
+            for name, each in found["tensors"].items()
+        }
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise GaflowError(f"{path} is damaged: {error!r}") from error
+    return arrays, found[_KEY]
 
 
 def flow_tensors(flow: Flow) -> dict[str, Tensor]:
