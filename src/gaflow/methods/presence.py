@@ -27,8 +27,8 @@ from gaflow.tracing import Question, borrow, word_embedding
 __all__ = ["Presence", "absent_token", "check_batch_size", "check_replacement"]
 
 _KINDS = ("pad", "mask", "unk")
-_TOKENS = 4096  # tokens in one pass: enough to keep a device busy
-_PAIRS = 1 << 19  # attention weights of one head in one pass, so that long texts fit into memory
+_BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
+_PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Presence:
         if not isinstance(present, Tensor) or present.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
         wide = torch.promote_types(present.dtype, torch.float32)
-        rows = batch_size or max(1, min(_TOKENS // n, _PAIRS // n**2))
+        kind = present.device.type if present.device.type in _BUSY else "cpu"
+        rows = batch_size or max(1, min(_BUSY[kind] // n, _PAIRS[kind] // n**2))
         if getattr(getattr(question.model, "config", None), "pad_token_id", 0) is None:
             rows = 1  # decoders refuse more, since they could not tell where a text ends
         where = torch.tensor(places, device=present.device, dtype=torch.long)

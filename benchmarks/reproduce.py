@@ -1,0 +1,246 @@
+"""The paper's comparison, from base encoder to report: train, explain, mask, compare.
+
+    python -m benchmarks.reproduce --base DIR --data DIR --out DIR
+
+For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_classifier.py), the paper's sample is
+drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are masked. The
+report compares the data sets. Killed at any moment it goes on when called again: nothing finished is computed twice.
+`--jobs` data sets run at the same time, each in a process of its own; costs are measured afterwards, one at a time.
+
+    OUT/models/<set>/      the classifier, training.json, heldout.parquet
+    OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
+    OUT/costs.csv          seconds, peak memory and passes of each method, alone, a text at a time
+    OUT/report/            tables, curves, one page
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.train_classifier import Training, read, train
+from gaflow import Explainer
+from gaflow.data import open_data
+from gaflow.evaluation.bench import PAPER, bench
+from gaflow.evaluation.report import report
+
+SAY = 20.0  # seconds between words about progress
+
+
+@dataclass(frozen=True)
+class Set:
+    """A data set of the paper."""
+
+    title: str
+    labels: tuple[str, ...]
+    sample: int | None  # texts, unless told; None: all
+
+
+SETS = {
+    "sst2": Set("SST-2", ("negative", "positive"), None),
+    "imdb": Set("IMDB", ("negative", "positive"), 1000),
+    "yelp_polarity": Set("Yelp", ("negative", "positive"), 1000),
+    "amazon_polarity": Set("Amazon", ("negative", "positive"), 1000),
+    "ag_news": Set("AG News", ("World", "Sports", "Business", "Sci/Tech"), 1000),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where things are and what is asked for."""
+
+    base: str
+    data: Path
+    out: Path
+    replacements: tuple[str, ...]
+    sample: int | None
+    device: str
+    seed: int
+
+    def file(self, name: str, part: str) -> str:
+        """The file of a data set's train or test texts."""
+        return str(self.data / f"{name}-{part}.parquet")
+
+    def model(self, name: str) -> Path:
+        """The folder of its classifier."""
+        return self.out / "models" / name
+
+
+def explainer(work: Work, name: str) -> Explainer:
+    """The trained classifier of a data set."""
+    return Explainer(work.model(name), device=work.device, dtype=torch.float32)
+
+
+def compare(work: Work, name: str) -> None:
+    """Train on one data set if need be, explain and mask its test texts."""
+    if not (work.model(name) / "training.json").exists():
+        files = (work.file(name, "train"), work.file(name, "test"))
+        record = train(work.base, files, SETS[name].labels, work.model(name), Training(seed=work.seed), work.device)
+        print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
+        torch.use_deterministic_algorithms(False)
+    data = open_data(work.file(name, "test"), label_column="label")
+    found = bench(
+        explainer(work, name),
+        {SETS[name].title: data},
+        work.out / "bench",
+        replacements=work.replacements,
+        sample=SETS[name].sample if work.sample is None else work.sample,
+        seed=work.seed,
+        truncation=True,
+        shard_size=100,
+        progress=_words(name),
+    )
+    print(f"{name}: {found[0].texts} texts, skipped {dict(found[0].skipped)}", flush=True)
+
+
+def _words(name: str) -> Any:
+    """Progress as a line now and then, for a log."""
+    started = said = time.perf_counter()
+
+    def say(done: float, total: int) -> None:
+        nonlocal said
+        now = time.perf_counter()
+        if now - said > SAY and done:
+            said = now
+            print(f"{name}: {done:.0f} of {total}, {(now - started) * (total / done - 1):.0f} s to go", flush=True)
+
+    return say
+
+
+@dataclass
+class Passes:
+    """How many texts went through the model forwards and backwards."""
+
+    forward: int = 0
+    backward: int = 0
+
+
+@contextmanager
+def counting(model: Any) -> Iterator[Passes]:
+    """Count the passes of `model` while this lasts."""
+    found = Passes()
+
+    def seen(_module: Any, _given: Any, output: Any) -> None:
+        logits: Tensor = output.logits
+        found.forward += len(logits)
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: setattr(found, "backward", found.backward + len(gradient)))
+
+    handle = model.register_forward_hook(seen)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:
+    """Median seconds, peak memory and passes of each method on some texts, one by one."""
+    ex = explainer(work, name)
+    every = read(work.file(name, "test"))[0]
+    chosen = every[:: max(1, len(every) // texts)][:texts]
+    rows = []
+    for method in PAPER:
+        seconds, peaks, forward, backward = [], [], 0, 0
+        for k, text in enumerate([chosen[0], *chosen]):  # the first one warms up
+            peak = _start(work.device)
+            with counting(ex.model) as passes:
+                started = time.perf_counter()
+                ex(text, method, truncation=True, keep_flow=False)
+                _wait(work.device)
+            if k:
+                seconds.append(time.perf_counter() - started)
+                peaks.append(peak())
+                forward, backward = forward + passes.forward, backward + passes.backward
+        rows.append(
+            {
+                "data_set": SETS[name].title,
+                "method": method,
+                "texts": len(chosen),
+                "seconds": round(statistics.median(seconds), 5),
+                "peak_mib": round(max(peaks)) if max(peaks) else "",
+                "forward": forward / len(chosen),
+                "backward": backward / len(chosen),
+            }
+        )
+    return rows
+
+
+def _start(device: str) -> Any:
+    """Begin to watch the memory of a GPU; what is given says how many MiB came on top, 0 elsewhere."""
+    if not device.startswith("cuda"):
+        return lambda: 0.0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    return lambda: (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def all_of(names: list[str], jobs: int, command: list[str]) -> None:
+    """Run this script for each data set in a process of its own, `jobs` at a time."""
+    waiting, running = list(names), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            name = waiting.pop(0)
+            running[name] = subprocess.Popen([*command, "--only", name])
+        time.sleep(0.5)
+        for name in [n for n, p in running.items() if p.poll() is not None]:
+            if running.pop(name).returncode:
+                for other in running.values():
+                    other.terminate()
+                sys.exit(f"{name} failed; see above")
+
+
+def main() -> None:
+    """Everything, or what is left of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", required=True, help="folder of the base encoder")
+    parser.add_argument("--data", type=Path, required=True, help="folder of <set>-train.parquet and <set>-test.parquet")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sets", default=",".join(SETS), help="data sets, by comma")
+    parser.add_argument("--replacement", action="append", help="pad (default), mask, delete; may be repeated")
+    parser.add_argument("--sample", type=int, help="texts of each data set; default: all of SST-2, 1,000 of the others")
+    parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
+    given = parser.parse_args()
+    names = given.sets.split(",")
+    unknown = [name for name in names if name not in SETS]
+    if unknown:
+        parser.error(f"no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
+    replacements = tuple(given.replacement or ["pad"])
+    work = Work(given.base, given.data, given.out, replacements, given.sample, given.device, given.seed)
+    if given.only:
+        return compare(work, given.only)
+    all_of(names, given.jobs, [sys.executable, "-m", "benchmarks.reproduce", *sys.argv[1:]])
+    if given.costs:
+        rows = [row for name in names for row in costs(work, name)]
+        with (given.out / "costs.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+    for path in report(given.out / "bench", given.out / "report", datasets=[SETS[name].title for name in names]):
+        print(path)
+    return None
+
+
+if __name__ == "__main__":
+    main()
