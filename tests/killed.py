@@ -1,8 +1,9 @@
 """A process that loads a model once and then forks runs of one job, which the test kills at any moment.
 
-`python -m tests.killed MODEL DATA` reads lines of JSON from stdin: {"out": folder, "die": null or n}. Each starts a
-run in a process of its own, which ends itself at the n-th step of writing (a file synced, or renamed) or is
-killed from outside. It tells its number and every batch on stdout, and the parent tells the status in the end.
+`python -m tests.killed MODEL DATA` reads lines of JSON from stdin: {"out": folder, "die": null or n, "tear": null or
+n}. Each starts a run in a process of its own, which ends itself at the n-th step of writing (a file synced, or
+renamed), or with half of the n-th file written, or is killed from outside. It tells its number and every batch on
+stdout, and the parent tells the status in the end.
 """
 
 import json
@@ -42,9 +43,39 @@ def die_at(step):
     os.fsync, os.replace = dying(os.fsync), dying(os.replace)
 
 
+def die_within(number):
+    """Die when one half of the `number`-th file that is written has reached the disk."""
+    opened, original = [], os.fdopen
+
+    def fdopen(handle, mode):
+        opened.append(handle)
+        file = original(handle, mode)
+        if len(opened) < number:
+            return file
+
+        class Torn:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                file.close()
+
+            def write(self, data):
+                file.write(data[: len(data) // 2])
+                file.flush()
+                os.fsync(file.fileno())
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return Torn()
+
+    os.fdopen = fdopen
+
+
 def run(explainer, data, job):
     if job["die"] is not None:
         die_at(job["die"])
+    if job["tear"] is not None:
+        die_within(job["tear"])
     outcome = attribute(
         explainer,
         open_data(data, label_column="label"),

@@ -27,9 +27,11 @@ def test_a_pair_needs_both_texts():
     assert next(rows_of(open_data(source, pair_column="b"), CLASSES)).given == ("a", "c")
 
 
-def test_a_value_of_another_type_is_an_error_that_names_the_row():
-    with pytest.raises(DataError, match="row 1: column 'text' holds int 3, not text"):
-        look(["a", 3])
+def test_a_value_of_another_type_is_skipped_under_its_type():
+    assert look(["a", 3, 4, b"b"]).skipped == {"bytes text": 1, "int text": 2}
+    assert look([("a", "b"), ("a", 5)]).skipped == {"int pair": 1}
+    with pytest.raises(DataError, match="holds no text to explain: of 2 rows 2 int text"):
+        look([1, 2])
 
 
 def test_labels_are_looked_at_only_if_asked_for():

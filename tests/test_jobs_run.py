@@ -282,10 +282,10 @@ class Runs:
         assert line, "the process has ended"
         return json.loads(line)
 
-    def start(self, out, die=None, kill=None):
+    def start(self, out, die=None, kill=None, tear=None):
         """Texts told to be done and computed, and how it ended; killed after `kill` reports and some microseconds."""
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"out": str(out), "die": die}) + "\n")
+        self.process.stdin.write(json.dumps({"out": str(out), "die": die, "tear": tear}) + "\n")
         self.process.stdin.flush()
         told, done, computed = self.hear(), [], None
         pid = told["pid"]
@@ -330,6 +330,11 @@ def test_killed_at_any_moment_it_loses_nothing_and_repeats_one_shard_at_most(run
     timed = (tmp_path / "job" / "timings.jsonl").read_text().splitlines()
     assert len(timed) <= 6, "a shard was written twice"
 
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_killed_while_it_writes_it_loses_nothing(runs, tmp_path):
+    runs.start(tmp_path / "whole")
+    expected = files(tmp_path / "whole")
     for step in (1, 2, 3, 4, 5, 6, 28):  # before or after a file is synced or renamed: manifest, shard, manifest ...
         out = tmp_path / str(step)
         _, computed, status = runs.start(out, die=step)
@@ -337,3 +342,15 @@ def test_killed_at_any_moment_it_loses_nothing_and_repeats_one_shard_at_most(run
         _, computed, status = runs.start(out)
         assert status == 0
         assert files(out) == expected
+
+    out = tmp_path / "torn"  # one folder, again and again: in the first manifest, a shard, a shard, a manifest ...
+    for number, whole in ((1, 0), (2, 0), (3, 4), (2, 4), (4, 8), (1, 8)):
+        assert runs.start(out, tear=number)[1:] == (None, signal.SIGKILL)
+        left = [path.name for path in out.iterdir() if path.name.endswith(".tmp")]
+        assert len(left) == 1, "what was torn is apart, and what the run before left is gone"
+        manifest = out / "manifest.json"
+        listed = json.loads(manifest.read_text())["texts"] if manifest.exists() else 0
+        assert listed == whole
+    _, computed, status = runs.start(out)
+    assert (computed, status) == (14, 0)
+    assert files(out) == expected
