@@ -19,6 +19,7 @@ __all__ = [
     "Model",
     "Pair",
     "TargetLabel",
+    "TaskName",
     "TextOrDash",
     "Truncation",
     "app",
@@ -36,10 +37,14 @@ app = typer.Typer(
 _UsageError: Any = typer.BadParameter.__base__  # typer gives it no name of its own
 
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
-Pair = Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for models of pairs.")]
+Pair = Annotated[str | None, typer.Option(metavar="TEXT", help="The second text of a pair; the context of a question.")]
 Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Hub id or folder; default: built in.")]
+TaskName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="fill-mask, question-answering ...; default: what the model is for.")
+]
 TargetLabel = Annotated[
-    str | None, typer.Option(metavar="LABEL", help="Label, class index, or 'A minus B'; default: predicted.")
+    str | None,
+    typer.Option(metavar="LABEL", help="Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted."),
 ]
 Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, FlowHtml, Html, Json, Model, Pair, TargetLabel, TextOrDash, Truncation, app
+from gaflow.commands.app import (
+    Device,
+    FlowHtml,
+    Html,
+    Json,
+    Model,
+    Pair,
+    TargetLabel,
+    TaskName,
+    TextOrDash,
+    Truncation,
+    app,
+)
 from gaflow.commands.streams import (
     check_file,
     check_flow,
@@ -32,6 +44,7 @@ def compare(
     text: TextOrDash,
     pair: Pair = None,
     model: Model = None,
+    task: TaskName = None,
     methods: Annotated[
         str | None,
         typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: the quick ones."),
@@ -60,7 +73,7 @@ def compare(
     check_flow("--flow-html", flow_html, chosen)
     given = read_text(text, pair)
     with waiting("comparing") as progress:
-        explainer = Explainer(model, device=device)
+        explainer = Explainer(model, task=task, device=device)
         keep = flow_html is not None
         found = explainer.compare(given, chosen, target, truncation=truncation, progress=progress, keep_flow=keep)
     if html is not None:

@@ -15,6 +15,7 @@ from gaflow.commands.app import (
     Model,
     Pair,
     TargetLabel,
+    TaskName,
     TextOrDash,
     Truncation,
     app,
@@ -43,6 +44,7 @@ def explain(
     text: TextOrDash,
     pair: Pair = None,
     model: Model = None,
+    task: TaskName = None,
     method: Annotated[str, typer.Option(metavar="NAME", help="One of 'gaflow methods'.")] = DEFAULT,
     target: TargetLabel = None,
     top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
@@ -66,6 +68,8 @@ def explain(
     Examples:
       gaflow explain "this dog is not cute, but very smart." --model org/name
       gaflow explain - --target "positive minus negative" --svg why.svg < review.txt
+      gaflow explain "is it cute?" --pair "this dog is very smart." --model org/answers --target "very smart"
+      gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
     """
     if top < 0:
         raise ValueError(f"--top must be at least 0, not {top}")
@@ -77,7 +81,7 @@ def explain(
     check_picture("--svg", svg)
     given = read_text(text, pair)
     with waiting("explaining") as progress:
-        explainer = Explainer(model, device=device)
+        explainer = Explainer(model, task=task, device=device)
         keep = save is not None or flow_html is not None
         att = explainer(given, method, target, truncation=truncation, progress=progress, keep_flow=keep)
     if save is not None:

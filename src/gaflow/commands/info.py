@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from gaflow.commands.app import Device, Json, app, count
+from gaflow.commands.app import Device, Json, TaskName, app, count
 from gaflow.commands.streams import print_json, waiting
 from gaflow.errors import UnsupportedModelError
 from gaflow.estimate import Geometry, estimate, longest_text, solve_seconds
 from gaflow.loading import Loaded, outline
 from gaflow.memory import budget, free_memory, in_bytes
-from gaflow.targets import Head
+from gaflow.tasks import TASKS
 from gaflow.terminal import make_console, one_line, show, table
 from gaflow.text import length_limit
 
@@ -30,6 +30,7 @@ def info(
     length: Annotated[
         int | None, typer.Option(parser=count, metavar="T", help="Tokens of the text; default: 128, if so many fit.")
     ] = None,
+    task: TaskName = None,
     batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 1,
     device: Device = None,
     as_json: Json = False,
@@ -42,7 +43,7 @@ def info(
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with waiting("reading"):
-        found = _inspect(outline(model), model, length, batch_size, place)
+        found = _inspect(outline(model, task), model, length, batch_size, place)
     if as_json:
         print_json(found)
         return
@@ -50,7 +51,7 @@ def info(
     rows = {
         "model": f"{found['class']} ({found['type']}), {found['task']}",
         "parameters": f"{found['parameters']:,}, {in_bytes(found['weights'])} in {found['dtype']}",
-        "labels": _listed(found["labels"]),
+        "labels": _listed(found["labels"]) or "its vocabulary",
         "tokenizer": f"{found['tokenizer']}, {found['vocabulary']:,} tokens",
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
         "attention": f"{found['layers']} layers, {found['heads']} heads",
@@ -88,7 +89,7 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "parameters": parameters,
         "weights": weights,
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
-        "labels": list(Head.of(config).labels),
+        "labels": list(TASKS[loaded.task].head(loaded.model, loaded.tokenizer).labels),
         "tokenizer": f"{type(loaded.tokenizer).__name__}, {'fast' if loaded.tokenizer.is_fast else 'slow'}",
         "vocabulary": len(loaded.tokenizer),
         "limit": limit,
