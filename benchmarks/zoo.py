@@ -28,14 +28,44 @@ from torch import nn
 import gaflow
 from benchmarks.report import provenance
 from benchmarks.zoo_models import TASKS, build, classes, make_batch, read_output
-from gaflow.adapters import runs_alone
+from gaflow.adapters import ADAPTERS, runs_alone
 from gaflow.errors import UnsupportedModelError
 from gaflow.tracing import Trace, trace
 
 ROOT = Path(__file__).parent.parent
-LENGTHS = {"big_bird": [40, 33], "bigbird_pegasus": [40, 33], "imagegpt": [16, 16]}  # else 16 and 11
+LENGTHS = {
+    "big_bird": [40, 33],
+    "bigbird_pegasus": [40, 33],
+    "imagegpt": [16, 16],
+    "shieldgemma2": [16, 16],
+}  # else 16 and 11
 TOLERANCE = 1e-3  # of the largest element: float32, through models that amplify
 SECONDS = 60  # for one model
+HEADINGS = (
+    "| type | traced | layers x heads x nodes | gradient reaches every layer | batch equals single | flow converges |"
+)
+NOTES = {
+    "convbert": "half of its heads are convolutions, which are not seen",
+    "cvt": "torch's gradient of depthwise convolutions is wrong for a single picture on this CPU, and right for two",
+    "gpt_oss": "what its attention sinks take is missing from the rows",
+    "nystromformer": "as long as there are as many landmarks as tokens",
+    "perceiver": "needs as many tokens as latents, or more",
+    "shieldgemma2": "text only",
+}
+INTRODUCTION = """# Models
+
+Every model type that transformers {version} maps to a task, as a tiny random model. This page is written by
+`python -m benchmarks.zoo`; CONTRIBUTING.md says how to add a family.
+
+*Traced* means that the attention of L layers became L matrices of t x t nodes with the gradient of the output by each,
+so that every method that needs no more than a trace works. "As handed out": the model returns them. Otherwise an adapter
+of `gaflow.adapters` finds the weights that the model used and lays them out; "softmaxes" are taken from the pass
+itself, one for each layer, and serve types that no one has written an adapter for. Encoder-decoders are explained by
+their encoder; what the decoder reads of the text by itself is not part of the network. A batch equals its
+single inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow
+only runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
+*Not built* are types that need a library that was not installed.
+"""
 
 
 @dataclass(frozen=True)
@@ -204,7 +234,36 @@ def summary(found: Sequence[Finding]) -> list[str]:
 
 def page(found: Sequence[Finding]) -> str:
     """docs/models.md."""
-    return "\n".join(summary(found)) + "\n"
+    lines = [INTRODUCTION.format(version=transformers.__version__), *summary(found), "", "## Adapters", ""]
+    lines += ["| adapter | model types |", "|---|---|"]
+    kinds: dict[str, list[str]] = {}
+    for kind, adapter in ADAPTERS.items():
+        kinds.setdefault(adapter.name or "the model's own, texts of one length only", []).append(kind)
+    encoders = {f.type for f in found if f.how == "encoder" and f.type not in ADAPTERS}
+    kinds.setdefault("encoder", []).extend(sorted(encoders))
+    lines += [f"| {name} | {', '.join(sorted(mine))} |" for name, mine in sorted(kinds.items())]
+    for task in dict.fromkeys(f.task for f in found):
+        lines += ["", f"## {task[0].upper()}{task[1:].replace('-', ' ')}", "", HEADINGS, "|---" * 6 + "|"]
+        lines += [row(f) for f in found if f.task == task]
+    return "\n".join(lines) + "\n"
+
+
+def row(finding: Finding) -> str:
+    """One line of a table."""
+    if finding.outcome != "traced":
+        return f"| {finding.type} | {finding.outcome}: {finding.how.replace('|', '/')} | | | | |"
+    how = finding.how or "as handed out"
+    notes = [NOTES[finding.type]] if finding.type in NOTES else []
+    notes += [] if finding.restored else ["not left as found"]
+    assert finding.shape is not None
+    shape = " x ".join(str(n) for n in finding.shape)
+    cells = [f"{how}{'; ' if notes else ''}{'; '.join(notes)}", shape]
+    cells += [
+        "yes" if finding.reached else "**no**",
+        finding.alike or "**no**",
+        "yes" if finding.converged else "**no**",
+    ]
+    return f"| {finding.type} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ _PYRAMID: dict[str, Any] = {
     "hidden_sizes": [8, 16, 16, 32],
     "num_attention_heads": [1, 2, 2, 4],
 }
+_ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+_ROPE |= {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64}
 OVERRIDES: dict[str, dict[str, Any]] = {
     "axk1": {**_EVEN, "n_group": 2, "topk_group": 1},
     "axk2": _EVEN,
@@ -74,7 +76,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
     "bros": {"hidden_size": 64},
-    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 1, 2], "drop_path_rate": [0.0, 0.0, 0.0]},
+    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 2, 3]},
     "deepseek_v2": {**_EVEN, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2},
     "deepseek_v3": {**_EVEN, "n_group": 2, "topk_group": 1},
     "esm": {"vocab_size": 99, "mask_token_id": 4},
@@ -91,7 +93,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "longformer": {"attention_window": 4},
     "minicpm3": _EVEN,
     "ministral": _HEAD,
-    "mistral4": {**_EVEN, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    "mistral4": {**_EVEN, "rope_parameters": _ROPE},
     "nemotron": {**_HEAD, "num_key_value_heads": 2},
     "neomme": {"head_dim": 16},
     "perceiver": {"num_latents": 8, "image_size": 12, "num_blocks": 1},

@@ -108,14 +108,22 @@ def _windows(grid: Grid, size: int, shift: int, items: int) -> Callable[[Tensor]
     down, right = (-(-length // size) * size for length in grid)
     cells = torch.full((down, right), n)  # what fills up the last windows is no patch
     cells[:height, :width] = torch.arange(n).view(height, width)
-    cells = cells.roll((-shift, -shift), (0, 1)).view(down // size, size, right // size, size)
-    cells = cells.transpose(1, 2).reshape(-1, size * size)  # (windows, size²)
+    wrapped = torch.zeros(down, right, dtype=torch.long)  # what a shift brings from one border to the other
+    wrapped[:shift] += 1
+    wrapped[:, :shift] += 2
+
+    def cut(grid: Tensor) -> Tensor:
+        shifted = grid.roll((-shift, -shift), (0, 1)).view(down // size, size, right // size, size)
+        return shifted.transpose(1, 2).reshape(-1, size * size)  # (windows, size²)
+
+    at, side = cut(cells), cut(wrapped)
+    together = side[:, :, None] == side[:, None, :]  # the model masks the rest, but not down to 0
 
     def dense(weights: Tensor) -> Tensor:
-        h, at = weights.shape[1], cells.to(weights.device)
+        h, where = weights.shape[1], at.to(weights.device)
         laid = weights.new_zeros(items, h, n + 1, n + 1)
         parts = weights.view(items, len(at), h, size * size, size * size).transpose(1, 2)
-        laid[:, :, at[:, :, None], at[:, None, :]] = parts
+        laid[:, :, where[:, :, None], where[:, None, :]] = parts * together.to(weights)
         return laid[:, :, :n, :n]
 
     return dense
