@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 import gaflow
-from gaflow.html import fragment, page
+from gaflow.attribution import Attribution
+from gaflow.html import flow_page, fragment, page
 from gaflow.markup import View
 from gaflow.shading import contrast, number_format, visible
 from tests.dom import parse
@@ -119,13 +121,31 @@ def test_the_same_attribution_gives_the_same_bytes(tmp_path):
     assert page(slower) == page(att)
 
 
-def test_another_process_gives_the_same_bytes(tmp_path):
+KINDS: dict[str, Callable[[Attribution], str]] = {
+    "tokens": lambda att: att.to_html(),
+    "words": lambda att: att.to_html(words=True),
+    "sentences": lambda att: att.to_html(sentences=True),
+    "notebook": fragment,
+    "list": lambda att: page([att, att.at_layer(1)]),
+    "compare": lambda att: page({"a": att, "b": att.at_layer(-1)}, words=True),
+    "flow": flow_page,
+    "flow, switched": lambda att: flow_page({"a": att, "b": att.at_layer(1)}, edges=20),
+}
+
+
+def test_another_process_gives_the_same_bytes_of_every_kind(tmp_path):
     att = scored("zebra 👍🏽 👩\u200d💻 e\u0301t\u00e9 ❤️!!", tokenizer=byte_bpe)
     att.save(tmp_path / "a")
-    code = "import sys, hashlib, gaflow; print(hashlib.sha256(gaflow.load(sys.argv[1]).to_html().encode()).hexdigest())"
+    code = (
+        "import hashlib, sys, gaflow; from tests.test_html import KINDS; att = gaflow.load(sys.argv[1])\n"
+        "for name, show in KINDS.items(): print(hashlib.sha256(show(att).encode()).hexdigest(), name)\n"
+    )
     run = [sys.executable, "-c", code, str(tmp_path / "a")]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "7"})
-    assert done.stdout.strip() == hashlib.sha256(att.to_html().encode()).hexdigest()
+    env, root = {**os.environ, "PYTHONHASHSEED": "7"}, Path(__file__).parent.parent
+    done = subprocess.run(run, capture_output=True, text=True, check=True, env=env, cwd=root)
+    here = [f"{hashlib.sha256(show(att).encode()).hexdigest()} {name}" for name, show in KINDS.items()]
+    assert done.stdout.splitlines() == here
+    assert len({line.split()[0] for line in here}) == len(here)
 
 
 def test_to_html_returns_what_it_writes(tmp_path):

@@ -26,7 +26,10 @@ FIGURES = {
     "words": lambda att: plots.bars(att, words=True),
     "layers": plots.layers,
     "compare": lambda att: plots.compare({att.method: att, f"{att.label}'": att}),
+    "layers of two": lambda att: plots.layers({"one": att, "two": att}),
     "flow": plots.flow_diagram,
+    "flow with terminals": lambda att: plots.flow_diagram(att, terminals=True, values=True, edges=30),
+    "network": lambda att: plots.network_diagram(att.flow.capacity[0], att.tokens, returning=True),
     "curves": lambda att: plots.curves(
         {"method": att.tokens * 2, "k": [10] * len(att.tokens) + [90] * len(att.tokens), "mean": [*att.scores] * 2}
         | {"metric": [att.label] * len(att.tokens) * 2, "order": [att.method] * len(att.tokens) * 2}
@@ -51,15 +54,23 @@ def test_another_process_on_another_day_writes_the_same_file(tmp_path):
     code = (
         "import sys, time, hashlib, gaflow; now = time.time; time.time = lambda: now() + 1e6\n"
         "att = gaflow.load(sys.argv[1])\n"
-        "for k in ('svg', 'pdf'):\n"
-        "    att.plot_flow().savefig(f'{sys.argv[1]}.{k}')\n"
-        "    print(hashlib.sha256(open(f'{sys.argv[1]}.{k}', 'rb').read()).hexdigest())\n"
+        "from gaflow import plots\n"
+        "every = [(att.plot_flow(), 'pdf'), (att.plot_flow(), 'svg'), (att.plot(), 'svg')]\n"
+        "every += [(att.plot_layers(), 'svg'), (plots.compare([att, att]), 'svg')]\n"
+        "every += [(plots.network_diagram(att.flow.capacity[0]), 'svg')]\n"
+        "for figure, kind in every:\n"
+        "    figure.savefig(f'{sys.argv[1]}.{kind}')\n"
+        "    print(hashlib.sha256(open(f'{sys.argv[1]}.{kind}', 'rb').read()).hexdigest())\n"
         "print('matplotlib.pyplot' in sys.modules)\n"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland"}
     run = [sys.executable, "-W", "error::UserWarning", "-c", code, str(tmp_path / "a")]
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=env)
-    here = [hashlib.sha256(saved(att.plot_flow(), kind)).hexdigest() for kind in ("svg", "pdf")]
+    assert att.flow is not None
+    assert att.flow.capacity is not None
+    every = [(att.plot_flow(), "pdf"), (att.plot_flow(), "svg"), (att.plot(), "svg"), (att.plot_layers(), "svg")]
+    every += [(plots.compare([att, att]), "svg"), (plots.network_diagram(att.flow.capacity[0]), "svg")]
+    here = [hashlib.sha256(saved(figure, kind)).hexdigest() for figure, kind in every]
     assert done.stdout.split() == [*here, "False"]  # and pyplot was never needed
 
 
