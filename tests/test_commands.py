@@ -26,7 +26,7 @@ def same_but_for_seconds(a, b):
     )
 
 
-@pytest.mark.parametrize("command", ["", "explain", "compare", "methods", "info"])
+@pytest.mark.parametrize("command", ["", "attribute", "bench", "compare", "explain", "info", "methods", "report"])
 def test_help_has_an_example(command):
     result = CliRunner().invoke(commands.app, [*command.split(), "--help"])
     assert result.exit_code == 0

@@ -7,6 +7,7 @@ import pytest
 
 from gaflow.evaluation.significance import (
     aso,
+    aso_pairs,
     bootstrap_means,
     holm,
     resamples_of,
@@ -238,3 +239,37 @@ def test_holm_is_the_step_down_procedure():
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
     assert holm([0.2]).tolist() == [0.2]
+
+
+def test_all_pairs_at_once_are_what_each_pair_is():
+    generator = np.random.default_rng(5)
+    values = generator.normal(size=(4, 300)) + np.array([0.0, 0.1, 0.3, 3.0])[:, None]
+    found = aso_pairs(values, resamples=400)
+    assert np.isnan(np.diag(found)).all()
+    for i, j in itertools.permutations(range(4), 2):
+        alone = aso(values[i], values[j], resamples=400, comparisons=6)
+        assert found[i, j] == pytest.approx(alone, abs=0.08)  # other resamples
+        bound = violation(values[i], values[j])
+        assert found[i, j] >= bound
+    assert (found[3, :3], found[:3, 3].tolist()) == (pytest.approx(0.0), [1.0] * 3)
+
+
+def test_all_pairs_hold_whatever_the_order_of_samples_and_of_methods():
+    values = np.random.default_rng(6).normal(size=(3, 50))
+    found = aso_pairs(values, resamples=50)
+    np.testing.assert_array_equal(aso_pairs(np.sort(values)[:, ::-1], resamples=50), found)
+    np.testing.assert_allclose(aso_pairs(values + 7, resamples=50), found, atol=1e-9)
+
+
+def test_of_equal_samples_none_is_better_in_any_pair():
+    values = np.stack([np.arange(5.0), np.arange(5.0)[::-1], np.arange(5.0) + 9])
+    found = aso_pairs(values)
+    assert found[0, 1] == found[1, 0] == 1.0
+    assert found[2, 0] == 0.0
+    assert aso_pairs(values[:1]).shape == (1, 1)
+
+
+@pytest.mark.parametrize("values", [[[1.0]], [[1.0, np.nan], [1.0, 2.0]], [1.0, 2.0]])
+def test_all_pairs_need_samples(values):
+    with pytest.raises(ValueError, match="values"):
+        aso_pairs(values)

@@ -118,7 +118,7 @@ def _example(data: Found) -> str:
 
 
 def _figure(caption: str, svg: str) -> str:
-    inside = svg[svg.index("<svg") :]
+    inside = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], count=1, flags=re.DOTALL)
     inside = re.sub(r'(<g|<svg) id="\w+_\d+"', r"\1", inside)
     return f'<figure><figcaption>{_bdi(caption)}</figcaption>\n<div class="wide">{inside}</div></figure>\n'
 
