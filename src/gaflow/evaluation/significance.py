@@ -78,6 +78,8 @@ def aso_pairs(values: Any, *, confidence: float = 0.95, resamples: int = 500, se
         raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
     m, n = rows.shape
     pairs = np.triu_indices(m, 1)
+    if m < 2:
+        return np.full((m, m), np.nan)
     generator = np.random.default_rng(seed)
     small = np.uint16 if n <= 1 << 16 else np.uint32  # which NumPy sorts by radix
     drawn = []
@@ -87,7 +89,7 @@ def aso_pairs(values: Any, *, confidence: float = 0.95, resamples: int = 500, se
         drawn.append(np.stack([_paired_violation(again[i] - again[j]) for i, j in zip(*pairs, strict=True)], 1))
     spread = np.concatenate(drawn).std(0, ddof=1)
     found = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in zip(*pairs, strict=True)])
-    margin = -spread * NormalDist().inv_cdf((1 - confidence) / max(len(found), 1))
+    margin = -spread * NormalDist().inv_cdf((1 - confidence) / len(found))
     same = np.array([np.array_equal(rows[i], rows[j]) for i, j in zip(*pairs, strict=True)], dtype=bool)
     bound = np.full((m, m), np.nan)
     bound[pairs] = np.where(same, 1.0, np.clip(found + margin, 0.0, 1.0))
