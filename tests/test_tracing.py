@@ -1,5 +1,6 @@
 import pickle
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -535,3 +536,83 @@ def test_a_trace_of_bare_tensors_cannot_ask_again():
     one = torch.ones(1, 1, 1, 1, 1)
     with pytest.raises(GaflowError, match="without one"):
         Trace(one, one, (), (), one[0, 0, 0], one[0, 0, 0, 0], one[0, 0, 0]).again()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
+def test_half_precision_gives_what_float32_gives_up_to_its_rounding(dtype, tolerance):
+    plain = trace(bert()[0], make_batch(bert()[1]), first_logit)
+    found = trace(bert()[0].to(dtype), make_batch(bert()[1]), first_logit)
+    assert_close(found.attention, plain.attention, tolerance)
+    assert (found.gradient - plain.gradient).abs().max() <= tolerance * plain.gradient.abs().max()
+    assert torch.equal(found.rows(), plain.rows())
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e3])
+def test_gradients_of_float16_neither_vanish_nor_overflow(size):
+    """The smallest that it holds is 6e-8, the largest 65504."""
+    model, tokenizer = bert()
+    with torch.no_grad():
+        model.classifier.weight.mul_(size)
+    model.classifier.bias.data.zero_()
+    plain = trace(model, make_batch(tokenizer), first_logit)
+    found = trace(model.half(), make_batch(tokenizer), first_logit)
+    for layer in range(3):
+        scale = plain.gradient[:, layer].abs().max()
+        assert (found.gradient[:, layer] - plain.gradient[:, layer]).abs().max() <= 0.02 * scale
+    large = plain.gradient.abs() > 1e-3 * plain.gradient.abs().max()
+    assert bool((found.gradient[large] != 0).all())
+
+
+def test_layers_that_torch_quantised_are_refused():
+    model, tokenizer = bert()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch would rather have its users elsewhere
+        model = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(UnsupportedModelError, match=r"quantised layers .* load it unquantised"):
+        trace(model, make_batch(tokenizer), first_logit)
+
+
+def test_weights_that_are_integers_do_not_matter_if_the_layers_have_gradients():
+    class Coded(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.scale = layer.weight.detach().abs().max() / 127
+            self.weight = nn.Parameter((layer.weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
+            self.bias = layer.bias
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight.to(x.dtype) * self.scale, self.bias)
+
+    coded, tokenizer = bert()
+    plain, _ = bert()
+    for one, other in zip(coded.bert.encoder.layer, plain.bert.encoder.layer, strict=True):
+        one.attention.self.value = Coded(one.attention.self.value)
+        other.attention.self.value.weight.data = one.attention.self.value.weight * one.attention.self.value.scale
+    assert_same_trace(
+        trace(coded, make_batch(tokenizer), first_logit), trace(plain, make_batch(tokenizer), first_logit)
+    )
+
+
+def test_a_model_that_fails_in_its_precision_says_so():
+    """transformers masks with the smallest float64 and takes the softmax in float32, where that is minus infinity."""
+    model, tokenizer = FAMILIES["modernbert"]()
+    model.double()
+    with pytest.raises(UnsupportedModelError, match=r"not finite in float.*dtype=torch\.float32"):
+        trace(model, make_batch(tokenizer), first_logit)
+    assert trace(model, make_batch(tokenizer, [SENTENCE]), first_logit).gradient.isfinite().all()
+
+
+def test_a_model_whose_gradient_is_lost_on_the_way_is_refused():
+    class Lost(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            return None
+
+    model, tokenizer = bert()
+    model.bert.encoder.layer[1].register_forward_hook(lambda _, __, out: Lost.apply(out))
+    with pytest.raises(UnsupportedModelError, match="no gradient of the output reaches the attention of layer 0"):
+        trace(model, make_batch(tokenizer), first_logit)

@@ -78,6 +78,10 @@ def _check_weights(model: nn.Module) -> None:
     weights = roots(model)
     if any(p.is_inference() for p in weights):
         raise unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
+    quantised = {type(m).__name__ for m in model.modules() if "torch.ao.nn.quantized" in type(m).__module__}
+    if quantised:
+        layers = ", ".join(sorted(quantised))
+        raise unsupported(model, f"torch has no gradients through its quantised layers ({layers}); load it unquantised")
     if not weights:
         raise unsupported(model, "none of its weights is a floating-point number, so that nothing has a gradient")
 

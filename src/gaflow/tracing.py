@@ -36,6 +36,9 @@ __all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "s
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
 
+_SCALES = (2.0**15, 2.0**10, 2.0**5, 1.0)
+
+
 @dataclass(frozen=True)
 class Question:
     """What was asked of which model, for methods that must ask again about changed inputs."""
@@ -95,12 +98,17 @@ class Look:
         inside = [k for k, h in enumerate(self.hidden) if h.requires_grad]
         parts = [a for layer in self.layers for a in layer.parts]
         wanted: Any = [*parts, *(self.hidden[k] for k in inside), *(s.total for s in self.sums)]
-        found = torch.autograd.grad(y.sum(), wanted, allow_unused=True)
+        found = _gradients(y, wanted)
         first, last = len(parts), len(wanted) - len(self.sums)
         of_hidden = dict(zip(inside, found[first:last], strict=True))
         of_parts = iter(found[:first])
         with torch.no_grad():
-            laid = [layer.slope([next(of_parts) for _ in layer.parts]) for layer in self.layers]
+            laid: list[Tensor] = []
+            for layer in self.layers:
+                known = [next(of_parts) for _ in layer.parts]
+                if all(g is None for g in known):
+                    raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {len(laid)}")
+                laid.append(layer.slope(known))
             for k, layer in enumerate(self.layers):
                 masked = (layer.weights() == 0).all(1, keepdim=True)
                 if bool(masked.any()):
@@ -181,6 +189,23 @@ def trace(
         )
 
 
+def _gradients(y: Tensor, wanted: list[Any]) -> list[Tensor | None]:
+    """Gradients of `y`; those of half precision are computed of a multiple of it, the largest that does not overflow.
+
+    What float16 cannot hold of a gradient, below 6e-8, would be zero, and edges would die. A power of two changes no
+    digit, and is taken out again in float32. bfloat16 has the range of float32.
+    """
+    for scale in _SCALES if y.dtype == torch.float16 else (1.0,):
+        found = torch.autograd.grad(y.to(_wide(y)).sum() * scale, wanted, allow_unused=True, retain_graph=scale > 1)
+        if scale == 1 or all(bool(g.isfinite().all()) for g in found if g is not None):
+            return [g if g is None or scale == 1 else g.to(_wide(g)) / scale for g in found]
+    raise AssertionError("the last scale is 1")
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 def look(model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None) -> Look:
     """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`."""
     adapter = find_adapter(model)
@@ -245,9 +270,13 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], logits: Tensor, bat
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            if not bool(stack([weights], batch).amin() >= 0):
-                reason = "negative or not finite, so no weights of an average"
-                raise unsupported(model, f"its attention weights are {reason}")
+            weights = stack([weights], batch)
+            if not bool(weights.isfinite().all()):
+                dtype = f"{layer.parts[0].dtype}".removeprefix("torch.")
+                advice = "load the model with dtype=torch.float32, or give texts of one length"
+                raise unsupported(model, f"its attention weights are not finite in {dtype}: {advice}")
+            if not bool(weights.amin() >= 0):
+                raise unsupported(model, "its attention weights are negative, so no weights of an average")
 
 
 def _graph(result: Tensor) -> set[Any]:
@@ -277,8 +306,7 @@ def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tens
 def stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
     """Layers side by side (b, l, h, t, t), at least float32, zero at padding."""
     device = layers[0].device
-    dtype = torch.promote_types(layers[0].dtype, torch.float32)
-    stacked = torch.stack([a.to(device, dtype) for a in layers], 1)
+    stacked = torch.stack([a.to(device, _wide(layers[0])) for a in layers], 1)
     if batch.padded:
         real = batch.mask.to(device)
         stacked.masked_fill_(~(real[:, None, None, :, None] & real[:, None, None, None, :]), 0)
