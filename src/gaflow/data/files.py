@@ -20,7 +20,7 @@ __all__ = ["READERS", "Reader", "check_columns", "parquet_files", "pyarrow_modul
 
 Reader = Callable[[Path, Sequence[str], Sequence[str]], Iterator[tuple[Any, ...]]]  # (path, columns, those of text)
 
-_ROWS = 512  # held at a time
+_ROWS = 512  # held at a time as Python objects
 _BLOCK = 16 << 20  # bytes of CSV held at a time; no row may be longer
 
 
@@ -111,8 +111,10 @@ def _read_csv(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Itera
         with opened() as reader:
             check_columns(columns, reader.schema.names, repr(path.name))
         with opened(include_columns=unique, column_types=dict.fromkeys(unique, pa.string())) as reader:
-            for batch in reader:
-                yield from zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+            for block in reader:
+                for start in range(0, block.num_rows, _ROWS):
+                    batch = block.slice(start, _ROWS)
+                    yield from zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
 
 
 def _read_jsonl(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
