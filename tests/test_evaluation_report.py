@@ -239,7 +239,7 @@ def test_what_was_left_out_is_said_everywhere(tmp_path):
         text = (tmp_path / name).read_text()
         shown_text = Page(text).text if name.endswith("html") else text
         assert "a: without transatt: no rule for this" in shown_text
-        assert "a: 1,234 left out: empty text" in shown_text
+        assert "a: 1,234 texts left out: empty text" in shown_text
     first = Page((tmp_path / "report.html").read_text()).tables[0]
     assert dict(zip(first[0], first[1], strict=True))["skipped"] == "1,236"
 

@@ -93,7 +93,9 @@ def _tex(every: Sequence[Found], tables: Sequence[Table], pairs: Sequence[Matrix
 def _notes(data: Found) -> list[str]:
     """What was left out of one data set."""
     found = [f"{data.name}: without {name}: {why}" for name, why in data.left_out.items()]
-    return found + [f"{data.name}: {n:,} left out: {why}" for why, n in data.skipped.items()]
+    return found + [
+        f"{data.name}: {n:,} {'text' if n == 1 else 'texts'} left out: {why}" for why, n in data.skipped.items()
+    ]
 
 
 def _numbers(every: Sequence[Found]) -> str:

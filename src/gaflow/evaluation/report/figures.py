@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gaflow.evaluation.report.collect import Found, ordered
+from gaflow.evaluation.report.tables import NAMES
 from gaflow.plots import compare, curves
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def masking_curves(
             shown = [highlight] if highlight in evaluation.methods else []
             for metric in METRICS:
                 picture = curves(table[table["metric"] == metric], highlight=shown)
-                yield f"curves-{data.slug}-{replacement}-{metric}.svg", f"{data.name} ({replacement})", drawn(picture)
+                caption = f"{data.name}, {NAMES[metric]} ({replacement})"
+                yield f"curves-{data.slug}-{replacement}-{metric}.svg", caption, drawn(picture)
 
 
 def samples(every: Sequence[Found]) -> Iterator[tuple[str, str, str]]:

@@ -53,7 +53,10 @@ def _notes(every: Sequence[Found]) -> str:
     found = []
     for data in every:
         found += [f"{_bdi(data.name)}: without {_bdi(name)}: {_bdi(why)}" for name, why in data.left_out.items()]
-        found += [f"{_bdi(data.name)}: {n:,} left out: {_bdi(why)}" for why, n in data.skipped.items()]
+        found += [
+            f"{_bdi(data.name)}: {n:,} {'text' if n == 1 else 'texts'} left out: {_bdi(why)}"
+            for why, n in data.skipped.items()
+        ]
     items = "".join(f"<li>{said}</li>\n" for said in found)
     return f'<ul class="flags">\n{items}</ul>\n' if items else ""
 

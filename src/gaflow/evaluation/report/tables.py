@@ -19,12 +19,12 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means
 from gaflow.methods import METHODS
 
-__all__ = ["COMPARED", "Cell", "Column", "Matrix", "Settings", "Table", "all_tables", "matrices"]
+__all__ = ["COMPARED", "NAMES", "Cell", "Column", "Matrix", "Settings", "Table", "all_tables", "matrices"]
 
 Cell = float | int | str | None
 
 COMPARED = (("aopc", "top"), ("lodds", "top"), ("aopc", "bottom"), ("lodds", "bottom"))
-_NAMES = {"aopc": "AOPC", "lodds": "LOdds", "f1": "F1", "accuracy": "Acc", "precision": "Prec", "recall": "Rec"}
+NAMES = {"aopc": "AOPC", "lodds": "LOdds", "f1": "F1", "accuracy": "Acc", "precision": "Prec", "recall": "Rec"}
 _RATES = ("f1", "accuracy", "precision", "recall")
 _OTHERS = {  # column of Evaluation.table() -> name, and whether more is better
     "comprehensiveness": ("Compr", 1),
@@ -92,7 +92,7 @@ class Matrix:
     @property
     def title(self) -> str:
         """What it compares."""
-        return f"{self.data}, {_NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
+        return f"{self.data}, {NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
 
 
 def all_tables(every: Sequence[Found], settings: Settings) -> list[Table]:
@@ -126,9 +126,7 @@ def matrices(every: Sequence[Found], settings: Settings) -> Iterator[Matrix]:
 
 
 def _faithfulness(mine: Mapping[str, Evaluation], replacement: str, order: str, where: str) -> Table:
-    columns = {
-        f"{metric}_{order}": Column(_NAMES[metric], better=better(metric, order)) for metric in ("aopc", "lodds")
-    }
+    columns = {f"{metric}_{order}": Column(NAMES[metric], better=better(metric, order)) for metric in ("aopc", "lodds")}
     caption = f"{where}: average over the masked shares of the tokens, {_said(order)} {_masked(replacement)}"
     return _by_method(
         f"faithfulness-{order}-{replacement}",
@@ -141,7 +139,7 @@ def _faithfulness(mine: Mapping[str, Evaluation], replacement: str, order: str, 
 
 def _rates(mine: Mapping[str, Evaluation], replacement: str, order: str) -> Table:
     sign = -1 if order == "top" else 1
-    columns = {f"{name}_{order}": Column(_NAMES[name], better=sign) for name in _RATES}
+    columns = {f"{name}_{order}": Column(NAMES[name], better=sign) for name in _RATES}
     where = "Table 3 of the paper: predictions" if order == "top" else "Predictions"
     caption = f"{where} for masked texts against gold labels, macro averages, {_said(order)}"
     caption += f" {_masked(replacement)}"
@@ -198,7 +196,7 @@ def _against_best(mine: Mapping[str, Evaluation], replacement: str, order: str, 
             means = dict(zip(evaluation.methods, values.mean(1), strict=True))
             rival = max(others, key=lambda m, means=means: means[m])
             ours, theirs = (values[evaluation.methods.index(m)] for m in (method, rival))
-            columns.append(Column(_NAMES[metric], name))
+            columns.append(Column(NAMES[metric], name))
             found.append((*_epsilons(ours, theirs, settings), rival))
     if not columns:
         return None
