@@ -58,12 +58,12 @@ Every model type that transformers {version} maps to a task, as a tiny random mo
 `python -m benchmarks.zoo`; CONTRIBUTING.md says how to add a family.
 
 *Traced* means that the attention of L layers became L matrices of t x t nodes with the gradient of the output by each,
-so that every method that needs no more than a trace works. "As handed out": the model returns them. Otherwise an adapter
-of `gaflow.adapters` finds the weights that the model used and lays them out; "softmaxes" are taken from the pass
-itself, one for each layer, and serve types that no one has written an adapter for. Encoder-decoders are explained by
-their encoder; what the decoder reads of the text by itself is not part of the network. A batch equals its
-single inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow
-only runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
+so that every method that needs no more than a trace works. "As handed out": the model returns them. Otherwise an
+adapter of `gaflow.adapters` finds the weights that the model used and lays them out; "softmaxes" are taken from the
+pass itself, one for each layer, and serve types that no one has written an adapter for. Encoder-decoders are explained
+by their encoder; what the decoder reads of the text by itself is not part of the network. A batch equals its single
+inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow only
+runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
 *Not built* are types that need a library that was not installed.
 """
 
