@@ -54,6 +54,7 @@ def test_a_planted_word_is_learnt_and_gradients_find_it(files, tmp_path):
     text = (tmp_path / "recovery.md").read_text()
     assert "| ig |" in text
     assert "planted 1.000" in text
+    assert "not learnt" not in text
     explainer = Explainer(tmp_path, device="cpu")
     assert WORDS[0] in explainer.tokenizer.tokenize(f"a {WORDS[0]} film")
     assert [explainer(f"a {word} film", "grads").target for word in WORDS[:2]] == [0, 1]
@@ -74,6 +75,8 @@ def test_rules_of_two_words_are_planted_in_full_and_by_half(files, tmp_path, kin
     assert {row.source for row in parts["planted"]} == {row.source for row in parts["plain"]}
     record = run_on_cpu(files, tmp_path, settings)
     assert set(record["accuracy"]) == {"planted", "plain", "decoys"}
+    assert record["accuracy"]["planted"] < 0.9  # an epoch is not enough for two words
+    assert "The rule was not learnt" in (tmp_path / "recovery.md").read_text()
     assert record["texts"]["train"] + record["texts"]["plain"] == parquet.read_table(files / "data.parquet").num_rows
 
 
