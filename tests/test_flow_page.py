@@ -143,6 +143,18 @@ def test_before_a_token_is_pointed_at_as_much_is_drawn_as_without_the_script(bro
         page.hover(".names g:nth-child(31) rect", force=True)
         assert page.locator(".edges .mine").first.is_visible()
         assert page.evaluate("() => document.querySelectorAll('.edges .mine.weak').length") == 0
+        seen = "path => path.getAttribute('stroke-opacity') >= 0.45 && path.getAttribute('stroke-width') >= 1"
+        places = (
+            f"() => [...document.querySelectorAll('.mine')].filter({seen}).map(p => p.getAttribute('d').split(' ')[0])"
+        )
+        assert len(set(page.evaluate(places))) == 4  # in every layer its way is plain to see
+        kept, through = Graph.of(flow_of(LONG)).strongest(1800, ways=True), layers_of(LONG)
+        edges, part = np.zeros_like(kept.graph.edges), np.eye(60)[30]
+        edges[kept.layer, kept.i, kept.j] = kept.amount
+        for k in range(4):
+            part = edges[k] @ (part / through[k])
+        (told,) = re.findall(r"The lines carry ([\d.]+)% of it from end to end", says(page))
+        assert float(told) == pytest.approx(100 * part.sum(), abs=0.1)
         page.keyboard.press("Escape")
         page.mouse.move(2, 2)
         assert page.evaluate(drawn) == 600

@@ -135,6 +135,7 @@
     const all = found ? found.carried : method.edges.map(each => each.filter((_, e) => e % 3 === 2));
     const held = found ? sum([...found.parts[chosen.layer]]) / 5 : 0; // or a thin trickle would look like a river
     const largest = Math.max(held, ...all.map(each => each.length ? Math.max(...each) : 0)) || 1;
+    const leading = found ? all.map(least) : [];
     paths.forEach((each, k) => each.forEach((path, e) => {
       const part = all[k][e] / largest, near = layer === null || k === layer || k === layer - 1;
       const mine = Boolean(found) && all[k][e] > 0;
@@ -142,11 +143,18 @@
       const some = Math.floor(data.still / (layer !== null && near ? 2 : paths.length));
       path.classList.toggle("weak", !mine && e < each.length - Math.max(some, 1));
       path.classList.toggle("mine", mine);
-      path.setAttribute("stroke-width", Math.max(at.widest * part, at.thinnest).toFixed(2));
+      const leads = mine && all[k][e] >= leading[k];
+      path.setAttribute("stroke-width", Math.max(at.widest * part, leads ? 1 : at.thinnest).toFixed(2));
       const plain = (0.12 + 0.6 * Math.sqrt(part)) * (near ? 1 : 0.15);
-      const dark = !found ? plain : mine ? 0.06 + 0.66 * Math.sqrt(part) : 0.05;
+      const dark = !found ? plain : mine ? Math.max(0.06 + 0.66 * Math.sqrt(part), leads ? 0.45 : 0) : 0.05;
       path.setAttribute("stroke-opacity", dark.toFixed(2));
     }));
+  }
+
+  // What the strongest few of a layer's edges carry at least: these are to be seen, however little it is.
+  function least(carried) {
+    const order = [...carried].filter(part => part > 0).sort((a, b) => b - a);
+    return order.length ? order[Math.min(5, order.length - 1)] : Infinity;
   }
 
   function paintNodes(found, chosen) {
@@ -194,6 +202,10 @@
     if (!held || !method.edges.length) return said;
     if (chosen.layer < last) said.push(` Of it, the output holds ${list(end(found.parts, chosen, 0), held)}.`);
     if (chosen.layer > 0) said.push(` Of it, the input gets ${list(end(found.parts, chosen, 1), held)}.`);
+    const drawn = sum([...found.parts[chosen.layer < last ? last : 0]]) / held;
+    if (method.ends.length && (chosen.layer === 0 || chosen.layer === last) && drawn < 0.9995) {
+      said.push(` The lines carry ${percent(drawn)} of it from end to end; the rest goes by edges not shown.`);
+    }
     return said;
   }
 
