@@ -1,4 +1,4 @@
-"""One tiny random model for each task, with a real tokenizer. Nothing is downloaded."""
+"""One tiny random model for each task, with what reads its input. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-from transformers import BertConfig, EsmConfig, GPT2Config, PreTrainedTokenizerFast, RobertaConfig
+from transformers import (
+    BertConfig,
+    EsmConfig,
+    GPT2Config,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    ViTConfig,
+    Wav2Vec2Config,
+    Wav2Vec2FeatureExtractor,
+)
 
 from gaflow.tasks import TASKS
 from tests.models import SENTENCE, SIZE, byte_bpe, wordpiece
@@ -28,6 +38,10 @@ class Case:
     one: Any  # a target
     other: Any  # a different one
     contrast: tuple[Any, Any]  # A minus B, and B minus A
+
+    @property
+    def text(self) -> bool:
+        return self.task not in ("image-classification", "audio-classification")
 
 
 def make(task: str, config: Any, tokenizer: Any) -> tuple[Any, Any]:
@@ -60,6 +74,37 @@ def amino() -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         mask_token="<mask>",
     )
+
+
+def viewer() -> tuple[Any, Any]:
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    size = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+    config = ViTConfig(**size, intermediate_size=48, image_size=32, patch_size=8, **named(("cat", "dog", "fish")))
+    return make("image-classification", config, ViTImageProcessorPil(size={"height": 32, "width": 32}))
+
+
+def listener() -> tuple[Any, Any]:
+    size = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+    convolutions: dict[str, Any] = {"conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8)}
+    positions = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 16}
+    config = Wav2Vec2Config(
+        **size,
+        **convolutions,
+        **positions,
+        intermediate_size=48,
+        num_feat_extract_layers=2,
+        **named(("yes", "no", "up")),
+    )
+    return make("audio-classification", config, Wav2Vec2FeatureExtractor(sampling_rate=8000))
+
+
+def picture(height: int = 40, width: int = 50, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def sound(count: int, seed: int = 0) -> tuple[np.ndarray, int]:
+    return np.random.default_rng(seed).normal(size=count).astype(np.float32), 8000
 
 
 def named(labels: tuple[str, ...]) -> dict[str, Any]:
@@ -151,6 +196,22 @@ CASES: dict[str, Case] = {
         260,
         270,
         ((260, 270), (270, 260)),
+    ),
+    "viewer": Case(
+        "image-classification",
+        viewer,
+        (picture(), picture(32, 32, seed=1), picture(64, 20, seed=2)),
+        "cat",
+        "dog",
+        ("cat minus dog", "dog minus cat"),
+    ),
+    "listener": Case(
+        "audio-classification",
+        listener,
+        (sound(960), sound(960, seed=1), sound(700, seed=2)),
+        "yes",
+        "no",
+        ("yes minus no", "no minus yes"),
     ),
     "protein": Case(
         "text-classification",

@@ -203,7 +203,7 @@ def test_a_description_that_is_no_json_object_is_refused(tmp_path, text):
         {"offsets": [[0, 999]] * 9},
         {"offsets": [[2, 1]] * 9},
         {"offsets": [[0]] * 9},
-        {"target": "x"},
+        {"target": {}},
         {"target": None},
         {"output": None},
         {"certificate": {"odd": 1}},

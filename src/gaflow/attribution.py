@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.media import Media
 from gaflow.methods.nodes import Layer, layer_scores, name_at_layer
 from gaflow.network import Certificate, Flow
+from gaflow.parts import parts_of, stored_parts
 from gaflow.spans import Span
-from gaflow.storage import flow_of, flow_tensors, read, write
+from gaflow.storage import read, write
 from gaflow.targets import Resolved
 from gaflow.units import Word, pieces_of, sentences_of, words_of
 
@@ -59,6 +60,7 @@ class Attribution:
     facts: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
     measure: str = ""  # what `output` is, in words, if it is no logit or difference of two
     places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
+    media: Media | None = None  # what was seen or heard in place of a text; then `text` is what to call it
 
     def __post_init__(self) -> None:
         for name in ("scores", "layers"):
@@ -125,8 +127,8 @@ class Attribution:
         return scores / largest if largest > 0 else np.zeros_like(scores)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the edge flows, as plain JSON values."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("flow", "certificate")}
+        """Everything but the edge flows and pictures or sounds, as plain JSON values."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("flow", "certificate", "media")}
         plain["special_mask"] = self.special_mask
         plain["certificate"] = None if self.certificate is None else self.certificate.to_dict()
         plain["words"] = [{f.name: getattr(w, f.name) for f in fields(w)} for w in self.words()]
@@ -189,11 +191,12 @@ class Attribution:
     def plot(self, *, words: bool = False, top: int | None = None) -> Figure:
         """A figure of the scores: the tokens (or words) as a heat strip, and a bar for each, or for the `top` ones.
 
-        Like all figures it is saved by its `savefig`, as svg, pdf or png, and shown by notebooks.
+        Of a picture, its patches shaded; of a sound, its frames over time. Like all figures it is saved by its
+        `savefig`, as svg, pdf or png, and shown by notebooks.
         """
-        from gaflow.plots import bars
+        from gaflow.plots import bars, seen
 
-        return bars(self, words=words, top=top)
+        return bars(self, words=words, top=top) if self.media is None else seen(self)
 
     def plot_layers(self) -> Figure:
         """A figure of the flow through every token of every node layer; `gaflow.plots.layers` shows several."""
@@ -227,15 +230,7 @@ class Attribution:
 
         An existing file is replaced only once all is written.
         """
-        tensors = {"scores": torch.from_numpy(self.scores.copy())}
-        if self.layers is not None:
-            tensors["layers"] = torch.from_numpy(self.layers.copy())
-        if self.flow is not None:
-            tensors |= flow_tensors(self.flow)
-        stored = ("scores", "layers", "flow", "certificate")
-        about = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
-        about["certificate"] = None if self.certificate is None else self.certificate.to_dict()
-        write(path, tensors, about)
+        write(path, *stored_parts(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Attribution):
@@ -254,58 +249,9 @@ def load(path: str | Path) -> Attribution:
     """Read what `Attribution.save` wrote; anything else is refused."""
     tensors, about = read(path)
     try:
-        return _build(about, tensors)
+        return Attribution(**parts_of(about, tensors))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GaflowError(f"{path} is damaged: {error}") from error
-
-
-def _build(about: dict[str, Any], tensors: dict[str, Tensor]) -> Attribution:
-    texts = {name: about[name] for name in ("text", "method", "label", "prediction")}
-    pair, tokens = about["pair"], about["tokens"]
-    for value in (*texts.values(), *tokens, "" if pair is None else pair):
-        _expect(isinstance(value, str), f"{value!r} should be text")
-    segments = tuple(int(s) for s in about["segments"])
-    offsets = tuple((int(a), int(b)) for a, b in about["offsets"])
-    ends = {0: len(texts["text"]), 1: len(pair or "")}
-    ends[-1] = max(ends.values())  # a mask stands in one of them
-    for (a, b), s in zip(offsets, segments, strict=True):
-        _expect(s in ends and 0 <= a <= b <= ends[s], f"offset {(a, b)} lies outside the text")
-    layers, certificate = tensors.get("layers"), about["certificate"]
-    return Attribution(
-        **texts,
-        pair=pair,
-        tokens=tuple(tokens),
-        scores=tensors["scores"].numpy(),
-        offsets=offsets,
-        segments=segments,
-        target=_target(about["target"]),
-        probability=None if about["probability"] is None else float(about["probability"]),
-        output=float(about["output"]),
-        truncated=bool(about["truncated"]),
-        layers=None if layers is None else layers.numpy(),
-        flow=flow_of(tensors, len(tokens)),
-        certificate=None if certificate is None else Certificate(**certificate),
-        facts=about.get("facts", {}),
-        measure=str(about.get("measure", "")),
-        places=_places(about.get("places", ()), len(tokens)),
-    )
-
-
-def _target(stored: Any) -> Resolved:
-    if isinstance(stored, list):
-        return int(stored[0]), int(stored[1])
-    return stored if isinstance(stored, str) else int(stored)
-
-
-def _places(stored: Iterable[Any], t: int) -> tuple[int, ...]:
-    places = tuple(int(k) for k in stored)
-    _expect(all(0 <= k < t for k in places), f"places {places} are no tokens")
-    return places
-
-
-def _expect(true: bool, otherwise: str) -> None:
-    if not true:
-        raise ValueError(otherwise)
 
 
 def _need(module: str, install: str) -> Any:

@@ -29,7 +29,7 @@ class Loaded:
     """A model ready to be traced, and what turns text into its input."""
 
     model: Any  # PreTrainedModel or anything that behaves like one
-    tokenizer: Any
+    tokenizer: Any  # or image processor, or feature extractor
     task: str
 
 
@@ -47,18 +47,22 @@ def load_model(
     if isinstance(model, str | Path):
         return _from_name(_place(model), tokenizer, task, device, _dtype(dtype) or torch.float32)
     if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):
-        tokenizer = tokenizer if tokenizer is not None else model.tokenizer  # a transformers pipeline
-        model = model.model
+        readers = (getattr(model, name, None) for name in ("tokenizer", "image_processor", "feature_extractor"))
+        tokenizer = tokenizer if tokenizer is not None else next((r for r in readers if r is not None), None)
+        model = model.model  # of a transformers pipeline
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise TypeError(
             f"model must be None, a hub id, a path, a transformers model or a pipeline, not {type(model).__name__}"
         )
+    chosen = _choose_task(task, task_of(type(model).__name__, _main_input(type(model))), type(model).__name__)
     if tokenizer is None:
-        raise ValueError("a model object needs its tokenizer: Explainer(model, tokenizer)")
+        what = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
+        reader = what.get(TASKS[chosen].reader, "feature extractor")
+        raise ValueError(f"a model object needs its {reader}: Explainer(model, {reader.replace(' ', '_')})")
     if isinstance(tokenizer, str | Path):
-        tokenizer = _load_tokenizer(_place(tokenizer))
+        tokenizer = _load_reader(_place(tokenizer), chosen)
     _check_placement(model, device, _dtype(dtype))
-    return Loaded(model, tokenizer, _choose_task(task, type(model).__name__))
+    return Loaded(model, tokenizer, chosen)
 
 
 def _place(name: str | Path) -> str:
@@ -88,7 +92,7 @@ def _from_name(
         config, built_for, task = _configuration(name, task)
         model, report = _class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
         if tokenizer is None or isinstance(tokenizer, str | Path):
-            tokenizer = _load_tokenizer(_place(tokenizer or name))
+            tokenizer = _load_reader(_place(tokenizer or name), task)
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModelError(
@@ -120,7 +124,7 @@ def outline(model: str | Path | None, task: str | None = None) -> Loaded:
         config, _, task = _configuration(name, task)
         with torch.device("meta"):
             empty = _class(task).from_config(config, dtype=torch.float32)
-    return Loaded(empty.eval(), _load_tokenizer(name), task)
+    return Loaded(empty.eval(), _load_reader(name, task), task)
 
 
 def _configuration(name: str, task: str | None) -> tuple[Any, str | None, str]:
@@ -129,7 +133,15 @@ def _configuration(name: str, task: str | None) -> tuple[Any, str | None, str]:
 
     config = AutoConfig.from_pretrained(name)
     built_for = next(iter(getattr(config, "architectures", None) or ()), None)
-    return config, built_for, task or task_of(built_for or "") or "text-classification"
+    if task is None and built_for is not None:
+        import transformers
+
+        task = task_of(built_for, _main_input(getattr(transformers, built_for, None)))
+    return config, built_for, task or "text-classification"
+
+
+def _main_input(kind: Any) -> str:
+    return str(getattr(kind, "main_input_name", "input_ids"))
 
 
 def _class(task: str) -> Any:
@@ -138,11 +150,12 @@ def _class(task: str) -> Any:
     return getattr(transformers, TASKS[task].loader)
 
 
-def _load_tokenizer(name: str) -> Any:
-    from transformers import AutoTokenizer
+def _load_reader(name: str, task: str) -> Any:
+    """What turns the task's input into the model's."""
+    import transformers
 
     with _named(name):
-        return AutoTokenizer.from_pretrained(name)
+        return getattr(transformers, TASKS[task].reader).from_pretrained(name)
 
 
 def _check_known(task: str | None) -> None:
@@ -150,9 +163,8 @@ def _check_known(task: str | None) -> None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
 
 
-def _choose_task(asked: str | None, name: str) -> str:
-    """The task that was asked for, or that the name of a model's class shows."""
-    seen = task_of(name)
+def _choose_task(asked: str | None, seen: str | None, name: str) -> str:
+    """The task that was asked for, or that a model's class shows."""
     if asked is not None and seen not in (None, asked):
         raise UnsupportedModelError(f"{name} is for {seen}, not for {asked}; leave task out, or use a model for it")
     found = asked or seen

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from gaflow.depiction import depicted
 from gaflow.shading import LEVELS, Run, number_format, runs, spelled, visible
 from gaflow.units import UNITS, Unit
 
@@ -76,8 +77,10 @@ class View:
         """What to show of `att`, by token, word or sentence."""
         pieces = UNITS[unit](att)
         sources = (att.text,) if att.pair is None else (att.text, att.pair)
-        found = tuple(tuple(runs(s, [p for p in pieces if p.segment == k])) for k, s in enumerate(sources))
-        largest = max((abs(run.score) for each in found for run in each), default=0.0)
+        spans = pieces if att.media is None else []  # a picture or a sound is no text to be shaded
+        found = tuple(tuple(runs(s, [p for p in spans if p.segment == k])) for k, s in enumerate(sources))
+        scores = [run.score for each in found for run in each] or [piece.score for piece in pieces]
+        largest = max(map(abs, scores), default=0.0)
         total = math.fsum(abs(att.normalized()))
         return cls(name, att, found, largest, total, bool((att.scores < 0).any()), unit)
 
@@ -109,7 +112,7 @@ def headline(view: View, tag: str, *, method: bool = True) -> str:
     att = view.att
     contrast = isinstance(att.target, tuple)
     chance = "" if att.probability is None else f' <span class="figure">{att.probability:.1%}</span>'
-    facts = [f"{'difference of logits' if contrast else 'logit'} {att.output:.4g}"]
+    facts = [f"{safe(att.output_name)} {att.output:.4g}"]
     if contrast and att.probability is not None:
         facts.insert(0, "probability of the first of the two")
     if att.prediction == att.label:
@@ -141,6 +144,8 @@ def flags(att: Attribution) -> str:
 def text(view: View) -> str:
     """The text, and the pair below it, with a shade behind every run."""
     att, parts = view.att, []
+    if att.media is not None:
+        return f'<p class="caption">{safe(att.text)}</p>\n{depicted(att)}'
     for source, found, caption in zip((att.text, att.pair or ""), view.runs, ("text", "pair"), strict=False):
         if att.pair is not None:
             parts.append(f'<p class="caption">{caption}</p>\n')

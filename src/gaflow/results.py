@@ -15,6 +15,7 @@ from gaflow.methods import Method, Scores
 from gaflow.network import Flow
 from gaflow.progress import Report
 from gaflow.targets import Aim, AnyHead, explained
+from gaflow.tasks.media import name_tokens
 from gaflow.text import Batch
 from gaflow.tracing import Readout, Trace, trace
 
@@ -49,11 +50,20 @@ def explain_batch(
     with torch.inference_mode(False), torch.no_grad():
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         traced = trace(model, batch, choose, part, residual=residual)
+        if not batch.mask.shape[1]:
+            batch, traced = _named(model, batch, traced)
         watch(traced)
         for method in methods:
             found.append(attributions(batch, traced, aims, method, method(traced), keep_flow))
             report(len(found))
     return found
+
+
+def _named(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
+    """The batch and its trace, once it shows how many tokens the model made of pictures or sounds."""
+    encodings = tuple(name_tokens(encoding, traced.mask.shape[1], model) for encoding in batch.encodings)
+    batch = replace(batch, mask=traced.mask, encodings=encodings)
+    return batch, replace(traced, question=replace(traced.again(), batch=batch))
 
 
 def attributions(
@@ -83,6 +93,7 @@ def attributions(
                 prediction=aim.prediction,
                 measure=aim.measure,
                 places=aim.places,
+                media=encoding.media,
                 truncated=encoding.truncated,
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,

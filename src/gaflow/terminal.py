@@ -64,7 +64,7 @@ def render(
     coloured = console.color_system is not None and not console.no_color
     coarse = console.color_system != "truecolor"
     parts: list[RenderableType] = [headline(att), ""]
-    pieces = UNITS[unit](att)
+    pieces = UNITS[unit](att) if att.media is None else []  # a picture or a sound is only named
     sources = (att.text,) if att.pair is None else (att.text, att.pair)
     found = [runs(source, [p for p in pieces if p.segment == k]) for k, source in enumerate(sources)]
     largest = max((abs(run.score) for each in found for run in each), default=0.0)

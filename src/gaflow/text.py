@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gaflow.adapters import runs_alone
 from gaflow.errors import TextError
+from gaflow.media import Media
 from gaflow.spans import Span, search_spans, tidy_spans
 
 __all__ = [
@@ -42,21 +43,29 @@ class Encoding:
 
     text: str
     pair: str | None
-    inputs: dict[str, list[int]]  # model input name -> (t,)
+    inputs: dict[str, Any]  # model input name -> (t,) list; of pictures and sounds a tensor of any shape
     tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
     offsets: tuple[Span, ...]  # (t,) into text or pair, whichever the segment says; (0, 0) for tokens in neither
     segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, added by the tokenizer (or a mask)
     truncated: bool
+    media: Media | None = None  # what was seen or heard instead of a text; then `inputs` are tensors
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """What inputs must agree in to share a batch without padding."""
+        if self.media is None:
+            return (len(self),)
+        return tuple(n for value in self.inputs.values() for n in value.shape)
 
 
 @dataclass(frozen=True)
 class Batch:
     """Encodings side by side, ready for the model."""
 
-    inputs: dict[str, Tensor]  # model input name -> (b, t)
+    inputs: dict[str, Tensor]  # model input name -> (b, t), or (b, ...) of pictures and sounds
     mask: Tensor  # (b, t) bool: real tokens
     padded: bool  # whether any token is not real, known without asking the device
     encodings: tuple[Encoding, ...]  # (b,)
@@ -205,6 +214,8 @@ class Padding:
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any) -> Padding:
         """What model and tokenizer agree on; the model's own padding token is the one it looks for."""
+        if getattr(model, "main_input_name", "input_ids") != "input_ids":
+            return cls(0, left=True)  # pictures and sounds are never padded
         token = getattr(tokenizer, "pad_token_id", None)
         if token is not None:
             token = getattr(getattr(model, "config", None), "pad_token_id", token)
@@ -219,10 +230,10 @@ def batches(
 
     `fit` says how many of one length fit into memory, if that is known.
     """
-    order = sorted(range(len(encodings)), key=lambda k: -len(encodings[k]))
+    order = sorted(range(len(encodings)), key=lambda k: (-len(encodings[k]), encodings[k].size))
     most, group = 1, list[int]()
     for k in order:
-        differs = bool(group) and len(encodings[k]) != len(encodings[group[0]])
+        differs = bool(group) and encodings[k].size != encodings[group[0]].size
         if len(group) >= most or (padding.left and differs):
             yield group
             group = []
@@ -247,7 +258,13 @@ def collate(
     device: torch.device | str | None = None,
     neutral: Mapping[str, int] | None = None,
 ) -> Batch:
-    """One batch, padded on the right to the longest encoding."""
+    """One batch, padded on the right to the longest encoding.
+
+    How many tokens a model makes of pictures and sounds shows in the trace: until then the mask has no columns.
+    """
+    if encodings[0].media is not None:
+        tensors = {name: torch.stack([e.inputs[name] for e in encodings]).to(device) for name in encodings[0].inputs}
+        return Batch(tensors, torch.ones(len(encodings), 0, dtype=torch.bool, device=device), False, tuple(encodings))
     lengths = [len(e) for e in encodings]
     longest = max(lengths)
     fill = {"input_ids": padding.token or 0, "token_type_ids": padding.segment}

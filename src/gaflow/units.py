@@ -40,17 +40,22 @@ def pieces_of(att: Attribution) -> list[Word]:
     for k, (segment, (start, end)) in enumerate(zip(att.segments, att.offsets, strict=True)):
         if segment >= 0:
             source = att.text if segment == 0 else att.pair or ""
-            found.append(Word(source[start:end], start, end, float(att.scores[k]), (k,), segment))
+            text = source[start:end] if att.media is None else att.tokens[k]
+            found.append(Word(text, start, end, float(att.scores[k]), (k,), segment))
     return found
 
 
 def words_of(att: Attribution) -> list[Word]:
-    """The words of the text, then of the pair, in order."""
+    """The words of the text, then of the pair, in order; of a picture or a sound, the patches or frames."""
+    if att.media is not None:
+        return pieces_of(att)
     return _divided(att, word_spans)
 
 
 def sentences_of(att: Attribution) -> list[Word]:
     """The sentences of the text, then of the pair, in order; those that the model has not read are left out."""
+    if att.media is not None:
+        return []
     return _divided(att, sentence_spans)
 
 

@@ -22,6 +22,8 @@ def document(title: str, inside: str, *, kind: str, sheets: tuple[str, ...] = ()
     """A whole page of class `kind` around `inside`; `sheets` are further style sheets in static/."""
     rules = f"\n{style(*sheets)}"
     policy = "default-src 'none'; style-src 'unsafe-inline'"  # browsers refuse whatever should not be here
+    if "<img " in inside:  # which only ours can be, since texts are escaped
+        policy += "; img-src data:"
     if script:  # and without bars, which have styles of their own, nothing but these two
         policy = f"default-src 'none'; style-src '{_digest(rules)}'; script-src '{_digest(script)}'"
         policy += "; base-uri 'none'; form-action 'none'"

@@ -1,6 +1,7 @@
 """Figures for papers, notebooks and web pages, drawn with matplotlib (extra `plot`).
 
     bars(att)            every token's score: the text as a heat strip, and bars     att.plot()
+    seen(att)            a picture with its patches shaded, a sound with its frames  att.plot()
     layers(att)          heat map, tokens x node layers                              att.plot_layers()
     flow_diagram(flow)   who passes how much on to whom, layer by layer              att.plot_flow()
     network_diagram(information)    the same of capacities: what Algorithms 1 and 2 build
@@ -25,5 +26,6 @@ from gaflow.plots.curves import curves
 from gaflow.plots.diagram import flow_diagram, network_diagram
 from gaflow.plots.heat import compare, layers
 from gaflow.plots.picture import Picture
+from gaflow.plots.seen import seen
 
-__all__ = ["Picture", "bars", "compare", "curves", "flow_diagram", "layers", "network_diagram"]
+__all__ = ["Picture", "bars", "compare", "curves", "flow_diagram", "layers", "network_diagram", "seen"]

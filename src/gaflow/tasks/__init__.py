@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gaflow.targets import AnyHead, Head
 from gaflow.tasks.answers import AnswerHead
+from gaflow.tasks.media import read_pictures, read_sounds
 from gaflow.tasks.reading import read_masked, read_prompts, read_questions, read_single, read_texts
 from gaflow.tasks.tags import TagHead
 from gaflow.tasks.words import WordHead
@@ -47,6 +48,7 @@ class Task:
     endings: tuple[str, ...]  # of the names of their classes
     read: Read  # model, tokenizer, inputs, truncation, what errors call the inputs -> encodings
     head: Callable[[Any, Any], AnyHead]  # model, tokenizer -> how logits are read
+    reader: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
 
 
 TASKS: dict[str, Task] = {
@@ -80,9 +82,29 @@ TASKS: dict[str, Task] = {
         read_prompts,
         lambda _, tokenizer: WordHead(tokenizer, masked=False),
     ),
+    "image-classification": Task(
+        "AutoModelForImageClassification",
+        ("ForImageClassification", "ForImageClassificationWithTeacher"),
+        read_pictures,
+        lambda model, _: Head.of(model.config),
+        "AutoImageProcessor",
+    ),
+    "audio-classification": Task(
+        "AutoModelForAudioClassification",
+        ("ForAudioClassification",),
+        read_sounds,
+        lambda model, _: Head.of(model.config),
+        "AutoFeatureExtractor",
+    ),
 }
+_INPUTS = {"input_values": "audio-classification", "input_features": "audio-classification"}
 
 
-def task_of(architecture: str) -> str | None:
-    """The task of a class of models, by its name; None if that does not tell."""
+def task_of(architecture: str, main_input: str = "input_ids") -> str | None:
+    """The task of a class of models, by its name; None if that does not tell.
+
+    Sounds are classified by models `ForSequenceClassification`, which only their main input tells from others.
+    """
+    if architecture.endswith("ForSequenceClassification") and main_input in _INPUTS:
+        return _INPUTS[main_input]
     return next((name for name, task in TASKS.items() if architecture.endswith(task.endings)), None)
