@@ -34,6 +34,9 @@ FEW = [
     FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", layer="all"),
     FlowMethod("agf_net", heads="sum", residual=True, signed=True, nodes=True, barrier="capacity"),
     FlowMethod("agf_net", heads="sum", residual=True, signed=True, nodes=True, steps=3),
+    FlowMethod(
+        "agf_net", heads="sum", residual=True, signed=True, nodes=True, steps=1, groups=2, orders=2, layer="all"
+    ),
 ]
 combinations = pytest.mark.parametrize("method", OPTIONS, ids=lambda m: m.name)
 each = pytest.mark.parametrize("method", FEW, ids=lambda m: m.name)
@@ -232,7 +235,7 @@ def test_several_options_share_one_trace():
     model, tokenizer = bert()
     passes = []
     handle = model.register_forward_pre_hook(lambda *_: passes.append(1))
-    gaflow.Explainer(model, tokenizer).compare(SENTENCE, ["agf", *FEW[:-1]])
+    gaflow.Explainer(model, tokenizer).compare(SENTENCE, ["agf", *(m for m in FEW if m.steps is None)])
     handle.remove()
     assert len(passes) == 1
 
@@ -257,7 +260,9 @@ def test_node_capacities_need_hidden_states():
         ({"heads": "max"}, 'heads must be "mean" or "sum"'),
         ({"information": agf, "heads": "sum"}, "a callable puts the heads together itself"),
         ({"information": "af", "signed": True}, "signed needs a gradient"),
-        ({"steps": 0}, "steps must be None or a whole number >= 1, not 0"),
+        ({"steps": 0}, "steps must be a whole number >= 1, not 0"),
+        ({"steps": 2, "groups": 0}, "groups must be a whole number >= 1, not 0"),
+        ({"groups": 2}, "say how many steps"),
         ({"steps": True}, "steps must be"),
         ({"replacement": "nothing"}, "replacement must be"),
         ({"batch_size": 0}, "batch_size must be"),
@@ -280,7 +285,7 @@ def test_a_switch_is_true_or_false(name):
     [
         (FlowMethod("agf", signed=True), "agf(signed=True)", "1 forward, 1 backward", True, True),
         (FlowMethod("af", residual=True), "af(residual=True)", "1 forward, 1 backward", False, True),
-        (FlowMethod("agf", steps=8, batch_size=2), "agf(steps=8)", "10 forward, 10 backward", False, True),
+        (FlowMethod("agf", steps=8, batch_size=2), "agf(steps=8)", "11 forward, 11 backward", False, True),
         (
             FlowMethod("agf_net", nodes=True, heads="sum", layer="all"),
             "agf_net(heads='sum', nodes=True, layer='all')",

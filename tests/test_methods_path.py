@@ -1,6 +1,7 @@
 """Path averages: against the rule written out point by point, and against integrated gradients where both agree."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 from gaflow.errors import GaflowError
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
-from gaflow.methods.path import along_path
+from gaflow.methods.draws import Draws
+from gaflow.methods.path import along_path, count_passes
 from gaflow.text import Padding, collate, encode, neutral_tokens
 from gaflow.tracing import Question, trace
 from tests.models import FAMILIES, SENTENCE, bert, gpt2
@@ -27,13 +29,47 @@ def traced(build=bert, texts=TEXTS, residual=True):
     return trace(model, batch, first_logit, residual=residual)
 
 
+def own(path, layer):
+    """Contributions (b, t) of the hidden states of a layer, whose gradient is 1 by convention."""
+    gradient = path.hidden_gradient[layer]
+    assert gradient is not None
+    assert torch.equal(gradient, torch.ones_like(path.hidden[layer]))
+    return path.hidden[layer][..., 0]
+
+
 def test_where_embeddings_are_sums_the_average_at_the_input_is_integrated_gradients():
     found = traced(gpt2)
-    path = along_path(found, 20)
-    gradient = path.hidden_gradient[0]
-    assert gradient is not None
     expected = IntegratedGradients(steps=20)(found).values
-    assert_close((path.hidden[0] * gradient).sum(-1), expected, 1e-7)  # whose points Captum keeps in float32
+    assert_close(own(along_path(found, 20), 0), expected, 1e-7)  # Captum keeps its points in float32
+
+
+@pytest.mark.parametrize("settings", [{}, {"groups": 2, "orders": 2}, {"groups": 3}, {"groups": 99}], ids=str)
+def test_contributions_of_the_input_sum_to_what_the_output_gains(settings):
+    found = traced(gpt2, TEXTS[2:])
+    m = sum(s >= 0 for s in found.again().batch.encodings[0].segments)
+    gain = float(found.output - at(found.again(), torch.zeros(1, m)).output)
+    assert float(own(along_path(found, 60, **settings), 0).sum()) == pytest.approx(gain, rel=1e-4)
+
+
+def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_drawn_orders():
+    found = traced(gpt2, [("a good film", None)])
+    question = found.again()
+    encoding = question.batch.encodings[0]
+    ordinary = torch.tensor([s >= 0 for s in encoding.segments])
+    m = int(ordinary.sum())
+    path = along_path(found, 24, groups=m, orders=3)
+    with Draws(0, [int(k) for k in encoding.inputs["input_ids"]]):
+        drawn = [torch.randperm(m) for _ in range(3)]
+    expected = torch.zeros(m, dtype=torch.float64)
+    for order in [walk for one in drawn for walk in (one, one.flip(0))]:
+        parts, last = torch.zeros(1, m), float(at(question, torch.zeros(1, m)).output)
+        for token in order:
+            parts[0, token] = 1
+            value = float(at(question, parts).output)
+            expected[token] += (value - last) / 6
+            last = value
+    assert_close(own(path, 0)[0, ordinary], expected, 1e-4)
+    assert float(own(path, 0)[0, ~ordinary].abs().sum()) == 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,26 +79,33 @@ def test_the_average_is_that_of_single_points(family):
     path = along_path(found, 3)
     points, weights = np.polynomial.legendre.leggauss(3)
     question = found.again()
-    singles = [_at(question, found, (point + 1) / 2) for point in points]
+    m = sum(s >= 0 for s in question.batch.encodings[0].segments)
+    base = at(question, torch.zeros(1, m))
+    singles = [at(question, torch.full((1, m), (point + 1) / 2, dtype=torch.float64)) for point in points]
     tolerance = 1e-4 if family in SINGLE else 1e-9
-    expected = sum(w / 2 * one.gradient for w, one in zip(weights, singles, strict=True))
-    assert_close(path.gradient, expected, tolerance)
-    base = _at(question, found, 0.0)
-    for layer in range(len(found.stream)):
-        mean = sum(w / 2 * one.stream_gradient[layer] for w, one in zip(weights, singles, strict=True))
-        assert_close(path.stream_gradient[layer], mean, tolerance)
-        assert_close(path.stream[layer], found.stream[layer] - base.stream[layer], tolerance)
-        assert_close(path.hidden[layer], found.hidden[layer] - base.hidden[layer], tolerance)
+
+    def mean(get):
+        return sum(w / 2 * get(one) for w, one in zip(weights, singles, strict=True))
+
+    assert_close(path.gradient, mean(lambda one: one.gradient), tolerance)
+    for k in range(len(found.stream)):
+        change = found.stream[k] - base.stream[k]
+        expected = (mean(lambda one, k=k: one.stream_gradient[k]) * change).sum(-1)
+        assert_close(path.stream[k][..., 0], expected, tolerance)
+        change = found.hidden[k] - base.hidden[k]
+        assert_close(own(path, k), (mean(lambda one, k=k: one.hidden_gradient[k]) * change).sum(-1), tolerance)
     assert torch.equal(path.attention, found.attention)
 
 
-def _at(question: Question, found, part):
-    """A trace of the model whose embedding module is shifted towards that of the absent token."""
-    model, batch = question.model, question.batch
-    embedding = model.get_input_embeddings()  # type: ignore[operator]
+def at(question: Question, parts):
+    """A trace of the model whose embedding module is shifted towards that of the absent token, by `parts` (1, m)."""
+    model: Any = question.model
+    batch, embedding = question.batch, model.get_input_embeddings()
     absent = embedding(torch.tensor(batch.neutral["pad"])).detach()
-    ordinary = torch.tensor([[s >= 0 for s in batch.encodings[0].segments]])[..., None]
-    handle = embedding.register_forward_hook(lambda m, i, o: torch.where(ordinary, absent + part * (o - absent), o))
+    ordinary = torch.tensor([[s >= 0 for s in batch.encodings[0].segments]])
+    there = torch.ones(ordinary.shape, dtype=absent.dtype)
+    there[ordinary] = parts.to(absent.dtype).flatten()
+    handle = embedding.register_forward_hook(lambda m, i, o: absent + there[..., None] * (o - absent))
     try:
         return trace(model, batch, lambda _: question.read, residual=True)
     finally:
@@ -72,14 +115,15 @@ def _at(question: Question, found, part):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_gives_what_each_text_alone_gives(family):
     build = FAMILIES[family]
-    together = along_path(traced(build), 2)
+    settings = {"groups": 2, "orders": 1 + (family == "bert")}
+    together = along_path(traced(build), 2, **settings)
     tolerance = 1e-4 if family in SINGLE else 1e-9
     for k, text in enumerate(TEXTS):
-        alone = along_path(traced(build, [text]), 2)
+        alone = along_path(traced(build, [text]), 2, **settings)
         n = alone.mask.shape[1]
         assert_close(together.gradient[k : k + 1, ..., :n, :n], alone.gradient, tolerance)
         assert together.gradient[k, ..., n:, :].abs().sum() + together.gradient[k, ..., n:].abs().sum() == 0
-        for name in ("hidden", "hidden_gradient", "stream", "stream_gradient"):
+        for name in ("hidden", "stream"):
             for ours, theirs in zip(getattr(together, name), getattr(alone, name), strict=True):
                 assert_close(ours[k : k + 1, :n], theirs, tolerance)
                 assert ours[k, n:].abs().sum() == 0
@@ -91,9 +135,29 @@ def test_how_many_points_share_a_pass_changes_nothing():
     handle = found.again().model.register_forward_pre_hook(lambda *_: passes.append(1))
     whole, single = along_path(found, 6), along_path(found, 6, batch_size=1)
     handle.remove()
-    assert len(passes) == 1 + 7
+    assert len(passes) == 1 + count_passes(6) == 1 + 8
     assert_close(whole.gradient, single.gradient, 1e-12)
-    assert_close(whole.stream_gradient[1], single.stream_gradient[1], 1e-12)
+    assert_close(whole.stream[1], single.stream[1], 1e-12)
+
+
+@pytest.mark.parametrize(("groups", "orders"), [(1, 1), (1, 5), (2, 1), (2, 3), (4, 2)])
+def test_how_often_the_model_is_asked_is_known_before(groups, orders):
+    found = traced(texts=TEXTS[:1])
+    rows = []
+    model: Any = found.again().model
+    handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: rows.append(len(given[0])))
+    along_path(found, 3, groups=groups, orders=orders)
+    handle.remove()
+    assert sum(rows) == count_passes(3, groups, orders)
+
+
+def test_orders_are_drawn_by_the_seed_and_leave_the_global_state_alone():
+    found = traced(texts=TEXTS[:1])
+    before = torch.get_rng_state()
+    first, again, other = (along_path(found, 1, groups=2, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first.gradient, again.gradient)
+    assert not torch.equal(first.gradient, other.gradient)
 
 
 def test_the_average_converges():
