@@ -79,7 +79,7 @@ class Finding:
     how: str = ""  # the adapter, or why not
     shape: tuple[int, int, int] | None = None  # layers, heads, nodes
     reached: bool | None = None  # the gradient reaches every layer
-    alike: str = ""  # what a batch was checked to equal: "padded", "one length" or ""
+    alike: str = ""  # how inputs of a batch that equals them differed: "padded", "one length", "one size"; "": unequal
     converged: bool | None = None
     restored: bool | None = None
 
@@ -152,10 +152,16 @@ def check(model: nn.Module, blank: Finding) -> Finding:
         how=together.adapter,
         shape=(layers, max(together.heads), t),
         reached=bool((together.gradient.flatten(2).abs().amax(-1) > 0).all()),
-        alike=("padded" if len(set(lengths)) > 1 and not runs_alone(model) else "one length") if alike else "",
+        alike=_batching(task, lengths) if alike else "",
         converged=bool(flow.converged.all()),
         restored=restored,
     )
+
+
+def _batching(task: str, lengths: Sequence[int]) -> str:
+    if task in ("image-classification", "audio-classification"):
+        return "one size"
+    return "padded" if len(set(lengths)) > 1 else "one length"
 
 
 def _trace(model: nn.Module, kind: str, task: str, lengths: Sequence[int], only: int | None = None) -> Trace:

@@ -1,6 +1,7 @@
 """Adapters, on tiny models of the families they are for: the layers are those of the model's own computation."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gaflow.adapters import ADAPTERS, REFUSED, find_adapter, runs_alone
 from gaflow.adapters.seen import Layer, averages, place, watch
 from gaflow.borrowing import borrow
 from gaflow.errors import UnsupportedModelError
-from gaflow.text import Padding, batches, encode
+from gaflow.text import Batch, Padding, batches, encode
 from gaflow.tracing import look, trace
 from tests.models import SENTENCE, wordpiece
 
@@ -45,6 +46,7 @@ CASES = [
     ("t5gemma", TEXT),
     ("vit", PICTURE),
     ("wav2vec2", "audio-classification"),
+    ("wavlm", "audio-classification"),
     ("xlnet", TEXT),
 ]
 each_case = pytest.mark.parametrize(("kind", "task"), CASES, ids=[" ".join(case) for case in CASES])
@@ -323,6 +325,25 @@ def test_texts_of_one_length_run_together_where_padding_would_change_the_answer(
         assert_close(torch.tensor(found.scores), torch.tensor(explainer(text, "grads").scores))
 
 
+@pytest.mark.parametrize("method", ["partial_lrp", "transatt"])
+def test_relevance_does_not_follow_attention_in_parts(method):
+    model, batch = make("longformer", TEXT)
+    found = trace(model, batch, first)
+    with pytest.raises(UnsupportedModelError, match=r"in parts \(windows and global tokens\)"):
+        gaflow.METHODS[method](found)
+
+
+@pytest.mark.parametrize("kind", ["big_bird", "funnel", "longformer", "xlnet"])
+def test_methods_that_need_no_more_than_a_trace_work(kind):
+    model, batch = make(kind, TEXT)
+    found = trace(model, batch, first)
+    for method in ("af", "gf", "agf", "rawatt", "rollout", "attgrads"):
+        scores = gaflow.METHODS[method](found).values
+        assert scores.shape == found.mask.shape
+        assert bool(scores.isfinite().all())
+        assert bool((scores != 0).any(-1).all())
+
+
 def test_models_that_mask_padding_share_a_batch():
     assert not runs_alone(build("bert", TEXT))
 
@@ -344,6 +365,42 @@ def test_perceiver_with_more_latents_than_tokens_is_refused():
     model, batch = make("perceiver", TEXT, lengths=(16, 7))
     with pytest.raises(UnsupportedModelError, match="8 latents are more than the 7 places"):
         trace(model, batch, first)
+
+
+class Fused(nn.Module):
+    """One layer of attention that is torch's own, or the same by hand."""
+
+    def __init__(self, fused: bool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fused, self.config = fused, SimpleNamespace(num_hidden_layers=1)
+        self.words = nn.Embedding(20, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def forward(self, input_ids):
+        x = self.words(input_ids)
+        if self.fused:
+            mixed = self.attention(x, x, x, need_weights=True)[0]
+        else:
+            q, k, v = nn.functional.linear(x, self.attention.in_proj_weight, self.attention.in_proj_bias).chunk(3, -1)
+            weights = (heads(q, 2) @ heads(k, 2).transpose(-1, -2) / 2).softmax(-1)
+            mixed = self.attention.out_proj((weights @ heads(v, 2)).transpose(1, 2).flatten(2))
+        return SimpleNamespace(logits=self.head((x + mixed).tanh())[:, 0])
+
+
+def test_the_attention_of_torch_itself_is_seen():
+    ids = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
+    batch = Batch({"input_ids": ids}, torch.ones(2, 4, dtype=torch.bool), False, ())
+    found, expected = (trace(Fused(fused), batch, first) for fused in (True, False))
+    assert found.adapter == expected.adapter == "softmaxes"
+    assert found.attention.shape == (2, 1, 2, 4, 4)
+    assert_close(found.attention, expected.attention)
+    assert_close(found.gradient, expected.gradient)
+    assert found.rows().tolist() == [[1, 0, 0, 0]] * 2
 
 
 def test_an_edge_of_several_parts_has_their_sum_and_the_slope_of_their_growth():

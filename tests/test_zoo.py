@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import gaflow
 from benchmarks.zoo import ROOT, Finding, check, inspect, limited, page, row
 from benchmarks.zoo_models import TASKS, build, classes
+from gaflow.tracing import trace
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 STORED = json.loads((ROOT / "benchmarks" / "results" / "zoo.json").read_text(encoding="utf-8"))
@@ -72,7 +72,7 @@ def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
     model = build("bert", TEXT)
     blank = Finding(TEXT, "bert", "BertForSequenceClassification", "not built")
     assert check(model, blank).sound
-    original = gaflow.tracing.trace
+    original = trace
 
     def careless(model, *args):
         model.bert.encoder.training = True

@@ -96,7 +96,7 @@ class Look:
     def slopes(self, y: Tensor) -> tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]:
         """Gradients of `y` by attention, hidden states and residual sums; None where it does not depend on them."""
         inside = [k for k, h in enumerate(self.hidden) if h.requires_grad]
-        parts = [a for layer in self.layers for a in layer.parts]
+        parts = [a for layer in self.layers for a in layer.handles()]
         wanted: Any = [*parts, *(self.hidden[k] for k in inside), *(s.total for s in self.sums)]
         found = _gradients(y, wanted)
         first, last = len(parts), len(wanted) - len(self.sums)
@@ -263,7 +263,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], logits: Tensor, bat
     for k, layer in enumerate(layers):
         if not all(a.requires_grad for a in layer.parts):
             raise unsupported(model, f"the attention weights of layer {k} are cut off from autograd")
-        if not any(get_gradient_edge(a).node in used for a in layer.parts):
+        if not any((get_gradient_edge(a) if isinstance(a, Tensor) else a).node in used for a in layer.handles()):
             raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
         with torch.no_grad():
             weights = layer.weights()

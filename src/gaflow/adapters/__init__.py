@@ -73,6 +73,7 @@ ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
     "swinv2": _SWIN,
     "t5gemma": _GEMMA,
     "t5gemma2": _GEMMA,
+    "wavlm": SOFTMAXES,
     "xlnet": Adapter("softmaxes", softmaxes, alone=True),  # its head reads the last place, padding or not
 }
 

@@ -61,7 +61,10 @@ def stacked(seen: Seen, found: Sequence[Softmax], module: Any = None) -> list[La
     def lay(weights: Tensor) -> Tensor:
         return weights.reshape(items, -1, *weights.shape[-2:])
 
-    return [Layer((s.weights,), None if s.weights.dim() == 4 else lay) for s in found]
+    edges = [() if s.edge is None else (s.edge,) for s in found]
+    return [
+        Layer((s.weights,), None if s.weights.dim() == 4 else lay, edge) for s, edge in zip(found, edges, strict=True)
+    ]
 
 
 def _handed_out(seen: Seen, attentions: Any, hidden: Any) -> list[Layer]:

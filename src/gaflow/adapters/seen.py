@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["Call", "Layer", "Seen", "Softmax", "averages", "group", "place", "watch"]
@@ -36,6 +37,11 @@ class Layer:
 
     parts: tuple[Tensor, ...]  # any shapes, as the model used them
     lay: Callable[..., Tensor] | None = None  # parts -> (b, h, t, t), linear; None: the only part is that already
+    edges: tuple[GradientEdge, ...] = ()  # where to differentiate, if the parts are mere copies of what the model used
+
+    def handles(self) -> Sequence[Tensor | GradientEdge]:
+        """What to differentiate by, one for each part."""
+        return self.edges or self.parts
 
     def weights(self) -> Tensor:
         """A, (b, h, t, t)."""
@@ -43,7 +49,7 @@ class Layer:
 
     def slope(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """dy/dA, (b, h, t, t), from dy/da of the parts; None is zero."""
-        known = [torch.zeros_like(a) if g is None else g for a, g in zip(self.parts, gradients, strict=True)]
+        known = [torch.zeros_like(a) if g is None else g.view_as(a) for a, g in zip(self.parts, gradients, strict=True)]
         if self.lay is None:
             return known[0]
         wide = [(a.to(_wide(a)), g.to(_wide(a))) for a, g in zip(self.parts, known, strict=True)]
@@ -75,6 +81,7 @@ class Softmax:
 
     weights: Tensor  # (..., q, k)
     calls: tuple[Call, ...]  # outermost first
+    edge: GradientEdge | None = None  # where to differentiate, if the weights are a mere copy
 
     def inside(self, module: nn.Module) -> bool:
         """Whether `module` was at work."""
@@ -115,12 +122,24 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run `func`, and remember its result if it is such a softmax."""
+        if func is nn.functional.multi_head_attention_forward:
+            return self._fused(func, args, kwargs)
         result = func(*args, **(kwargs or {}))
         if func in _SOFTMAX and result.dim() > 2 and result.requires_grad:
             axis = (kwargs or {}).get("dim", args[1] if len(args) > 1 else None)
             if axis in (-1, result.dim() - 1):
                 self.found.append(Softmax(result, tuple(self.calls)))
         return result
+
+    def _fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Torch's own attention takes its softmax unseen, and hands out a view of it."""
+        output, weights = func(*args, **kwargs | {"need_weights": True, "average_attn_weights": False})
+        if weights.grad_fn is not None:
+            (below, *_) = weights.grad_fn.next_functions
+            self.found.append(Softmax(weights, tuple(self.calls), GradientEdge(*below)))
+        if not kwargs.get("need_weights", True):
+            return output, None
+        return output, weights.mean(1) if kwargs.get("average_attn_weights", True) else weights
 
 
 @contextmanager
