@@ -30,7 +30,8 @@ import torch
 import gaflow
 from benchmarks.report import provenance, write
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
-from gaflow.methods.path import along_path
+from gaflow.methods.path import along_path, count_passes
+from gaflow.methods.scores import full_name
 from gaflow.tracing import Trace
 
 CONTROLS = ("random", "attgrads", "cat", "attcat", "ig")
@@ -39,21 +40,33 @@ KEPT = Path(__file__).parents[1] / "build" / "study"
 
 
 @dataclass(frozen=True)
-class PathCat:
-    """Not a flow: CAT on path averages, `sum_l <path-averaged dy/dh^l, h^l - h^l of the baseline>`."""
+class OnPath:
+    """Not a flow: CAT on path averages, the sum over layers of `<path-averaged dy/dh, h - h of the baseline>`.
 
-    steps: int = 10
-    name = "cat along the path"
+    With `layers=1` the input layer alone: integrated gradients along the same paths.
+    """
+
+    steps: int
+    groups: int = 1
+    orders: int = 1
+    layers: int | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name and settings."""
+        return full_name("cat on paths", self)
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a trace that is averaged already."""
-        return Cat()(trace)
+        return Cat()(replace(trace, attention=trace.attention[:, : self.layers]))
 
 
 def variants(steps: int) -> dict[str, Any]:
-    """The grid: the paper's methods, then one option after the other, then combinations with and without a path."""
+    """The grid: the paper's methods, then one option after the other, then combinations on paths of several kinds."""
     full = FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", throw=False)
-    path = replace(full, steps=steps)
+    path, nodes = replace(full, steps=steps), replace(full, information="agf", steps=steps, nodes=True)
+    grouped = [(4, 2, 1), (2, 2, 2), (4, 2, 2), (4, 2, 4), (2, 4, 2), (1, 8, 2)]  # steps, groups, orders
     chosen: list[FlowMethod] = [
         *(replace(METHODS[name], throw=False) for name in ("af", "gf", "agf")),  # type: ignore[type-var]
         FlowMethod("agf", layer="all", throw=False),
@@ -66,14 +79,17 @@ def variants(steps: int) -> dict[str, Any]:
         *(replace(full, nodes=True, layer=layer) for layer in (0, "all")),
         replace(path, residual=False, layer="all"),
         *(replace(path, layer=layer) for layer in (0, "all")),
-        *(replace(path, nodes=True, layer=layer) for layer in (0, 1, "all")),
-        replace(path, nodes=True, barrier="uniform"),
-        replace(path, nodes=True, information="agf"),
-        *(replace(path, nodes=True, epsilon=epsilon) for epsilon in (1e-3, 1.0)),
-        *(replace(path, nodes=True, epsilon=epsilon, layer="all") for epsilon in (1e-3, 1.0)),
-        replace(path, nodes=True, steps=2 * steps),
+        *(replace(nodes, layer=layer) for layer in (0, 1, "all")),
+        replace(nodes, barrier="uniform"),
+        replace(nodes, information="agf_net"),
+        replace(nodes, epsilon=1.0),
+        *(replace(nodes, steps=s, groups=g, orders=o) for s, g, o in grouped),
+        *(replace(nodes, steps=s, groups=g, orders=o, layer="all") for s, g, o in grouped),
+        replace(nodes, steps=4, groups=2, orders=4, information="agf_net"),
+        replace(path, steps=4, groups=2, orders=4),
     ]
-    return {**{name: METHODS[name] for name in CONTROLS}, "cat path": PathCat(steps), **{m.name: m for m in chosen}}
+    raw = [OnPath(steps), *(OnPath(*kind) for kind in grouped), OnPath(4, 2, 4, layers=1)]
+    return {**{name: METHODS[name] for name in CONTROLS}, **{m.name: m for m in (*raw, *chosen)}}
 
 
 @dataclass(frozen=True)
@@ -89,15 +105,15 @@ class Panel:
 
     def __call__(self, trace: Trace) -> Scores:
         """Ask them all about one batch."""
-        paths: dict[int, tuple[Trace, float]] = {}
+        paths: dict[tuple[int, int, int], tuple[Trace, float]] = {}
         for name, method in self.asked.items():
             seen, spent, plain = trace, 0.0, method
-            steps = getattr(method, "steps", None) if isinstance(method, FlowMethod | PathCat) else None
-            if steps is not None:
-                if steps not in paths:
-                    paths[steps] = _timed(lambda steps=steps: along_path(trace, steps))
-                seen, spent = paths[steps]
-                plain = replace(method, steps=None) if isinstance(method, FlowMethod) else method
+            if isinstance(method, FlowMethod | OnPath) and method.steps is not None:
+                kind = method.steps, method.groups, method.orders
+                if kind not in paths:
+                    paths[kind] = _timed(lambda k=kind: along_path(trace, k[0], groups=k[1], orders=k[2]))
+                seen, spent = paths[kind]
+                plain = replace(method, steps=None, groups=1) if isinstance(method, FlowMethod) else method
             found, more = _timed(lambda plain=plain, seen=seen: plain(seen))
             self._keep(name, trace, found, spent + more)
         return Scores(trace.mask.double())
@@ -210,15 +226,22 @@ def study(
     }
     for name, method in asked.items():
         at = judged.methods.index(name)
-        about = getattr(method, "about", None)
         row = {
             "name": name,
-            "passes": f"{given.steps + 2} forward, {given.steps + 2} backward" if about is None else about.passes,
+            "passes": passes_of(method),
             "seconds": (tracing + panel.seconds[name]) / len(texts),
             "failed": panel.failed[name],
             **{metric: values[metric][at].tolist() for metric in METRICS},
         }
         place(folder, name).write_text(json.dumps(row))
+
+
+def passes_of(method: Any) -> str:
+    """Passes of the model, the trace included."""
+    if not isinstance(method, OnPath):
+        return method.about.passes
+    asked = 1 + count_passes(method.steps, method.groups, method.orders)
+    return f"{asked} forward, {asked} backward"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:

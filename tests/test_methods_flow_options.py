@@ -285,7 +285,7 @@ def test_a_switch_is_true_or_false(name):
     [
         (FlowMethod("agf", signed=True), "agf(signed=True)", "1 forward, 1 backward", True, True),
         (FlowMethod("af", residual=True), "af(residual=True)", "1 forward, 1 backward", False, True),
-        (FlowMethod("agf", steps=8, batch_size=2), "agf(steps=8)", "11 forward, 11 backward", False, True),
+        (FlowMethod("agf", steps=8, batch_size=2), "agf(steps=8)", "10 forward, 10 backward", False, True),
         (
             FlowMethod("agf_net", nodes=True, heads="sum", layer="all"),
             "agf_net(heads='sum', nodes=True, layer='all')",

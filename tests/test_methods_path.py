@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -38,17 +37,22 @@ def own(path, layer):
 
 
 def test_where_embeddings_are_sums_the_average_at_the_input_is_integrated_gradients():
-    found = traced(gpt2)
-    expected = IntegratedGradients(steps=20)(found).values
-    assert_close(own(along_path(found, 20), 0), expected, 1e-7)  # Captum keeps its points in float32
-
-
-@pytest.mark.parametrize("settings", [{}, {"groups": 2, "orders": 2}, {"groups": 3}, {"groups": 99}], ids=str)
-def test_contributions_of_the_input_sum_to_what_the_output_gains(settings):
     found = traced(gpt2, TEXTS[2:])
+    expected = IntegratedGradients(steps=50)(found).values
+    rough, fine = (own(along_path(found, steps), 0) for steps in (20, 80))
+    assert_close(fine, expected, 2e-3)
+    assert (fine - expected).abs().max() < 0.2 * (rough - expected).abs().max()  # the error of the rule: 1/16
+
+
+@pytest.mark.parametrize("settings", [{}, {"groups": 2, "orders": 2}, {"groups": 99}], ids=str)
+@pytest.mark.parametrize("build", [bert, gpt2])
+def test_contributions_of_every_layer_sum_to_what_the_output_gains(build, settings):
+    found = traced(build, TEXTS[2:])
     m = sum(s >= 0 for s in found.again().batch.encodings[0].segments)
     gain = float(found.output - at(found.again(), torch.zeros(1, m)).output)
-    assert float(own(along_path(found, 60, **settings), 0).sum()) == pytest.approx(gain, rel=1e-4)
+    path = along_path(found, 60, **settings)
+    for layer in range(len(path.hidden)):
+        assert float(own(path, layer).sum()) == pytest.approx(gain, rel=1e-2)
 
 
 def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_drawn_orders():
@@ -57,7 +61,7 @@ def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_draw
     encoding = question.batch.encodings[0]
     ordinary = torch.tensor([s >= 0 for s in encoding.segments])
     m = int(ordinary.sum())
-    path = along_path(found, 24, groups=m, orders=3)
+    path = along_path(found, 50, groups=m, orders=3)
     with Draws(0, [int(k) for k in encoding.inputs["input_ids"]]):
         drawn = [torch.randperm(m) for _ in range(3)]
     expected = torch.zeros(m, dtype=torch.float64)
@@ -68,7 +72,7 @@ def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_draw
             value = float(at(question, parts).output)
             expected[token] += (value - last) / 6
             last = value
-    assert_close(own(path, 0)[0, ordinary], expected, 1e-4)
+    assert_close(own(path, 0)[0, ordinary], expected, 3e-3)
     assert float(own(path, 0)[0, ~ordinary].abs().sum()) == 0
 
 
@@ -77,23 +81,21 @@ def test_the_average_is_that_of_single_points(family):
     """The rule written out: one point after the other, by the model's own gradient."""
     found = traced(FAMILIES[family], TEXTS[:1])
     path = along_path(found, 3)
-    points, weights = np.polynomial.legendre.leggauss(3)
     question = found.again()
     m = sum(s >= 0 for s in question.batch.encodings[0].segments)
-    base = at(question, torch.zeros(1, m))
-    singles = [at(question, torch.full((1, m), (point + 1) / 2, dtype=torch.float64)) for point in points]
+    points = [at(question, torch.full((1, m), k / 3, dtype=torch.float64)) for k in range(4)]
     tolerance = 1e-4 if family in SINGLE else 1e-9
+    mean = sum(weight * one.gradient for weight, one in zip((1 / 6, 1 / 3, 1 / 3, 1 / 6), points, strict=True))
+    assert_close(path.gradient, mean, tolerance)
 
-    def mean(get):
-        return sum(w / 2 * get(one) for w, one in zip(weights, singles, strict=True))
+    def integral(name, k):
+        states = [getattr(one, name)[k] for one in points]
+        slopes = [getattr(one, f"{name}_gradient")[k] for one in points]
+        return sum(((slopes[n] + slopes[n + 1]) / 2 * (states[n + 1] - states[n])).sum(-1) for n in range(3))
 
-    assert_close(path.gradient, mean(lambda one: one.gradient), tolerance)
     for k in range(len(found.stream)):
-        change = found.stream[k] - base.stream[k]
-        expected = (mean(lambda one, k=k: one.stream_gradient[k]) * change).sum(-1)
-        assert_close(path.stream[k][..., 0], expected, tolerance)
-        change = found.hidden[k] - base.hidden[k]
-        assert_close(own(path, k), (mean(lambda one, k=k: one.hidden_gradient[k]) * change).sum(-1), tolerance)
+        assert_close(path.stream[k][..., 0], integral("stream", k), tolerance)
+        assert_close(own(path, k), integral("hidden", k), tolerance)
     assert torch.equal(path.attention, found.attention)
 
 
@@ -135,7 +137,7 @@ def test_how_many_points_share_a_pass_changes_nothing():
     handle = found.again().model.register_forward_pre_hook(lambda *_: passes.append(1))
     whole, single = along_path(found, 6), along_path(found, 6, batch_size=1)
     handle.remove()
-    assert len(passes) == 1 + count_passes(6) == 1 + 8
+    assert len(passes) == 1 + count_passes(6) == 1 + 7
     assert_close(whole.gradient, single.gradient, 1e-12)
     assert_close(whole.stream[1], single.stream[1], 1e-12)
 
@@ -189,7 +191,7 @@ def test_a_trace_without_a_model_has_no_path():
 
 
 def test_methods_of_a_trace_have_a_path_averaged_twin():
-    path = along_path(traced(gpt2), 30)
+    path = along_path(traced(gpt2), 3)
     whole = Cat()(replace(path, attention=path.attention[:, :1])).values  # the first block alone: the embeddings
-    assert_close(whole, IntegratedGradients(steps=30)(traced(gpt2)).values, 1e-7)
-    assert torch.equal(FlowMethod("agf", steps=30)(traced(gpt2)).values, FlowMethod("agf")(path).values)
+    assert torch.equal(whole, own(path, 0))
+    assert torch.equal(FlowMethod("agf", steps=3)(traced(gpt2)).values, FlowMethod("agf")(path).values)

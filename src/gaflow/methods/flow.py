@@ -59,7 +59,7 @@ class FlowMethod:
     residual: bool = field(default=False, kw_only=True)  # edges of the residual stream
     signed: bool = field(default=False, kw_only=True)  # take off the flow of -y
     nodes: bool = field(default=False, kw_only=True)  # capacities of nodes
-    steps: int | None = field(default=None, kw_only=True)  # points on each leg of a path; None: at the text itself
+    steps: int | None = field(default=None, kw_only=True)  # of each leg of a path; None: gradients at the text itself
     groups: int = field(default=1, kw_only=True)  # of tokens that come in one after the other on a path; 1: straight
     orders: int = field(default=1, kw_only=True)  # drawn for the groups, each walked from both ends
     seed: int = field(default=0, kw_only=True)  # other seeds draw others

@@ -6,13 +6,15 @@ equal size that come in one after the other, each of them straight: one group gi
 groups as tokens give Shapley values by drawn orders, and a few groups take the best of both: most tokens are there or
 absent, as they are in a masked text, and few passes are needed. Each order is walked from both its ends.
 
-With `a_k`, `w_k` the points and weights of the Gauss-Legendre rule on a leg from corner `p` to corner `q` of a path:
+Every leg is cut into equal steps. From point `p` to the next point `q`, with `g` half the sum of the gradients at both:
 
-    gradient of attention   ->   mean over legs of  g = sum_k w_k gradient(p + a_k (q - p))
-    hidden                  ->   mean over paths of  sum over legs of  <g, hidden(q) - hidden(p)>,   its gradient  ->  1
+    gradient of attention  ->  mean over all steps of g
+    hidden                 ->  mean over paths of the sum over steps of <g, hidden(q) - hidden(p)>, its gradient -> 1
 
-likewise for the residual stream, and attention weights stay those of the text. At the word embeddings the second line
-is integrated gradients. The convention this file owns: the result **is a trace**, so that every method of a trace has a
+likewise for the residual stream, and attention weights stay those of the text. This is the trapezoidal rule for the
+line integral of the gradient along the way that hidden states really take, which no norm lets be straight. So the
+contributions of every layer sum to what `y` gains, but for the error of the rule; those of word embeddings are
+integrated gradients. The convention this file owns: the result **is a trace**, so that every method of a trace has a
 path-averaged twin. Each text runs by itself, its points in one batch where that fits, and draws its own orders, so that
 a batch gives what each text alone gives.
 """
@@ -22,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ __all__ = ["along_path", "count_passes"]
 def count_passes(steps: int, groups: int = 1, orders: int = 1) -> int:
     """Points at which the model is asked, for a text that has at least as many tokens as groups."""
     walks = 1 if groups == 1 else 2 * orders
-    return walks * groups * steps + 2 + walks * (groups - 1)
+    return walks * (groups * steps - 1) + 2
 
 
 def along_path(
@@ -51,7 +52,7 @@ def along_path(
     orders: int = 1,
     seed: int = 0,
 ) -> Trace:
-    """The trace of the same batch, averaged over paths with `steps` points on every leg.
+    """The trace of the same batch, averaged over paths with `steps` on every leg.
 
     `groups` of tokens come in one after the other, in `orders` drawn by `seed`, each walked from both ends; one group
     is the straight path. `replacement` and `batch_size` as in the settings of integrated gradients.
@@ -61,69 +62,68 @@ def along_path(
     for item, encoding in enumerate(question.batch.encodings):
         text = Presence.of(question, item, replacement, batch_size)
         ids = [int(token) for token in encoding.inputs["input_ids"]]
-        found.put(item, _walk(text, _Route.draw(len(text), groups, orders, Draws(seed, ids)), steps, trace))
+        found.put(
+            item, _walk(text, _Route.draw(len(text), steps, groups, orders, Draws(seed, ids)), bool(trace.stream))
+        )
         question.report((item + 1) / len(trace.mask))
     return found.trace()
 
 
 @dataclass(frozen=True)
 class _Route:
-    """Paths as legs between corners."""
+    """Paths as steps between points, in the order in which they are walked."""
 
-    corners: Tensor  # (c, m) how much each ordinary token is there: 0 or 1
-    legs: Tensor  # (q, 2) corners where each leg begins and ends
+    points: Tensor  # (r, m) how much each ordinary token is there
+    steps: tuple[tuple[int, int], ...]  # points where each step begins and ends
     paths: int
 
     @classmethod
-    def draw(cls, tokens: int, groups: int, orders: int, draws: Draws) -> _Route:
+    def draw(cls, tokens: int, steps: int, groups: int, orders: int, draws: Draws) -> _Route:
         groups = max(1, min(groups, tokens))
         with draws:
             drawn = [torch.randperm(tokens) for _ in range(orders if groups > 1 else 1)]
         walks = [walk for order in drawn for walk in ([order, order.flip(0)] if groups > 1 else [order])]
-        corners = torch.zeros(len(walks), groups + 1, tokens, dtype=torch.float64)
-        for corner, walk in zip(corners, walks, strict=True):
-            for k, group in enumerate(walk.tensor_split(groups)):
-                corner[k + 1 :, group] = 1
-        different, where = corners.flatten(0, 1).unique(dim=0, return_inverse=True)
-        where = where.reshape(len(walks), groups + 1)
-        return cls(different, torch.stack([where[:, :-1], where[:, 1:]], -1).flatten(0, 1), len(walks))
-
-    def points(self, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Presence (r, m) of corners and points of the legs; of every row its leg, and its share in that leg's mean."""
-        at, weights = np.polynomial.legendre.leggauss(steps)
-        begin, end = self.corners[self.legs[:, 0]], self.corners[self.legs[:, 1]]
-        inner = [torch.lerp(begin, end, float(x + 1) / 2) for x in at]
-        corners, legs = len(self.corners), len(self.legs)
-        rows = torch.cat([self.corners, *inner])
-        leg = torch.cat([torch.zeros(corners, dtype=torch.long), torch.arange(legs).repeat(steps)])
-        share = torch.cat([torch.zeros(corners), torch.tensor(weights / 2).repeat_interleave(legs)])
-        return rows, leg, share
+        known: dict[tuple[float, ...], int] = {}  # paths meet at both their ends, and may elsewhere
+        found: list[tuple[int, int]] = []
+        for walk in walks:
+            there = torch.zeros(tokens, dtype=torch.float64)
+            last = known.setdefault(tuple(there.tolist()), len(known))
+            for group in walk.tensor_split(groups):
+                for k in range(1, steps + 1):
+                    there[group] = k / steps
+                    here = known.setdefault(tuple(there.tolist()), len(known))
+                    found.append((last, here))
+                    last = here
+        return cls(torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), tuple(found), len(walks))
 
 
-def _walk(text: Presence, route: _Route, steps: int, trace: Trace) -> tuple[list[Tensor], list[Tensor]]:
+def _walk(text: Presence, route: _Route, residual: bool) -> tuple[list[Tensor], list[Tensor]]:
     """Averages of one text: gradients of attention, l x (h, n, n); contributions of hidden states and streams, (n,)."""
-    rows, leg, share = route.points(steps)
+    share = torch.zeros(len(route.points), dtype=torch.float64)  # of each point in the mean gradient
+    until = {}  # the last step that each point has a part in
+    for k, step in enumerate(route.steps):
+        share[list(step)] += 0.5 / len(route.steps)
+        until |= dict.fromkeys(step, k)
     gradient: list[Tensor] = []
-    slopes: list[Tensor] = []  # (q, n, d) each: hidden states, then streams
-    corners: list[list[Tensor]] = []
-    for start in range(0, len(rows), text.rows):
+    own: list[Tensor] = []
+    kept: dict[int, tuple[list[Tensor], list[Tensor]]] = {}  # point -> slopes and states
+    done = 0
+    for start in range(0, len(route.points), text.rows):
         some = slice(start, start + text.rows)
-        of_attention, found, states = _pass(text, rows[some], bool(trace.stream))
-        if not gradient:
-            gradient = [g.new_zeros(g.shape[1:]) for g in of_attention]
-            slopes = [g.new_zeros(len(route.legs), *g.shape[1:]) for g in found]
-        shares, at = share[some].to(gradient[0]), leg[some].to(gradient[0].device)
-        for total, each in zip(gradient, of_attention, strict=True):
-            total += torch.tensordot(shares, each, 1) / len(route.legs)
-        for total, each in zip(slopes, found, strict=True):
-            total.index_add_(0, at, each * shares[:, None, None])
-        if start < len(route.corners):
-            corners.append([x[: len(route.corners) - start] for x in states])
-    legs = route.legs.to(gradient[0].device)
-    own = []
-    for layer, slope in enumerate(slopes):
-        state = torch.cat([part[layer] for part in corners])
-        own.append((slope * (state[legs[:, 1]] - state[legs[:, 0]])).sum((0, -1)) / route.paths)
+        of_attention, slopes, states = _pass(text, route.points[some], residual)
+        means = [torch.tensordot(share[some].to(g), g, 1) for g in of_attention]
+        gradient = [a + b for a, b in zip(gradient, means, strict=True)] if gradient else means
+        own = own or [x.new_zeros(x.shape[1]) for x in states]
+        rows = range(start, start + len(states[0]))
+        kept |= {start + k: ([g[k] for g in slopes], [x[k] for x in states]) for k in range(len(rows))}
+        while done < len(route.steps) and max(route.steps[done]) < rows.stop:
+            before, after = (kept[point] for point in route.steps[done])
+            for total, g, slope, x, state in zip(own, before[0], after[0], before[1], after[1], strict=True):
+                total += ((g + slope) * (state - x)).sum(-1) / (2 * route.paths)
+            for point in route.steps[done]:
+                if until[point] == done:  # long texts need the memory
+                    kept.pop(point, None)
+            done += 1
     return gradient, own
 
 
