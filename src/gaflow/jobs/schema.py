@@ -76,14 +76,26 @@ def records(row: Row, several: Several, methods: Iterable[str], labels: Sequence
         "gold": row.gold,
         "gold_label": None if row.gold is None else labels[row.gold],
     }
-    found = []
+    found, tokens = [], {}
     for method in methods:
         result = several.found[method]
         if isinstance(result, str):
             found.append(common | {"method": method, "error": result})
-        else:
-            found.append(common | _columns(result) | {"method": method, "logits": several.logits})
+            continue
+        same = id(result.tokens), id(result.offsets), id(result.segments)  # of one encoding, for all methods
+        if same not in tokens:
+            tokens[same] = _tokens(result)
+        found.append(common | tokens[same] | _columns(result) | {"method": method, "logits": several.logits})
     return found
+
+
+def _tokens(att: Attribution) -> dict[str, Any]:
+    return {
+        "tokens": att.tokens,
+        "offsets": [list(span) for span in att.offsets],
+        "segments": att.segments,
+        "special_mask": att.special_mask,
+    }
 
 
 def _columns(att: Attribution) -> dict[str, Any]:
@@ -92,10 +104,6 @@ def _columns(att: Attribution) -> dict[str, Any]:
     if certificate is not None:
         del certificate["seconds"]  # would differ from run to run
     return {
-        "tokens": att.tokens,
-        "offsets": [list(span) for span in att.offsets],
-        "segments": att.segments,
-        "special_mask": att.special_mask,
         "scores": att.scores,
         "target": target,
         "contrast": contrast,
