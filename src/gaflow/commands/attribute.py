@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, app, count
+from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, app, count, label_names_of
 from gaflow.commands.streams import print_json
 from gaflow.commands.watching import stoppable, watched
 from gaflow.data import open_data
-from gaflow.data.sources import LabelNames
 from gaflow.explainer import Explainer
 from gaflow.jobs import Outcome, Ray
 from gaflow.jobs import attribute as run_job
@@ -71,7 +70,7 @@ def attribute(
     methods, chosen = _methods(method), _engine(engine, workers, device)
     opened = open_data(
         data, text_column=text_column, pair_column=pair_column, label_column=label_column,
-        label_names=_label_names(label_names), split=split, subset=subset,
+        label_names=label_names_of(label_names), split=split, subset=subset,
     )  # fmt: skip
     next(opened.read(), None)  # a wrong column should not cost the loading of a model
     with stoppable() as stop, watched("explaining") as progress:
@@ -99,15 +98,6 @@ def _methods(given: list[str] | None) -> list[str]:
     for name in names:
         find_method(name)
     return names
-
-
-def _label_names(given: str | None) -> LabelNames | None:
-    if given is None:
-        return None
-    parts = [part.strip() for part in given.split(",")]
-    if not all("=" in part for part in parts):
-        return parts
-    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
 
 
 def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
