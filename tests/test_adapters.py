@@ -113,7 +113,7 @@ class Grow(TorchFunctionMode):
     ("kind", "task"),
     [
         ("big_bird", TEXT),
-        ("levit", PICTURE),
+        ("segformer", PICTURE),
         ("hiera", PICTURE),
         ("longformer", TEXT),
         ("pvt", PICTURE),

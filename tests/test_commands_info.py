@@ -87,3 +87,21 @@ def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, fol
 def test_many_labels_are_cut_short(capfd, tmp_path):
     place = saved(bert(num_labels=23), tmp_path)
     assert "LABEL_19 and 3 more" in " ".join(gives(capfd, "info", place).split())
+
+
+def test_info_says_who_reads_the_attention_and_where_padding_matters(capfd, monkeypatch, folder):
+    loaded = outline(folder)
+    monkeypatch.setattr("gaflow.commands.info.outline", lambda *_: loaded)
+    assert "adapter" not in gives(capfd, "info", folder)
+    loaded.model.config.model_type = "funnel"
+    shown = " ".join(gives(capfd, "info", folder).split())
+    assert "read by an adapter: pooled layers; only texts of one length run together" in shown
+    found = json.loads(gives(capfd, "info", folder, "--json"))
+    assert (found["adapter"], found["padding"]) == ("pooled layers", False)
+
+
+def test_info_refuses_what_cannot_be_traced(capfd, monkeypatch, folder):
+    loaded = outline(folder)
+    loaded.model.config.model_type = "fnet"
+    monkeypatch.setattr("gaflow.commands.info.outline", lambda *_: loaded)
+    assert "Fourier transforms mix its tokens" in refused(capfd, "info", folder)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from gaflow.adapters import find_adapter
 from gaflow.commands.app import Device, Json, TaskName, app, count
 from gaflow.commands.streams import print_json, waiting
 from gaflow.errors import UnsupportedModelError
@@ -54,7 +55,7 @@ def info(
         "labels": _listed(found["labels"]) or "its vocabulary",
         "tokenizer": f"{found['tokenizer']}, {found['vocabulary']:,} tokens",
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
-        "attention": f"{found['layers']} layers, {found['heads']} heads",
+        "attention": f"{found['layers']} layers, {found['heads']} heads{_reading(found)}",
         "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
         "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_times(found['batch'])}",
         "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_seconds(found)} on this CPU",
@@ -67,7 +68,7 @@ def info(
 
 def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, device: torch.device) -> dict[str, Any]:
     """All that `info` says, as plain values."""
-    config = loaded.model.config
+    config, adapter = loaded.model.config, find_adapter(loaded.model)
     geometry = Geometry.of(config)
     if geometry is None:
         raise UnsupportedModelError(f"{type(loaded.model).__name__} has no single stack of attention layers to trace")
@@ -95,6 +96,8 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "limit": limit,
         "layers": geometry.layers,
         "heads": geometry.heads,
+        "adapter": adapter.name or None,
+        "padding": not adapter.alone,
         "length": length,
         "batch": batch,
         "attention": [geometry.layers, geometry.heads, length, length],
@@ -105,6 +108,12 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "budget": budget(device),
         "together": max(1, budget(device) // estimate(geometry, length).peak),
     }
+
+
+def _reading(found: dict[str, Any]) -> str:
+    """Where the attention weights come from, if the model does not simply hand them out."""
+    read = f"; read by an adapter: {found['adapter']}" if found["adapter"] else ""
+    return read + ("" if found["padding"] else "; only texts of one length run together")
 
 
 def _fits(geometry: Geometry, length: int, room: int) -> dict[str, int]:
