@@ -102,6 +102,7 @@ def test_nothing_is_written_when_something_is_wrong(capfd, folder, tmp_path, mon
     refused(capfd, "explain", "a", "--model", folder, "--target", "nope", "--save", place)
     assert f"no folder '{tmp_path / 'no'}'" in refused(capfd, "explain", "a", "--save", tmp_path / "no" / "x")
     assert "is a folder" in refused(capfd, "explain", "a", "--save", tmp_path)
+    assert "to_pandas" in refused(capfd, "explain", "a", "--model", "not/there", "--save", tmp_path / "x.csv")
     place.write_text("mine")
     monkeypatch.setattr(os, "replace", full)
     err = refused(capfd, "explain", "a", "--model", folder, "--save", place)

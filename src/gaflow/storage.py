@@ -20,7 +20,7 @@ from torch import Tensor
 from gaflow.errors import GaflowError
 from gaflow.network import Certificate, Flow
 
-__all__ = ["FORMAT", "flow_of", "flow_tensors", "read", "write", "write_whole"]
+__all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write", "write_whole"]
 
 FORMAT = 1
 _KEY = "gaflow"
@@ -36,12 +36,9 @@ _OTHERS = {  # what these names promise, and what writes it
 def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write to `path` by way of a temporary file next to it: JSON if it ends in .json, otherwise safetensors."""
     path, about = Path(path), {"format": FORMAT, **about}
-    kind = path.suffix.lower()
-    if kind in _OTHERS:
-        other = f"{path.name} would not hold what its name says: {_OTHERS[kind]} makes such files"
-        raise ValueError(f"{other}; give a name that ends in .safetensors or .json")
+    check_name(path)
     own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
-    if kind == ".json":
+    if path.suffix.lower() == ".json":
         arrays = {
             name: {"dtype": _name(v), "shape": [*v.shape], "values": v.flatten().tolist()} for name, v in own.items()
         }
@@ -49,6 +46,14 @@ def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -
     from safetensors.torch import save
 
     return write_whole(path, save(own, {_KEY: json.dumps(about)}))
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that promises another kind of file."""
+    other = _OTHERS.get(path.suffix.lower())
+    if other is not None:
+        wrong = f"{path.name} would not hold what its name says: {other} makes such files"
+        raise ValueError(f"{wrong}; give a name that ends in .safetensors or .json")
 
 
 def _name(tensor: Tensor) -> str:
