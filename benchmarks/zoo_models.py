@@ -70,6 +70,7 @@ _PYRAMID: dict[str, Any] = {
 _ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _ROPE |= {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64}
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "audio-spectrogram-transformer": {"max_length": 48, "num_mel_bins": 32},
     "axk1": {**_EVEN, "n_group": 2, "topk_group": 1},
     "axk2": _EVEN,
     "big_bird": {"block_size": 4, "num_random_blocks": 1},
