@@ -144,7 +144,7 @@ def main() -> None:
     explainer = gaflow.Explainer(given.model, device=given.device, dtype=torch.float32)
     folder = Path(given.kept) / key_of(given, texts)
     folder.mkdir(parents=True, exist_ok=True)
-    grid = {n: m for n, m in variants(given.steps).items() if not given.only or any(part in n for part in given.only)}
+    grid = choose(variants(given.steps), given.only)
     wanted = {name: method for name, method in grid.items() if not place(folder, name).exists()}
     for names in chunks(list(wanted), given.chunk):
         study(explainer, texts, {name: wanted[name] for name in names}, folder, given)
@@ -181,6 +181,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kept", default=str(KEPT), help="folder of what is done")
     parser.add_argument("--output", default="study.md", help="name of the file in results/, or a path")
     return parser.parse_args()
+
+
+def choose(grid: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """The variants whose name has one of these parts; a whole name means that one alone."""
+    return {n: m for n, m in grid.items() if not only or any(n == p if p in grid else p in n for p in only)}
 
 
 def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:

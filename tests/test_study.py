@@ -38,7 +38,7 @@ def test_a_study_is_resumed_and_its_numbers_are_those_of_the_methods(tmp_path, m
     assert out.read_text() in printed
     files = sorted(kept.rglob("*.json"))
     rows = {row["name"]: row for row in (json.loads(f.read_text()) for f in files)}
-    assert set(rows) == {name for name in study.variants(3) if any(part in name for part in chosen[1:])}
+    assert set(rows) == set(study.choose(study.variants(3), chosen[1:]))
     assert sum(name.endswith("steps=3)") for name in rows) > 3
     method = study.variants(3)["agf(heads='sum', residual=True)"]
     assert isinstance(method, FlowMethod)
@@ -66,3 +66,10 @@ def test_rows_are_sorted_and_compared_with_integrated_gradients_text_by_text():
     best, ig = study.table(rows)[2:]
     assert best == "| `best` | 0.300 | -1.50 | 0.250 | +0.100 ± 0.100 | 1 forward | 0.250 | 0 |"
     assert ig.startswith("| `ig` | 0.200 | -1.00 | 0.000 | +0.000 ± 0.000 |")
+
+
+def test_parts_of_names_choose_variants_and_whole_names_one_each():
+    grid = study.variants(3)
+    assert list(study.choose(grid, ["ig", "cat"])) == ["cat", "ig"]
+    assert list(study.choose(grid, [])) == list(grid)
+    assert all("groups=4" in name for name in study.choose(grid, ["groups=4"]))
