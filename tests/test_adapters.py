@@ -73,8 +73,9 @@ def assert_close(a, b, tolerance=1e-5):
 
 
 def test_every_way_to_read_attention_is_among_the_cases():
-    tried = {find_adapter(build(kind, task)).read for kind, task in CASES}
+    tried = {ADAPTERS[kind].read for kind, _ in CASES if kind in ADAPTERS}
     assert {adapter.read for adapter in ADAPTERS.values()} <= tried
+    assert find_adapter(build("bart", TEXT)).name == "encoder"
 
 
 @each_case
@@ -342,6 +343,17 @@ def test_methods_that_need_no_more_than_a_trace_work(kind):
         assert scores.shape == found.mask.shape
         assert bool(scores.isfinite().all())
         assert bool((scores != 0).any(-1).all())
+
+
+@each_case
+def test_hidden_states_are_those_of_the_layers_or_missing(kind, task):
+    model, batch = make(kind, task)
+    found = trace(model, batch, first)
+    if found.hidden:
+        assert len(found.hidden) == found.attention.shape[1] + 1
+    else:
+        with pytest.raises(gaflow.GaflowError, match="hidden states"):
+            gaflow.METHODS["cat"](found)
 
 
 def test_models_that_mask_padding_share_a_batch():

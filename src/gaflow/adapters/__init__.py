@@ -34,37 +34,41 @@ class Adapter:
     read: Callable[[Seen], Sequence[Layer]]
     watches: bool = True  # whether `read` needs the softmaxes of the pass
     alone: bool = False  # padding changes the answer: only texts of one length may run together
+    aligned: bool = True  # whether the hidden states that the model hands out are those of these layers
 
     def hidden(self, outputs: Any) -> tuple[Tensor, ...]:
         """The hidden states of the layers, as far as the model hands them out."""
-        found = getattr(outputs, "encoder_hidden_states", None) or getattr(outputs, "hidden_states", None) or ()
-        return tuple(found)
+        if not self.aligned:
+            return ()
+        return tuple(getattr(outputs, "encoder_hidden_states", None) or getattr(outputs, "hidden_states", None) or ())
 
 
 OWN = Adapter("", own, watches=False)
 SOFTMAXES = Adapter("softmaxes", softmaxes)
 _ENCODER = Adapter("encoder", encoder, watches=False)
-_GEMMA = Adapter("encoder", encoder_softmaxes, alone=True)  # its head reads the place after the last, if there is one
-_SWIN = Adapter("shifted windows", swin)
-_REDUCED = Adapter("reduced keys", reduced)
+_GEMMA = Adapter(
+    "encoder", encoder_softmaxes, alone=True, aligned=False
+)  # its head reads the place after the last, if there is one
+_SWIN = Adapter("shifted windows", swin, aligned=False)
+_REDUCED = Adapter("reduced keys", reduced, aligned=False)
 _BIG_BIRD = Adapter("block-sparse attention", big_bird, alone=True)  # the last block is special, padding or not
 _LONGFORMER = Adapter("windows and global tokens", longformer)
 
 ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
     "big_bird": _BIG_BIRD,
     "bigbird_pegasus": _BIG_BIRD,
-    "canine": Adapter("characters and molecules", canine, alone=True),
+    "canine": Adapter("characters and molecules", canine, alone=True, aligned=False),
     "convbert": Adapter("", own, watches=False, alone=True),  # its convolutions read padding
     "cvt": _REDUCED,
     "donut-swin": _SWIN,
-    "funnel": Adapter("pooled layers", funnel, alone=True),
-    "hiera": Adapter("mask units", hiera),
+    "funnel": Adapter("pooled layers", funnel, alone=True, aligned=False),
+    "hiera": Adapter("mask units", hiera, aligned=False),
     "led": _LONGFORMER,
-    "levit": Adapter("subsampled layers", levit),
+    "levit": Adapter("subsampled layers", levit, aligned=False),
     "longformer": _LONGFORMER,
     "mobilebert": Adapter("", own, watches=False, alone=True),  # every token reads its neighbours' embeddings
     "nystromformer": Adapter("", full_attention, watches=False, alone=True),  # likewise
-    "perceiver": Adapter("latents", perceiver),
+    "perceiver": Adapter("latents", perceiver, aligned=False),
     "pvt": _REDUCED,
     "pvt_v2": _REDUCED,
     "segformer": _REDUCED,
