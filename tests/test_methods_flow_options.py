@@ -100,6 +100,7 @@ def test_nodes_let_no_more_through_than_they_may_and_bind_where_they_are_narrow(
         flow = FlowMethod("agf", nodes=True, epsilon=epsilon)(trace).flow
         assert flow is not None
         assert flow.edges.shape == (2, 3, 5, 5)
+        assert flow.capacity is None
         through = flow.through()[:, :3]
         assert bool((through <= limits * (1 + 1e-9)).all())
         assert bool((through[limits > 0] > 0).any())

@@ -169,9 +169,10 @@ class FlowMethod:
             targets=nodes_of(self.targets, trace, "targets"),
             throw=self.throw,
         )
-        if not self.nodes or flow.capacity is None:
+        if not self.nodes:
             return flow
-        return replace(flow, edges=flow.edges[:, 1::2], capacity=flow.capacity[:, 1::2])
+        # the capacities of edges alone, without those of nodes, would tell of other cuts
+        return replace(flow, edges=flow.edges[:, 1::2], capacity=None)
 
     def _own(self, states: Sequence[Tensor], gradients: Sequence[Tensor | None], real: Tensor) -> Tensor:
         """The tokens' own information (b, l, t), 0 at padding."""
