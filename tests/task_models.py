@@ -93,7 +93,6 @@ def listener() -> tuple[Any, Any]:
         **convolutions,
         **positions,
         intermediate_size=48,
-        num_feat_extract_layers=2,
         **named(("yes", "no", "up")),
     )
     return make("audio-classification", config, Wav2Vec2FeatureExtractor(sampling_rate=8000))

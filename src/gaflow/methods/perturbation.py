@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import product
 from typing import Any
 
@@ -27,9 +28,11 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import MissingExtraError
+from gaflow.methods.dimming import Dimming, dimming_or_presence
 from gaflow.methods.draws import Draws
 from gaflow.methods.presence import Presence, check_batch_size, check_replacement
 from gaflow.methods.scores import About, Scores, full_name
+from gaflow.text import Encoding
 from gaflow.tracing import Trace
 
 __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
@@ -73,7 +76,7 @@ class IntegratedGradients:
         """Scores of a traced batch; `facts` hold the convergence delta."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
         captum = _captum()
         done = 0
 
@@ -128,7 +131,7 @@ class KernelShap:
         """Scores of a traced batch; `facts` hold by how much their sum misses `y(1) - y(0)`."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
         captum, draws = _captum(), Draws(self.seed, ids)
         if len(text) < self.samples.bit_length():  # 2^m <= samples
             regression = _linear_models().SkLearnLinearRegression()
@@ -178,7 +181,7 @@ class Lime:
         """Scores of a traced batch."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
         from captum.attr._core.lime import get_exp_kernel_similarity_function
 
         kernel = get_exp_kernel_similarity_function("cosine", self.width)
@@ -188,7 +191,7 @@ class Lime:
         return scores, _doubt(self.samples, len(text))
 
 
-Score = Callable[[Presence, list[int], Tell], tuple[Tensor, Facts]]
+Score = Callable[[Presence | Dimming, list[int], Tell], tuple[Tensor, Facts]]
 
 
 def _each_text(trace: Trace, replacement: str | int | None, batch_size: int | None, score: Score) -> Scores:
@@ -199,10 +202,10 @@ def _each_text(trace: Trace, replacement: str | int | None, batch_size: int | No
     values = torch.zeros(trace.mask.shape, dtype=torch.float64)
     facts: list[Facts] = []
     for item, encoding in enumerate(question.batch.encodings):
-        text = Presence.of(question, item, replacement, batch_size)
+        text = dimming_or_presence(question, item, replacement, batch_size)
         known: Facts = {"replacement": text.replacement}
         if len(text):
-            ids = [int(token) for token in encoding.inputs["input_ids"]]
+            ids = _ids(encoding)
             found, more = score(text, ids, _part(question.report, item, b))
             values[item, text.places.cpu()] = found.detach().cpu().double()
             known |= more
@@ -210,12 +213,19 @@ def _each_text(trace: Trace, replacement: str | int | None, batch_size: int | No
     return Scores(values, facts=tuple(facts))
 
 
+def _ids(encoding: Encoding) -> list[int]:
+    """What decides the random numbers of an input: the input alone."""
+    if encoding.media is None:
+        return [int(token) for token in encoding.inputs["input_ids"]]
+    return list(blake2b(encoding.media.tensor.numpy().tobytes(), digest_size=16).digest())
+
+
 def _part(report: Tell, item: int, count: int) -> Tell:
     """What part of a text is done, told as the part of the whole batch."""
     return lambda part: report((item + part) / count)
 
 
-def _fit(method: Callable[[Output], Any], text: Presence, samples: int, draws: Draws, tell: Tell) -> Tensor:
+def _fit(method: Callable[[Output], Any], text: Presence | Dimming, samples: int, draws: Draws, tell: Tell) -> Tensor:
     """The coefficients (m,) that a Captum method finds for `y` on `samples` 0/1 vectors."""
 
     def output(presence: Tensor) -> Tensor:
@@ -239,7 +249,7 @@ def _shapley_kernel(_whole: Tensor, _changed: Tensor, subset: Tensor, **_: Any) 
     return _PINNED if k in (0, m) else (m - 1) / (math.comb(m, k) * k * (m - k))
 
 
-def _completeness(text: Presence, scores: Tensor) -> Facts:
+def _completeness(text: Presence | Dimming, scores: Tensor) -> Facts:
     """What the scores should sum to, and by how much they miss it."""
     nothing, whole = text.values(torch.cat([text.vector(0.0), text.vector(1.0)])).cpu().double().tolist()
     delta = float(scores.detach().double().sum()) - (whole - nothing)

@@ -24,7 +24,14 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.tracing import Question, borrow, word_embedding
 
-__all__ = ["Presence", "absent_token", "check_batch_size", "check_replacement"]
+__all__ = [
+    "Presence",
+    "absent_token",
+    "answer_each",
+    "check_batch_size",
+    "check_replacement",
+    "rows_in_a_pass",
+]
 
 _KINDS = ("pad", "mask", "unk")
 _BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
@@ -60,8 +67,7 @@ class Presence:
         if not isinstance(present, Tensor) or present.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
         wide = torch.promote_types(present.dtype, torch.float32)
-        kind = present.device.type if present.device.type in _BUSY else "cpu"
-        rows = batch_size or max(1, min(_BUSY[kind] // n, _PAIRS[kind] // n**2))
+        rows = batch_size or rows_in_a_pass(present.device, n)
         if getattr(getattr(question.model, "config", None), "pad_token_id", 0) is None:
             rows = 1  # decoders refuse more, since they could not tell where a text ends
         where = torch.tensor(places, device=present.device, dtype=torch.long)
@@ -88,13 +94,26 @@ class Presence:
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""
-        different, where = presence.unique(dim=0, return_inverse=True)
-        found: list[Tensor] = []
-        with torch.no_grad():
-            for start in range(0, len(different), self.rows):
-                found.append(self(different[start : start + self.rows]))
-                tell(min(1.0, (start + self.rows) / len(different)))
-        return torch.cat(found)[where.to(found[0].device)]
+        return answer_each(self, self.rows, presence, tell)
+
+
+def answer_each(
+    output: Callable[[Tensor], Tensor], rows: int, presence: Tensor, tell: Callable[[float], object]
+) -> Tensor:
+    """`output` (s,) of every row of `presence` (s, m), each different one computed once, `rows` in a pass."""
+    different, where = presence.unique(dim=0, return_inverse=True)
+    found: list[Tensor] = []
+    with torch.no_grad():
+        for start in range(0, len(different), rows):
+            found.append(output(different[start : start + rows]))
+            tell(min(1.0, (start + rows) / len(different)))
+    return torch.cat(found)[where.to(found[0].device)]
+
+
+def rows_in_a_pass(device: torch.device, n: int) -> int:
+    """How many inputs of `n` tokens run together: enough to keep a device busy, few enough to fit."""
+    kind = device.type if device.type in _BUSY else "cpu"
+    return max(1, min(_BUSY[kind] // n, _PAIRS[kind] // n**2))
 
 
 def _embedding(question: Question) -> nn.Module:

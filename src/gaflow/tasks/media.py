@@ -1,8 +1,8 @@
 """Pictures and sounds: how they become tokens.
 
 A picture is cut into patches, row by row; a sound into frames, from its beginning to its end, or into patches of a
-spectrogram (bands by time). Tokens beyond these ([CLS], [DIST], registers) come first and are special, and so are the
-frames of silence by which a feature extractor fills up a sound.
+spectrogram (bands by time). Tokens beyond these ([CLS], registers, what a model was distilled by) come first and are
+special, and so are the frames of silence by which a feature extractor fills up a sound.
 
 The convention this file owns: only the trace knows how many tokens a model makes of an input. Until then an encoding
 has none; `name_tokens` names them afterwards.
@@ -28,7 +28,6 @@ from gaflow.text import Encoding
 __all__ = ["name_tokens", "read_pictures", "read_sounds"]
 
 _MOST = 16  # special tokens before the patches
-_SPECIAL = ("[CLS]", "[DIST]")
 
 
 def read_pictures(
@@ -124,7 +123,7 @@ def _time(seconds: float) -> str:
 
 
 def _extra(count: int) -> tuple[str, ...]:
-    return tuple(_SPECIAL[k] if k < len(_SPECIAL) else f"[{k}]" for k in range(count))
+    return tuple("[CLS]" if k == 0 else f"[extra {k}]" for k in range(count))
 
 
 def _stride(model: Any, encoding: Encoding, media: Sound, t: int) -> float:
