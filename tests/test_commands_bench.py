@@ -56,11 +56,25 @@ def test_inputs_have_names_and_may_be_attributions(capfd, folder, data, tmp_path
 
 def test_labels_sample_and_seed_are_passed_on(capfd, folder, data, tmp_path):
     args = ["--label-column", "label", "--label-names", "0=positive,1=negative", "--sample", "6", "--seed", "2"]
-    gives(capfd, "bench", data, "-o", tmp_path / "a", "--model", folder, "--methods", "rawatt", *args, "--bounds")
+    gives(
+        capfd,
+        "bench",
+        data,
+        "-o",
+        tmp_path / "a",
+        "--model",
+        folder,
+        "--methods",
+        "rawatt",
+        *args,
+        "--bounds",
+        "--soft",
+    )
     found = Evaluation.load(tmp_path / "a" / "rows" / "pad")
     assert len(found.sizes) == 6
     assert found.manifest["sample"]["seed"] == 2
     assert found.bounds is not None
+    assert found.soft is not None
     assert found.gold is not None
     assert {found.classes[k] for k in found.gold} == {"positive", "negative"}
 

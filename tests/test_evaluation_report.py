@@ -346,3 +346,34 @@ def test_a_real_benchmark_shows_a_text_and_times(tmp_path):
     runtime = next(t for t in page.tables if t[1:] and t[-1][0] == "agf" and t[-1][1] == "1 forward, 1 backward")
     assert [row[0] for row in runtime[-3:]] == ["(trace)", "cat", "agf"]
     assert all(float(row[2]) > 0 for row in runtime[-3:])
+
+
+def test_times_are_per_text_and_memory_is_there_where_it_was_measured(tmp_path):
+    place = stored(tmp_path, "a", evaluation())
+    (place / "attributions").mkdir()
+    lines = [
+        {
+            "shard": 0,
+            "texts": 4,
+            "seconds": 9.0,
+            "trace": 1.0,
+            "methods": {"ig": 4.0, "agf": 2.0},
+            "peak": {"ig": 2**21},
+        },
+        {"shard": 1, "texts": 4, "seconds": 9.0, "trace": 9.0, "methods": {"ig": 9.0, "agf": 9.0}, "peak": {}},
+        {
+            "shard": 1,
+            "texts": 4,
+            "seconds": 9.0,
+            "trace": 1.0,
+            "methods": {"ig": 4.0, "agf": 2.0},
+            "peak": {"ig": 2**22},
+        },
+        {"shard": 2, "texts": 4, "seconds": 9.0},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"shard": 3, "te'  # killed while it wrote
+    (place / "attributions" / "timings.jsonl").write_text(text)
+    table = next(t for t in all_tables(collect(tmp_path), Settings(resamples=20)) if t.key == "runtime")
+    assert table.rows == ("(trace)", "ig", "agf")
+    assert [c.name for c in table.columns] == ["passes", "s/text", "MiB"]
+    assert [row[1:] for row in table.cells] == [(0.25, None), (1.0, 4.0), (0.5, None)]

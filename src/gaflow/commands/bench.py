@@ -62,6 +62,7 @@ def bench(
     bounds: Annotated[
         bool, typer.Option("--bounds", help="Normalized AOPC too, which asks the model very often.")
     ] = False,
+    soft: Annotated[bool, typer.Option("--soft", help="Soft-NC and Soft-NS too.")] = False,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")] = "test",
     subset: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")] = None,
     device: Device = None,
@@ -90,7 +91,7 @@ def bench(
                 done += run_bench(
                     explainer, {name: source}, out, methods=chosen, replacements=_replacements(replacement),
                     sample=sample or None, limit=limit, seed=seed, batch_size=batch_size, shard_size=shard_size,
-                    truncation=truncation, bounds=bounds, progress=progress, stop=stop,
+                    truncation=truncation, bounds=bounds, soft=soft, progress=progress, stop=stop,
                 )  # fmt: skip
             if not done[-1].finished:
                 break

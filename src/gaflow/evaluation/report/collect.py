@@ -129,7 +129,11 @@ def _times(place: Path) -> Times | None:
     names = dict.fromkeys(name for entry in timed for name in entry["methods"])
     return Times(
         sum(entry["texts"] for entry in timed),
-        sum(entry["trace"] for entry in timed),
+        sum(entry.get("trace", 0.0) for entry in timed),
         {name: sum(entry["methods"].get(name, 0.0) for entry in timed) for name in names},
-        {name: max(entry["peak"].get(name, 0) for entry in timed) for name in names if any(e["peak"] for e in timed)},
+        {
+            name: max(found)
+            for name in names
+            if (found := [e["peak"][name] for e in timed if name in e.get("peak", {})])
+        },
     )

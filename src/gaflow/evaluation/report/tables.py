@@ -268,6 +268,7 @@ def _runtime(every: Sequence[Found]) -> Table | None:
             row += [times.peak.get(method, 0) / 2**20 or None] * bool(times.peak)
         cells.append(tuple(row))
     caption = "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
+    caption += "; what only some share counts for the first of them"
     caption += "; most memory on the GPU, with the model and the trace." if memory else "."
     rows = ("(trace)", *names)
     rules = frozenset(k for k in range(1, len(rows)) if family(rows[k]) != family(rows[k - 1]))
