@@ -50,9 +50,9 @@ def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length
 @pytest.mark.parametrize(
     ("free", "shown"),
     [
-        (1 << 40, r"memory +72\.5 MiB at the peak.*room +cpu has 1,024 GiB left: enough; \d+,\d+ such texts fit"),
+        (1 << 40, r"memory +74\.6 MiB at the peak.*room +cpu has 1,024 GiB left: enough; \d+,\d+ such texts fit"),
         (20 << 20, r"room +cpu has 20 MiB left: too little; 8 such texts fit at a time"),
-        (1 << 20, r"room +cpu has 1 MiB left: too little; texts of up to 36 tokens would fit"),
+        (1 << 20, r"room +cpu has 1 MiB left: too little; texts of up to 35 tokens would fit"),
         (None, r"room +cpu does not tell"),
     ],
 )

@@ -3,7 +3,7 @@
 With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` tokens, in bytes:
 
     attention     4 b l h t^2          one copy of all attention weights
-    activations   4 b l t (12 d + 2 f) what a block keeps for its backward pass, and its hidden states
+    activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
     trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
 
@@ -81,7 +81,7 @@ def estimate(geometry: Geometry, length: int, batch: int = 1) -> Estimate:
             raise ValueError(f"{name} must be at least 1, not {value}")
     edges = batch * geometry.layers * length * length
     attention = geometry.item * geometry.heads * edges
-    kept = geometry.item * batch * geometry.layers * length * (12 * geometry.width + 2 * geometry.inner)
+    kept = geometry.item * batch * geometry.layers * length * (15 * geometry.width + 2 * geometry.inner)
     return Estimate(
         trace=kept + _HELD * attention + _SCORES * attention // geometry.layers,
         flow=kept + 2 * attention + 8 * _COPIES * edges,
