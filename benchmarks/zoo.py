@@ -65,6 +65,13 @@ by their encoder; what the decoder reads of the text by itself is not part of th
 inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow only
 runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
 *Not built* are types that need a library that was not installed.
+
+What a model masks is no edge: the future of a decoder, places beyond a window. Attention and gradient come in float32
+or wider. Models in bfloat16 are traced as they are; in float16 the gradient is computed of a multiple of the output, the
+largest power of two that does not overflow, and divided in float32, so that small gradients do not vanish. Layers that
+torch has quantised have no gradient and are refused; integer weights do no harm where a layer computes in floating
+point. Some models fail in float64 inside transformers, which then masks by infinities (ModernBERT with padding, CANINE);
+the error says so.
 """
 
 
