@@ -67,11 +67,11 @@ runs texts of one length together. Every traced model was left as it was found, 
 *Not built* are types that need a library that was not installed.
 
 What a model masks is no edge: the future of a decoder, places beyond a window. Attention and gradient come in float32
-or wider. Models in bfloat16 are traced as they are; in float16 the gradient is computed of a multiple of the output, the
-largest power of two that does not overflow, and divided in float32, so that small gradients do not vanish. Layers that
-torch has quantised have no gradient and are refused; integer weights do no harm where a layer computes in floating
-point. Some models fail in float64 inside transformers, which then masks by infinities (ModernBERT with padding, CANINE);
-the error says so.
+or wider. Models in bfloat16 are traced as they are; in float16 the gradient is computed of a multiple of the output,
+the largest power of two that does not overflow, and divided in float32, so that small gradients do not vanish. Layers
+that torch has quantised have no gradient and are refused; integer weights do no harm where a layer computes in floating
+point. Some models fail in float64 inside transformers, which then masks by infinities (ModernBERT with padding,
+CANINE); the error says so.
 """
 
 
