@@ -7,10 +7,10 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
     trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
 
-The peak is the larger of the last two: what is freed in between mostly stays with the process. Measured peaks are
-between 0.7 and 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
+The peak is the larger of the last two: what is freed in between mostly stays with the process. The constants are
+fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
 
-The convention this file owns: bytes and flops are exact functions of sizes, upper bounds and without the weights;
+The convention this file owns: bytes and flops are functions of sizes alone, without the weights;
 seconds come from a small network that is solved on the spot, since no formula knows the machine.
 """
 
