@@ -8,7 +8,8 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
 
 The peak is the larger of the last two: what is freed in between mostly stays with the process. The constants are
-fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
+fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of
+`t x t` per step.
 
 The convention this file owns: bytes and flops are functions of sizes alone, without the weights;
 seconds come from a small network that is solved on the spot, since no formula knows the machine.
