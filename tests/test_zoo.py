@@ -68,6 +68,13 @@ def test_nothing_failed_and_every_traced_model_passed_every_check_or_says_why():
     assert "wrong for a single picture" in section(PICTURE)["cvt"]
 
 
+def test_the_readme_counts_right():
+    findings = stored()
+    known, traced = len(findings), sum(f.outcome == "traced" for f in findings)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"Of the {known} pairs of a model type and a task that transformers knows, {traced} are traced" in readme
+
+
 def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
     model = build("bert", TEXT)
     blank = Finding(TEXT, "bert", "BertForSequenceClassification", "not built")
