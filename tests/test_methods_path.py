@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from gaflow.errors import GaflowError
+from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.draws import Draws
 from gaflow.methods.path import along_path, count_passes
@@ -188,6 +188,19 @@ def test_the_model_is_left_as_found_and_nothing_is_kept_for_autograd():
 def test_a_trace_without_a_model_has_no_path():
     with pytest.raises(GaflowError, match="without one"):
         along_path(random_trace(), 2)
+
+
+def test_a_model_that_pools_its_tokens_has_no_path():
+    found = traced(texts=TEXTS[:1])
+    model: Any = found.again().model
+    handle = model.bert.register_forward_hook(
+        lambda m, i, o: setattr(o, "hidden_states", (*o.hidden_states[:-1], o.hidden_states[-1][:, ::2]))
+    )
+    try:
+        with pytest.raises(UnsupportedModelError, match="one hidden state per token, not 7 for 14 tokens"):
+            along_path(found, 1)
+    finally:
+        handle.remove()
 
 
 def test_methods_of_a_trace_have_a_path_averaged_twin():

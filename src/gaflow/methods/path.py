@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from gaflow.borrowing import borrow
+from gaflow.errors import UnsupportedModelError
 from gaflow.methods.draws import Draws
 from gaflow.methods.presence import Presence
 from gaflow.text import Batch
@@ -161,6 +162,8 @@ class _Averages:
         n = gradient[0].shape[-1]
         self._gradient[item, ..., :n, :n] = torch.stack([g.to(self._gradient) for g in gradient])
         for total, each in zip(self._own, own, strict=True):
+            if len(each) != n:
+                raise UnsupportedModelError(f"a path needs one hidden state per token, not {len(each)} for {n} tokens")
             total[item, :n, 0] = each.to(total)
 
     def trace(self) -> Trace:
