@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.errors import DataError
+from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.bounds import Bounds
 from gaflow.evaluation.evaluate import CONTROL, control, judge, unmasked
 from gaflow.evaluation.given import conditions_of, encode_all, gold_of, scores_of, softmax_head, targets_of
@@ -58,7 +58,7 @@ class Plan:
 
 
 class _Stopped(Exception):
-    """The caller asked the run to end."""
+    """The caller asked the run to end; the argument is how many texts were masked before."""
 
 
 def slug(name: str) -> str:
@@ -86,8 +86,8 @@ def mask_all(
                 tell = within(report, k * count, count)
                 try:
                     masked += _mask(explainer, shelf, place, plan, mine, about, tell, stop)
-                except _Stopped:
-                    return done, masked
+                except _Stopped as stopped:
+                    return done, masked + stopped.args[0]
             _clear(place)
             done[str(replacement)] = place
             report((k + 1) * count)
@@ -134,17 +134,19 @@ def _mask(
         begun = sum(shelf.sizes[:number])
         part, mine = place / _PARTS / f"{number:05d}", {"asked": asked, "part": number}
 
-        def told(share: float, begun: int = begun, size: int = size) -> None:
+        def told(share: float, begun: int = begun, size: int = size, masked: int = masked) -> None:
             if stop():
-                raise _Stopped
+                raise _Stopped(masked)
             report((begun + share * size) / total)
 
-        if not _there(part, mine):
+        made = _kept(part, mine)
+        if made is None:
             told(0.0)
             made = _judge(explainer, shelf, number, asked["replacement"], plan, told)
-            replace(made, manifest={**mine, **made.manifest}).save(part)
+            made = replace(made, manifest={**mine, **made.manifest})
+            made.save(part)
             masked += size
-        found.append(Evaluation.load(part))
+        found.append(made)
     whole = _joined(found)
     counts = {name: sum(e.manifest[name] for e in found) for name in ("inputs", "truncated")}
     replace(whole, manifest={**about, **asked, **counts}).save(place)
@@ -184,9 +186,17 @@ def _there(place: Path, asked: Mapping[str, Any]) -> bool:
         there = {name: found[name] for name in asked}
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({error}); delete its folder and run again") from error
-    if place.parent.name != _PARTS:
-        refuse_other(there, asked, place)
-    return there == asked
+    refuse_other(there, asked, place)
+    return True
+
+
+def _kept(part: Path, asked: Mapping[str, Any]) -> Evaluation | None:
+    """A part that was computed before, if it is whole and what is asked for; nobody but us looks at parts."""
+    try:
+        found = Evaluation.load(part)
+    except (FileNotFoundError, GaflowError):
+        return None
+    return found if all(found.manifest.get(name) == value for name, value in asked.items()) else None
 
 
 def _joined(parts: Sequence[Evaluation]) -> Evaluation:
