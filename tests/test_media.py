@@ -39,10 +39,11 @@ def test_what_does_not_fit_is_refused(tensor, about):
 @pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
 def test_attributions_are_compared_with_what_was_seen(make, item, tmp_path):
     att = gaflow.Explainer(*make())(item)
-    att.save(tmp_path / "a.safetensors")
-    found = gaflow.load(tmp_path / "a.safetensors")
-    assert found == att
-    assert found.media == att.media
+    for name in ("a.safetensors", "a.json"):
+        att.save(tmp_path / name)
+        found = gaflow.load(tmp_path / name)
+        assert found == att
+        assert found.media == att.media
     assert "media" not in att.to_dict()
     assert len(att.words()) == (~att.special_mask).sum()
-    assert np.array_equal(found.normalized(), att.normalized())
+    assert np.abs(att.normalized()).max() == 1

@@ -25,7 +25,8 @@ __all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write", "
 FORMAT = 1
 _KEY = "gaflow"
 _LATER = "capacity"  # a field of flows that older files do not have
-_DTYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float64, torch.float32, torch.int64, torch.bool)}
+_KINDS = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
+_DTYPES = {str(kind).removeprefix("torch."): kind for kind in _KINDS}
 _OTHERS = {  # what these names promise, and what writes it
     ".html": "att.to_html",
     **dict.fromkeys((".svg", ".pdf", ".png"), "att.plot().savefig"),
