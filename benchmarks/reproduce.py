@@ -3,14 +3,16 @@
     python -m benchmarks.reproduce --base DIR --data DIR --out DIR
 
 For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_classifier.py), the paper's sample is
-drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are masked. The
-report compares the data sets. Killed at any moment it goes on when called again: nothing finished is computed twice.
-`--jobs` data sets run at the same time, each in a process of its own; costs are measured afterwards, one at a time.
+drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
+masked. The report compares the data sets. Killed at any moment it goes on when called again: nothing finished is
+computed twice. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are measured
+afterwards, one at a time.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
     OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
     OUT/costs.csv          seconds, peak memory and passes of each method, alone, a text at a time
     OUT/report/            tables, curves, one page
+    OUT/significance.csv   af, gf and agf against every other method: intervals and tests, see Evaluation.significance
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ from torch import Tensor
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.data import open_data
-from gaflow.evaluation.bench import PAPER, bench
+from gaflow.evaluation.bench import PAPER, Benched, bench
+from gaflow.evaluation.piecewise import slug
 from gaflow.evaluation.report import report
+from gaflow.evaluation.result import Evaluation
 
 SAY = 20.0  # seconds between words about progress
+OURS = ("af", "gf", "agf")  # the paper's own methods, which are tested against all others
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Work:
     sample: int | None
     device: str
     seed: int
+    methods: tuple[str, ...] = PAPER
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
@@ -83,7 +89,7 @@ def explainer(work: Work, name: str) -> Explainer:
     return Explainer(work.model(name), device=work.device, dtype=torch.float32)
 
 
-def compare(work: Work, name: str) -> None:
+def compare(work: Work, name: str) -> Benched:
     """Train on one data set if need be, explain and mask its test texts."""
     if not (work.model(name) / "training.json").exists():
         files = (work.file(name, "train"), work.file(name, "test"))
@@ -91,10 +97,11 @@ def compare(work: Work, name: str) -> None:
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
         torch.use_deterministic_algorithms(False)
     data = open_data(work.file(name, "test"), label_column="label")
-    found = bench(
+    (found,) = bench(
         explainer(work, name),
         {SETS[name].title: data},
         work.out / "bench",
+        methods=work.methods,
         replacements=work.replacements,
         sample=SETS[name].sample if work.sample is None else work.sample,
         seed=work.seed,
@@ -102,7 +109,8 @@ def compare(work: Work, name: str) -> None:
         shard_size=100,
         progress=_words(name),
     )
-    print(f"{name}: {found[0].texts} texts, skipped {dict(found[0].skipped)}", flush=True)
+    print(f"{name}: {found.texts} texts, skipped {dict(found.skipped)}", flush=True)
+    return found
 
 
 def _words(name: str) -> Any:
@@ -151,7 +159,7 @@ def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:
     every = read(work.file(name, "test"))[0]
     chosen = every[:: max(1, len(every) // texts)][:texts]
     rows = []
-    for method in PAPER:
+    for method in work.methods:
         seconds, peaks, forward, backward = [], [], 0, 0
         for k, text in enumerate([chosen[0], *chosen]):  # the first one warms up
             peak = _start(work.device)
@@ -175,6 +183,22 @@ def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def significance(work: Work, names: list[str]) -> str:
+    """Every comparison of the paper's own methods with the others, as CSV."""
+    import pandas as pd
+
+    found = []
+    for name in names:
+        for replacement in work.replacements:
+            evaluation = Evaluation.load(work.out / "bench" / slug(SETS[name].title) / replacement)
+            for method in [method for method in OURS if method in work.methods]:
+                table = evaluation.significance(method, seed=work.seed)
+                table.insert(0, "replacement", replacement)
+                table.insert(0, "data_set", SETS[name].title)
+                found.append(table)
+    return pd.concat(found).to_csv(index=False, float_format="%.6g", lineterminator="\n") if found else ""
 
 
 def _start(device: str) -> Any:
@@ -207,8 +231,9 @@ def all_of(names: list[str], jobs: int, command: list[str]) -> None:
                 sys.exit(f"{name} failed; see above")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Everything, or what is left of it."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, help="folder of the base encoder")
     parser.add_argument("--data", type=Path, required=True, help="folder of <set>-train.parquet and <set>-test.parquet")
@@ -216,30 +241,33 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS), help="data sets, by comma")
     parser.add_argument("--replacement", action="append", help="pad (default), mask, delete; may be repeated")
     parser.add_argument("--sample", type=int, help="texts of each data set; default: all of SST-2, 1,000 of the others")
+    parser.add_argument("--methods", default=",".join(PAPER), help="methods, by comma; default: the paper's fourteen")
     parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     names = given.sets.split(",")
     unknown = [name for name in names if name not in SETS]
     if unknown:
         parser.error(f"no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
     replacements = tuple(given.replacement or ["pad"])
-    work = Work(given.base, given.data, given.out, replacements, given.sample, given.device, given.seed)
+    methods = tuple(given.methods.split(","))
+    work = Work(given.base, given.data, given.out, replacements, given.sample, given.device, given.seed, methods)
     if given.only:
-        return compare(work, given.only)
-    all_of(names, given.jobs, [sys.executable, "-m", "benchmarks.reproduce", *sys.argv[1:]])
+        compare(work, given.only)
+        return
+    all_of(names, given.jobs, [sys.executable, "-m", "benchmarks.reproduce", *arguments])
     if given.costs:
         rows = [row for name in names for row in costs(work, name)]
         with (given.out / "costs.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)
+    (given.out / "significance.csv").write_text(significance(work, names))
     for path in report(given.out / "bench", given.out / "report", datasets=[SETS[name].title for name in names]):
         print(path)
-    return None
 
 
 if __name__ == "__main__":
