@@ -67,14 +67,15 @@ def flat(answer: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat([answer[0].flatten(1), answer[1][:, None]], 1)
 
 
-@pytest.fixture(params=["blocks", "dense", "careful"])
+@pytest.fixture(params=["blocks", "dense", "halved", "careful"])
 def path(request, monkeypatch):
     """Every way the system can be solved; gives the value of `care`."""
     monkeypatch.setattr(blocktri, "SMALL", 1e12 if request.param == "dense" else 0)
+    monkeypatch.setattr(blocktri, "MEDIUM", 1e12 if request.param == "halved" else 0)
     return "careful" if request.param == "careful" else "exact"
 
 
-@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (5, 1), (3, 4)])
+@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (5, 1), (3, 4), (4, 3)])
 def test_every_path_solves_the_system_exactly(layers, t, path):
     given = weights(2, layers, t, spread=2)
     right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -110,8 +111,9 @@ def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypat
         each[1] = 0
     given[0][1, 0] = -1.0  # no Laplacian at all
     right = torch.ones(2, 3, 3, dtype=torch.float64)
-    for small in (0, 1e12):
+    for small, medium in ((0, 0), (0, 1e12), (1e12, 0)):
         monkeypatch.setattr(blocktri, "SMALL", small)
+        monkeypatch.setattr(blocktri, "MEDIUM", medium)
         node, _ = solve_laplacian(*given, right, torch.ones(2).double())
         assert torch.isfinite(node[0]).all()
         assert torch.isnan(node[1]).any()
@@ -119,6 +121,7 @@ def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypat
 
 def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
     monkeypatch.setattr(blocktri, "SMALL", 0)
+    monkeypatch.setattr(blocktri, "MEDIUM", 0)
     weight, source, target, returning = weights(2, 3, 6, spread=1)
     weight[:, -1, 2:], source[:, 2:] = 0, 0
     right = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

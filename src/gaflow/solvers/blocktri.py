@@ -24,7 +24,8 @@ Care = Literal["rough", "exact", "careful"]
 
 LARGE = 256
 ROUGH = range(64, 1025)  # tokens; below, conversion costs more than it saves, and above, Newton steps lose their way
-SMALL = 4e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
+SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
+MEDIUM = 4e7  # and up to this one, one of half the unknowns
 
 
 def solve_laplacian(
@@ -65,6 +66,8 @@ def solve_laplacian(
         return _careful(weight, source, target, returning, up, right, right_source)
     if b * ((layers + 1) * t) ** 3 <= SMALL:
         return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
+    if b * ((layers // 2 + 2) * t) ** 3 <= MEDIUM:
+        return _halved(weight, source, target, returning, up + down, right, right_source)
     return _blocks(weight, source, target, returning, up, right, right_source, top or t)
 
 
@@ -82,6 +85,67 @@ def _dense(
     rights = torch.cat([right.flatten(1), right_source[:, None]], 1)[..., None]
     answer = torch.cholesky_solve(rights, factor)[..., 0] + torch.where(failed > 0, torch.nan, 0.0)[:, None]
     return answer[:, :-1].reshape(b, layers + 1, t), answer[:, -1]
+
+
+def _halved(
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    returning: Tensor,
+    degree: Tensor,
+    right: Tensor,
+    right_source: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Every other layer eliminated in one go, what is left as one matrix: where calls cost more than arithmetic.
+
+    The super-source is node 0 of a layer above the others; where that leaves the last layer odd, one of dead nodes is
+    added. Nodes of odd layers have no edges among themselves, so that none of them waits for another.
+    """
+    b, layers, t, _ = weight.shape
+    odd = layers // 2 + 1
+    weights = weight.new_zeros(b, 2 * odd, t, t)
+    weights[:, :layers], weights[:, layers, 0] = weight, source
+    degrees = weight.new_ones(b, 2 * odd + 1, t)
+    degrees[:, : layers + 1], degrees[:, layers + 1, 0] = degree, source.sum(-1) + returning
+    sides = weight.new_zeros(2, b, 2 * odd + 1, t)  # weights to the ground, right-hand side
+    sides[0, :, 0], sides[1, :, : layers + 1] = target, right
+    sides[:, :, layers + 1, 0] = torch.stack([returning, right_source])
+    sides = sides.movedim(0, -1)
+    root = degrees[:, 1::2, :, None].rsqrt()
+    half = torch.cat([weights[:, ::2], weights[:, 1::2].mT], -1).mul_(root)  # (b, odd, t, 2 t): to below and above
+    side = sides[:, 1::2] * root
+    inner, carried = half.mT @ half, (half.mT @ side).unflatten(-2, (2, t))
+    kept = sides[:, ::2].clone()
+    kept[:, :-1] += carried[:, :, 0]
+    kept[:, 1:] += carried[:, :, 1]
+    factor, failed = cholesky_ex(_overlay(inner, kept[..., 0].flatten(1)))
+    even = (
+        torch.cholesky_solve(kept[..., 1].reshape(b, -1, 1), factor)
+        + torch.where(failed > 0, torch.nan, 0.0)[:, None, None]
+    )
+    even = even.unflatten(1, (odd + 1, t))
+    nodes = torch.empty_like(degrees)
+    nodes[:, ::2] = even[..., 0]
+    nodes[:, 1::2] = (root * (side[..., 1:] + half @ torch.cat([even[:, :-1], even[:, 1:]], 2)))[..., 0]
+    return nodes[:, : layers + 1], nodes[:, layers + 1, 0]
+
+
+def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
+    """The Laplacian (b, n, n) of weights `inner` (b, k, 2 t, 2 t), each between neighbours, and `ground` (b, n)."""
+    b, double = len(inner), inner.shape[-1]
+    t, n = double // 2, ground.shape[-1]
+    matrix = inner.new_zeros(b, n, n)
+    for first in (0, 1):  # neighbours overlap in a layer
+        blocks = inner[:, first::2]
+        if blocks.shape[1]:
+            shape, steps = (b, blocks.shape[1], double, double), (n * n, double * (n + 1), n, 1)
+            matrix.as_strided(shape, steps, first * t * (n + 1)).add_(blocks)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    diagonal.zero_()
+    total = matrix.sum(-1).add_(ground)
+    matrix.neg_()
+    diagonal.copy_(total + (total == 0))
+    return matrix
 
 
 def _blocks(
