@@ -68,7 +68,8 @@ def _explainer(device: str) -> gaflow.Explainer:
         "num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 384, "intermediate_size": 1536,
         "vocab_size": len(tokenizer),
     }  # fmt: skip
-    return gaflow.Explainer(BertForSequenceClassification(BertConfig(**sizes)).eval().to(device), tokenizer)
+    model: Any = BertForSequenceClassification(BertConfig(**sizes)).eval()
+    return gaflow.Explainer(model.to(device), tokenizer)
 
 
 def _texts(count: int, length: int, mixed: bool, seed: int) -> list[str]:
