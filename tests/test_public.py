@@ -45,6 +45,7 @@ ROOMS = [
     "shapley",
     "progress",
     "results",
+    "windows",
     "explainer",
     "one_call",
     "several",

@@ -28,6 +28,7 @@ from gaflow.solvers.cut import CutEdge, MinCut, min_cut
 from gaflow.solvers.maxflow import max_flow
 from gaflow.solvers.ranges import ScoreRanges, score_ranges
 from gaflow.solvers.routes import Route, Routes, routes
+from gaflow.windows import Windows
 
 __all__ = [
     "METHODS",
@@ -54,6 +55,7 @@ __all__ = [
     "TooLargeError",
     "UnknownMethodError",
     "UnsupportedModelError",
+    "Windows",
     "Word",
     "aso",
     "axioms",

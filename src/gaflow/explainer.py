@@ -27,6 +27,7 @@ from gaflow.targets import Aim, AnyHead, Head, Target, parse_all
 from gaflow.tasks import TASKS, Input
 from gaflow.text import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
 from gaflow.tracing import Question, Trace
+from gaflow.windows import Windows, explain_in_windows, find_windows
 
 __all__ = ["AnyMethod", "Explainer", "classes_of"]
 
@@ -84,6 +85,7 @@ class Explainer:
         *,
         batch_size: int = 16,
         truncation: bool = False,
+        windows: bool | Windows = False,
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> list[Attribution]: ...
@@ -97,6 +99,7 @@ class Explainer:
         *,
         batch_size: int = 16,
         truncation: bool = False,
+        windows: bool | Windows = False,
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> Attribution: ...
@@ -109,6 +112,7 @@ class Explainer:
         *,
         batch_size: int = 16,
         truncation: bool = False,
+        windows: bool | Windows = False,
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> Attribution | list[Attribution]:
@@ -117,12 +121,19 @@ class Explainer:
         `method` is a name of METHODS, a settings object, or a callable (attention, gradient) -> (b, l, t, t).
         `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or for a list of
         texts a list with one of these for each. Taggers take (where, tag), question answering an answer, language
-        models a word; `predictions` lists what there is. `truncation` cuts texts to what the model
-        takes. `progress` shows a bar (True) or is called with (texts done, texts in all), where a method that asks
-        the model many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t
-        numbers a text, and keeps scores, layers and certificate.
+        models a word; `predictions` lists what there is. `truncation` cuts texts to what the model takes; `windows`
+        (True, or a `gaflow.Windows`) reads longer ones in overlapping parts and puts the scores together. `progress`
+        shows a bar (True) or is called with (texts done, texts in all), where a method that asks the model many times
+        counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text, and keeps
+        scores, layers and certificate.
         """
         chosen = find_method(method)
+        if divide := find_windows(windows, truncation):
+            texts, names = (text, _names(len(text))) if isinstance(text, list) else ([text], ["text"])
+            with reporting(progress, len(texts), "text") as report:
+                tell = within(report, 0, len(texts))
+                found = self._in_windows(texts, target, [chosen], divide, names, batch_size, keep_flow, tell)
+            return [each[0] for each in found] if isinstance(text, list) else found[0][0]
         if not isinstance(text, list):
             encoding, fitted = self.ask(text, target, truncation)
             with reporting(progress, 1, "text") as report:
@@ -130,7 +141,7 @@ class Explainer:
         _check_batch_size(batch_size)
         head: AnyHead = self.head
         parsed = parse_all(head, target, len(text))
-        names = [f"texts[{k}]" for k in range(len(text))]
+        names = _names(len(text))
         encodings = self.encode(text, truncation, names)
         targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
@@ -191,6 +202,7 @@ class Explainer:
         target: Target = None,
         *,
         truncation: bool = False,
+        windows: bool | Windows = False,
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> dict[str, Attribution]:
@@ -207,6 +219,11 @@ class Explainer:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"methods named {', '.join(twice)} are given twice; results are told apart by name")
+        if divide := find_windows(windows, truncation):
+            with reporting(progress, len(chosen), "method") as report:
+                tell = within(report, 0, len(chosen))
+                found = self._in_windows([text], target, chosen, divide, ["text"], 16, keep_flow, tell)
+            return dict(zip(names, found[0], strict=True))
         encoding, fitted = self.ask(text, target, truncation)
         with reporting(progress, len(chosen), "method") as report:
             results = self.run([encoding], [fitted], chosen, keep_flow, report)
@@ -230,7 +247,7 @@ class Explainer:
 
     def encode(self, texts: Sequence[Any], truncation: bool = False, names: list[str] | None = None) -> list[Encoding]:
         """Texts as the model reads them; errors call them by `names`."""
-        names = names or [f"texts[{k}]" for k in range(len(texts))]
+        names = names or _names(len(texts))
         return TASKS[self.task].read(self.model, self.tokenizer, texts, truncation, names)
 
     def collate(self, encodings: Sequence[Encoding]) -> Batch:
@@ -241,6 +258,24 @@ class Explainer:
     def batches(self, encodings: Sequence[Encoding], size: int) -> Iterator[list[int]]:
         """Indices of encodings to run together: at most `size`, and what the budget of the model's device holds."""
         return batches(encodings, size, self.padding, partial(batch_limit, self.model))
+
+    def _in_windows(
+        self,
+        texts: Sequence[Any],
+        target: Any,
+        methods: Sequence[Method],
+        windows: Windows,
+        names: Sequence[str],
+        batch_size: int,
+        keep_flow: bool,
+        report: Report,
+    ) -> list[list[Attribution]]:
+        _check_batch_size(batch_size)
+        targets = parse_all(classes_of(self, "reading in windows"), target, len(texts))
+        return explain_in_windows(
+            self, texts, targets, methods, windows,
+            names=names, batch_size=batch_size, keep_flow=keep_flow, report=report,
+        )  # fmt: skip
 
     def _group(
         self,
@@ -286,6 +321,10 @@ def classes_of(explainer: Explainer, what: str) -> Head:
             f"{explainer.task}; use a text classifier, or explain texts one by one"
         )
     return explainer.head
+
+
+def _names(count: int) -> list[str]:
+    return [f"texts[{k}]" for k in range(count)]
 
 
 def _check_batch_size(batch_size: Any) -> None:

@@ -11,6 +11,7 @@ from gaflow.explainer import AnyMethod, Explainer
 from gaflow.progress import Progress
 from gaflow.targets import Target
 from gaflow.tasks import Input
+from gaflow.windows import Windows
 
 __all__ = ["explain"]
 
@@ -28,6 +29,7 @@ def explain(
     dtype: torch.dtype | str | None = None,
     batch_size: int = 16,
     truncation: bool = False,
+    windows: bool | Windows = False,
     progress: Progress = False,
 ) -> list[Attribution]: ...
 
@@ -45,6 +47,7 @@ def explain(
     dtype: torch.dtype | str | None = None,
     batch_size: int = 16,
     truncation: bool = False,
+    windows: bool | Windows = False,
     progress: Progress = False,
 ) -> Attribution: ...
 
@@ -61,6 +64,7 @@ def explain(
     dtype: torch.dtype | str | None = None,
     batch_size: int = 16,
     truncation: bool = False,
+    windows: bool | Windows = False,
     progress: Progress = False,
 ) -> Attribution | list[Attribution]:
     """Explain a text (giving an Attribution) or a list of texts (giving a list) in one call.
@@ -68,4 +72,6 @@ def explain(
     The model is loaded anew by every call; make an Explainer to use it more than once.
     """
     explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
-    return explainer(text, method, target, batch_size=batch_size, truncation=truncation, progress=progress)
+    return explainer(
+        text, method, target, batch_size=batch_size, truncation=truncation, windows=windows, progress=progress
+    )
