@@ -42,6 +42,24 @@ def test_info_names_task_and_labels(name, folders, capfd):
     assert ("its vocabulary" in gives(capfd, "info", folders[name])) == (not found["labels"])
 
 
+@pytest.mark.parametrize("name", ["viewer", "listener"])
+def test_info_on_models_that_read_no_text(name, tmp_path, capfd):
+    found = json.loads(gives(capfd, "info", saved(CASES[name].make(), tmp_path), "--json"))
+    assert (found["task"], found["vocabulary"]) == (CASES[name].task, None)
+    assert found["tokenizer"] == type(CASES[name].make()[1]).__name__
+
+
+def test_a_picture_is_explained_by_its_path(tmp_path, capfd):
+    from PIL import Image
+
+    Image.fromarray(CASES["viewer"].inputs[0]).save(tmp_path / "dog.png")
+    model = saved(CASES["viewer"].make(), tmp_path)
+    shown = gives(capfd, "explain", tmp_path / "dog.png", "--model", model, "--html", tmp_path / "why.html")
+    assert "dog.png" in shown
+    assert "row 1, column" in shown or "row 2, column" in shown
+    assert "data:image/png" in (tmp_path / "why.html").read_text(encoding="utf-8")
+
+
 def test_what_is_wrong_is_said_in_one_line(folders, capfd):
     model = ["--model", folders["filler"]]
     assert "has no [MASK]; write [MASK] where" in refused(capfd, "explain", "a dog", *model)

@@ -53,7 +53,7 @@ def info(
         "model": f"{found['class']} ({found['type']}), {found['task']}",
         "parameters": f"{found['parameters']:,}, {in_bytes(found['weights'])} in {found['dtype']}",
         "labels": _listed(found["labels"]) or "its vocabulary",
-        "tokenizer": f"{found['tokenizer']}, {found['vocabulary']:,} tokens",
+        "tokenizer": found["tokenizer"] + (f", {found['vocabulary']:,} tokens" if found["vocabulary"] else ""),
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
         "attention": f"{found['layers']} layers, {found['heads']} heads{_reading(found)}",
         "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
@@ -91,8 +91,8 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "weights": weights,
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "labels": list(TASKS[loaded.task].head(loaded.model, loaded.tokenizer).labels),
-        "tokenizer": f"{type(loaded.tokenizer).__name__}, {'fast' if loaded.tokenizer.is_fast else 'slow'}",
-        "vocabulary": len(loaded.tokenizer),
+        "tokenizer": _reader(loaded.tokenizer),
+        "vocabulary": len(loaded.tokenizer) if hasattr(loaded.tokenizer, "is_fast") else None,
         "limit": limit,
         "layers": geometry.layers,
         "heads": geometry.heads,
@@ -139,6 +139,12 @@ def _room(found: dict[str, Any]) -> str:
     if not batch:
         return f"{left}: too little; texts of up to {length:,} tokens would fit"
     return f"{left}: {'enough' if batch >= found['batch'] else 'too little'}; {batch:,} such texts fit at a time"
+
+
+def _reader(tokenizer: Any) -> str:
+    """What turns input into tokens, which is no tokenizer for pictures and sounds."""
+    name = type(tokenizer).__name__
+    return f"{name}, {'fast' if tokenizer.is_fast else 'slow'}" if hasattr(tokenizer, "is_fast") else name
 
 
 def _listed(labels: Sequence[str], most: int = 20) -> str:
