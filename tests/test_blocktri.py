@@ -67,11 +67,12 @@ def flat(answer: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat([answer[0].flatten(1), answer[1][:, None]], 1)
 
 
-@pytest.fixture(params=["blocks", "dense", "halved", "careful"])
+@pytest.fixture(params=["blocks", "sparing", "dense", "halved", "careful"])
 def path(request, monkeypatch):
     """Every way the system can be solved; gives the value of `care`."""
     monkeypatch.setattr(blocktri, "SMALL", 1e12 if request.param == "dense" else 0)
     monkeypatch.setattr(blocktri, "MEDIUM", 1e12 if request.param == "halved" else 0)
+    monkeypatch.setattr(blocktri, "LONG", 0 if request.param == "sparing" else 4096)
     return "careful" if request.param == "careful" else "exact"
 
 

@@ -173,7 +173,7 @@ class _Result:
 
     def __init__(self, network: LayeredNetwork, unit: Tensor, mu: Tensor):
         self.network, self.unit, self.mu = network, unit, mu
-        self.edges = torch.zeros_like(network.capacity)
+        self.edges: Tensor | None = None  # not before there is something to keep: long texts need the memory until then
         b, t = network.source.shape
         self.outer = network.capacity.new_zeros(b, 2 * t + 1)
         self.converged = network.dead.clone()
@@ -193,6 +193,7 @@ class _Result:
         self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
         flow = state.edges.flow.mul_(state.edges.live).mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
+        self.edges = torch.zeros_like(self.network.capacity) if self.edges is None else self.edges
         inner = self.edges[0].numel()
         self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])
         self.outer[item] = flow[:, inner:]
@@ -220,7 +221,7 @@ class _Result:
             converged=self.converged,
         )
         return Flow(
-            edges=self.edges,
+            edges=torch.zeros_like(network.capacity) if self.edges is None else self.edges,
             source=self.outer[:, :t],
             target=self.outer[:, t:-1],
             value=value,

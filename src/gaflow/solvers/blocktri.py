@@ -23,6 +23,7 @@ __all__ = ["Care", "solve_laplacian"]
 Care = Literal["rough", "exact", "careful"]
 
 LARGE = 256
+LONG = 4096  # tokens from which on memory counts more than a few per cent of time
 ROUGH = range(64, 1025)  # tokens; below, conversion costs more than it saves, and above, Newton steps lose their way
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 MEDIUM = 4e7  # and up to this one, one of half the unknowns
@@ -175,12 +176,16 @@ def _blocks(
         given = torch.cat([above[k].mT, rest.mT], -2).mT  # column by column, as LAPACK has it
         both = solve_triangular(factor, given, upper=False)
         half, side = both[..., :-2], both[..., -2:]
-        done.append((factor, half, side))
+        # of long texts half the memory is worth one more solve with a single column on the way down
+        done.append((factor, half if t < LONG else above[k], side.clone()))
     carried = (half.mT @ side)[:, 0]
     highest = (right_source + carried[:, 1]) / (returning + carried[:, 0])
     node, nodes = highest[:, None, None], []
-    for factor, half, side in reversed(done):
-        node = solve_triangular(factor.mT, side[..., 1:] + half @ node, upper=True)
+    for k, (factor, half, side) in reversed(list(enumerate(done))):
+        pushed = half @ node
+        if k and t >= LONG:
+            pushed = solve_triangular(factor, pushed, upper=False)
+        node = solve_triangular(factor.mT, side[..., 1:] + pushed, upper=True)
         nodes.append(node)
     nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - top))
     return torch.cat(nodes[::-1], -1).mT, highest
