@@ -109,8 +109,8 @@ def _first_rules(y: Tensor) -> list[Any]:
 def _check_carriers(mode: RelevanceMode, seen: Look) -> None:
     if any(layer.lay or layer.edges for layer in seen.layers):
         raise UnsupportedModelError(
-            f"relevance propagation does not follow attention that comes in parts ({seen.adapter.name}); use a method of "
-            "another family, such as agf or attgrads"
+            f"relevance propagation does not follow attention that comes in parts ({seen.adapter.name}); use a "
+            "method of another family, such as agf or attgrads"
         )
     if not mode.seeds:
         raise UnsupportedModelError(
