@@ -60,7 +60,7 @@ def matmul_speed(device: str) -> float:
     (a @ a).sum().item()
     started = time.perf_counter()
     for _ in range(10):
-        a @ a
+        torch.matmul(a, a)
     torch.cuda.synchronize()
     return 10 * 2 * 4096**3 / (time.perf_counter() - started)
 
@@ -101,8 +101,8 @@ def main() -> None:
         "|---:" * head[:-1].count("|") + "|",
         *rows,
         "",
-        f"Time of a step grows as t^{in_t:.2f} from {GROWTH[0]} to {GROWTH[-1]:,} tokens (flops: t^3, memory: t^2), and "
-        f"as l^{in_l:.2f} from 6 to 24 layers of 512 tokens:",
+        f"Time of a step grows as t^{in_t:.2f} from {GROWTH[0]} to {GROWTH[-1]:,} tokens (flops: t^3, memory: t^2), "
+        f"and as l^{in_l:.2f} from 6 to 24 layers of 512 tokens:",
         "",
         head,
         "|---:" * head[:-1].count("|") + "|",
