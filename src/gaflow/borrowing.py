@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from gaflow.errors import UnsupportedModelError
 
-__all__ = ["borrow", "roots", "spoken", "unsupported", "word_embedding"]
+__all__ = ["RANDOM", "borrow", "roots", "spoken", "unsupported", "word_embedding"]
 
+RANDOM = threading.RLock()  # held by whoever exchanges torch's random state, which all threads share
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _HELD = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 
@@ -37,7 +38,8 @@ def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
 def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
     undisturbed = torch.random.fork_rng(devices=[])  # layers that a model makes anew draw weights, if only to drop them
-    with _LOCKS.setdefault(model, threading.RLock()), undisturbed, torch.inference_mode(False), torch.enable_grad():
+    mine = _LOCKS.setdefault(model, threading.RLock())
+    with mine, RANDOM, undisturbed, torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         _check_weights(model)
         before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]

@@ -7,16 +7,15 @@ time, and swapped back while the model runs.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 
 import torch
 
-__all__ = ["Draws"]
+from gaflow.borrowing import RANDOM
 
-_TURN = threading.Lock()
+__all__ = ["Draws"]
 
 
 class Draws:
@@ -28,14 +27,14 @@ class Draws:
         self._own = self._found = generator.get_state()
 
     def __enter__(self) -> None:
-        _TURN.acquire()
+        RANDOM.acquire()
         self._found = torch.get_rng_state()
         torch.set_rng_state(self._own)
 
     def __exit__(self, *_: object) -> None:
         self._own = torch.get_rng_state()
         torch.set_rng_state(self._found)
-        _TURN.release()
+        RANDOM.release()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
