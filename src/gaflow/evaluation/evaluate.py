@@ -34,7 +34,7 @@ from gaflow.jobs.manifest import describe_method, describe_model, versions
 from gaflow.methods import Method, Random
 from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.targets import Target
-from gaflow.text import Encoding, Padding, Text, batches, collate
+from gaflow.text import Encoding, Padding, Text, collate
 
 __all__ = ["CONTROL", "LEVELS", "control", "evaluate", "judge", "unmasked"]
 
@@ -159,7 +159,7 @@ def _explain(
     traced = [m for m in methods.values() if not isinstance(m, Random)]
     found |= {name: control(explainer, encodings, m) for name, m in methods.items() if isinstance(m, Random)}
     done = 0.0
-    for group in batches(encodings, batch_size, Padding.of(explainer.model, explainer.tokenizer)) if traced else ():
+    for group in explainer.batches(encodings, batch_size) if traced else ():
         tell = within(report, done, len(group))
         targets = [int(aim[k]) for k in group]
         results = explainer.run([encodings[k] for k in group], targets, traced, False, tell)
