@@ -2,6 +2,7 @@
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ class Pair(nn.Module):
 
 def disturb(model):
     """What models do to themselves during a pass."""
-    model.first = nn.Linear(2, 2)
+    model.first = nn.Identity()
     model.second.register_forward_hook(lambda *_: None)
     model.second.register_forward_hook(lambda *_: None, always_call=True)
     model.known = torch.zeros(2)
@@ -66,12 +67,28 @@ def test_within_another_loan_what_the_outer_one_did_stays():
     assert (model.note, model.training) == ("as made", True)
 
 
-def test_random_numbers_drawn_meanwhile_are_not_missed():
-    model = Pair()
+def test_random_numbers_that_a_model_draws_for_new_layers_are_not_missed():
+    model: Any = build("big_bird", "text-classification")
     before = torch.get_rng_state()
     with borrow(model):
-        torch.rand(5)
+        model.bert.set_attention_type("original_full")
+        assert not torch.equal(torch.get_rng_state(), before)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_models_in_different_threads_do_not_wait_for_each_other():
+    met = threading.Barrier(2, timeout=10)
+
+    def work():
+        with borrow(Pair()):
+            met.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not met.broken
 
 
 def test_layers_that_were_made_for_fused_attention_are_plain_ones_meanwhile():

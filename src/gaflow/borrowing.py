@@ -37,9 +37,8 @@ def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
 @contextmanager
 def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
-    undisturbed = torch.random.fork_rng(devices=[])  # layers that a model makes anew draw weights, if only to drop them
     mine = _LOCKS.setdefault(model, threading.RLock())
-    with mine, RANDOM, undisturbed, torch.inference_mode(False), torch.enable_grad():
+    with mine, _undisturbed(model), torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         _check_weights(model)
         before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]
@@ -66,6 +65,16 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
                 weight.requires_grad_(False)
             for module, attributes, held in before:
                 _put_back(module, attributes, held)
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Models that exchange their layers draw weights for new ones, if only to drop them: no one else may notice."""
+    if any(hasattr(m, "set_attention_type") for m in model.modules()):
+        with RANDOM, torch.random.fork_rng(devices=[]):
+            yield
+    else:  # passes of different models need not wait for each other
+        yield
 
 
 def _put_back(module: nn.Module, attributes: dict[str, Any], held: dict[str, dict[Any, Any]]) -> None:
