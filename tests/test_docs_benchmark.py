@@ -156,6 +156,13 @@ def test_what_the_page_says_in_words_holds():
     assert {order[name][0] for name in SETS} == {"lime"}
     assert [order[name][1] for name in SETS] == ["kernel_shap", "ig", "ig", "ig", "ig"]
     assert [order[name].index("agf") + 1 for name in SETS] == [12, 13, 12, 13, 10]
+    cheap = [[m for m in order[name] if m not in ("lime", "kernel_shap", "ig")] for name in SETS]
+    assert [names[0] for names in cheap] == ["attgrads"] * 4 + ["transatt"]
+    assert all(set(order[name][-3:]) == {"af", "gf", "agf"} for name in SETS if name != "AG News")
+    assert [order["AG News"].index(m) + 1 for m in ("af", "agf", "gf")] == [6, 10, 12]
+    within = [float(TESTED[n, "agf", "af", "aopc", "top"][end]) for n in ("SST-2", "Yelp") for end in ("low", "high")]
+    assert [value > 0 for value in within] == [False, True, False, True]
+    assert all(top[name]["af"] > top[name]["agf"] for name in ("IMDB", "Amazon", "AG News"))
     theirs = {name: dict(zip(PAPER, values(PAPERS, name, "aopc_top"), strict=True)) for name in SETS}
     same = {(a, b) for a, b in permutations(PAPER, 2) if all(t[n][a] > t[n][b] for t in (top, theirs) for n in SETS)}
     few = {("agf", "gf"), ("attgrads", "grads"), ("attcat", "cat"), ("ig", "af"), ("ig", "rawatt")}
