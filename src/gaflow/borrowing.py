@@ -69,8 +69,12 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Models that exchange their layers draw weights for new ones, if only to drop them: no one else may notice."""
-    if any(hasattr(m, "set_attention_type") for m in model.modules()):
+    """Some models draw, if only to drop it: weights of layers they exchange, chances of layers they never leave out.
+
+    No one else may notice.
+    """
+    drops = getattr(getattr(model, "config", None), "layerdrop", None) is not None
+    if drops or any(hasattr(m, "set_attention_type") for m in model.modules()):
         with RANDOM, torch.random.fork_rng(devices=[]):
             yield
     else:  # passes of different models need not wait for each other
