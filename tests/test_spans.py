@@ -83,6 +83,11 @@ def test_a_space_put_before_the_text_does_not_claim_its_first_letter():
         ("zebra yak a", ["[UNK]", "[UNK]", "a"], ["zebra", "yak", "a"]),
         ("go to yaks", ["<unk>", "yaks"], ["go to", "yaks"]),
         ("a ▁ b", ["a", "▁", "b"], ["a", "", "b"]),
+        ("né!", ["n", "Ã", "©", "!"], ["n", "é", "é", "!"]),  # bytes, written as characters
+        ("ne\u0301 ©", ["n", "e", "\u0301", " ", "©"], ["n", "e", "\u0301", "", "©"]),
+        ("né cut off", ["n", "Ã"], ["n", "é"]),
+        ("it's: odd!", ["<unk>", "<unk>"], ["it's:", "odd!"]),  # words by spaces alone
+        ("ab", ["a", "", "b"], ["a", "", "b"]),
     ],
 )
 def test_search_finds_tokens_in_the_original_text(text, tokens, expected):

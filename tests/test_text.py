@@ -8,8 +8,10 @@ from torch import nn
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from gaflow.errors import TextError
+from gaflow.spans import word_spans
 from gaflow.text import Padding, batches, check_text, collate, encode, length_limit, neutral_tokens
 from tests.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, roberta, unigram, wordpiece
+from tests.tokenizer_kinds import KINDS, Spaced
 
 
 @pytest.fixture
@@ -44,9 +46,9 @@ def pieces(encoding):
 
 
 def fold(text):
-    """Text without case, accents, compatibility forms and spaces."""
+    """Text without case, accents, compatibility forms, joiners and spaces."""
     plain = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(c for c in plain if not c.isspace() and unicodedata.category(c)[0] != "M")
+    return "".join(c for c in plain if not c.isspace() and c != "\u200d" and unicodedata.category(c)[0] != "M")
 
 
 def assert_covers(encoding):
@@ -141,6 +143,66 @@ def test_a_tokenizer_without_offsets_gives_the_same_encoding(slow):
     pair = one(slow, "this dog", "is Çute")
     assert pair.segments == (-1, 0, 0, -1, 1, 1, -1)
     assert pieces(pair) == ["this", "dog", "is", "Çute"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("text", [*TEXTS, "MKTAYIAK QRQ", "été\u200d a", "naïve " * 3])
+def test_whatever_the_tokenizer_its_tokens_are_pieces_of_the_text_and_in_one_word_each(name, text):
+    kind = KINDS[name]
+    encoding = one(kind.make(), text)
+    assert_covers(encoding)
+    ordinary = [k for k, s in enumerate(encoding.segments) if s >= 0]
+    for k in ordinary:
+        start, end = encoding.offsets[k]
+        surface = kind.surface(encoding.tokens[k])
+        piece = fold(text[start:end])
+        shared = end - start == 1 and surface is not None and fold(surface) in piece  # ﬁ is f and i
+        assert surface is None or shared or piece == fold(surface), encoding.tokens[k]
+    words = word_spans(text, [encoding.offsets[k] for k in ordinary], ordinary)
+    assert sorted(k for word in words for k in word.tokens) == ordinary
+    assert "".join(text[w.start : w.end] for w in words) == "".join(text.split())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_the_tokenizer_each_half_of_a_pair_has_its_own_offsets(name):
+    kind = KINDS[name]
+    texts = "this Café is smart", "is not cute"
+    encoding = one(kind.make(), *texts)
+    assert [k for k, s in enumerate(encoding.segments) if s < 0] == [
+        k for k, token in enumerate(encoding.tokens) if token in kind.specials
+    ]
+    for segment, text in enumerate(texts):
+        spans = [o for o, s in zip(encoding.offsets, encoding.segments, strict=True) if s == segment]
+        seen = {k for start, end in spans for k in range(start, end)}
+        assert "".join(text[k] for k in sorted(seen)) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), [(n, *case) for n, kind in KINDS.items() for case in kind.cases])
+def test_tokens_lie_where_a_reader_would_put_them(name, text, expected):
+    encoding = one(KINDS[name].make(), text)
+    tokens = [t for t, s in zip(encoding.tokens, encoding.segments, strict=True) if s >= 0]
+    assert list(zip(tokens, pieces(encoding), strict=True)) == expected
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_the_tokenizer_truncation_keeps_the_beginning_and_says_so(name):
+    tokenizer = KINDS[name].make()
+    text = "Café naïve dog. " * 20
+    full, cut = one(tokenizer, text), one(tokenizer, text, limit=12, truncation=True)
+    assert not full.truncated
+    assert cut.truncated
+    assert len(cut) == 12
+    kept = [(t, o) for t, o, s in zip(cut.tokens, cut.offsets, cut.segments, strict=True) if s >= 0]
+    whole = [(t, o) for t, o, s in zip(full.tokens, full.offsets, full.segments, strict=True) if s >= 0]
+    assert kept == whole[: len(kept)]
+    with pytest.raises(TextError, match=r"but the model takes 12; shorten it or pass truncation=True"):
+        one(tokenizer, text, limit=12)
+
+
+def test_a_pair_that_nothing_holds_apart_is_refused():
+    assert pieces(one(Spaced(), "a b")) == ["a", "b"]
+    with pytest.raises(TextError, match="Spaced puts nothing between the two texts of a pair and reports no offsets"):
+        one(Spaced(), "a b", "c")
 
 
 def test_texts_and_pairs_mix_in_one_list():

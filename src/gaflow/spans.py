@@ -75,9 +75,14 @@ def tidy_spans(text: str, spans: Sequence[Span], tokens: Sequence[str]) -> list[
 def search_spans(text: str, tokens: Sequence[str]) -> list[Span]:
     """Spans of consecutive tokens of `text`, for tokenizers that report no offsets.
 
-    Tokens are looked up in order, ignoring case, accents and the vocabulary's own markers. Tokens that are
-    not in the text (unknown words) share the gap between their neighbours.
+    Tokens that spell the text out, as characters or as bytes, say where they are. Others are looked up in order,
+    ignoring case, accents and the vocabulary's own markers. Tokens that are not in the text (unknown words) share the
+    gap between their neighbours.
     """
+    for spell in (str.encode, _as_byte):
+        spelled = [spell(token) for token in tokens]
+        if text.encode().startswith(b"".join(spelled)):
+            return tidy_spans(text, _count(text, spelled), tokens)
     folded, origin = _fold(text)
     starts = [start for start, _ in _units(folded)]
     found: list[Span | None] = []
@@ -92,6 +97,24 @@ def search_spans(text: str, tokens: Sequence[str]) -> list[Span]:
         cursor, unknown = at + len(surface), 0
         found.append((origin[at], origin[cursor - 1] + 1 if surface else origin[at]))
     return tidy_spans(text, _fill(text, found), tokens)
+
+
+def _as_byte(token: str) -> bytes:
+    """What a token stands for if every byte is written as the character of its number."""
+    return bytes([ord(token)]) if len(token) == 1 and ord(token) < 256 else token.encode()
+
+
+def _count(text: str, spelled: Sequence[bytes]) -> list[Span]:
+    """The characters that pieces of the text's bytes touch; those of one character share it."""
+    owners = [k for k, char in enumerate(text) for _ in char.encode()]
+    spans: list[Span] = []
+    cursor = 0
+    for piece in spelled:
+        mine = owners[cursor : cursor + len(piece)]
+        here = owners[cursor] if cursor < len(owners) else len(text)
+        spans.append((mine[0], mine[-1] + 1) if mine else (here, here))
+        cursor += len(piece)
+    return spans
 
 
 def _locate(folded: str, surface: str, cursor: int, starts: Sequence[int], unknown: int) -> int:
@@ -116,11 +139,12 @@ def _fill(text: str, found: Sequence[Span | None]) -> list[Span]:
         last = next((j for j in range(k, len(found)) if found[j] is not None), len(found))
         start = spans[first - 1][1] if first else 0
         end = max(start, found[last][0] if last < len(found) else len(text))  # type: ignore[index]
-        words = _units(text[start:end])
-        if len(words) == last - first:
-            spans.append((start + words[k - first][0], start + words[k - first][1]))
-        else:
+        spaced = [match.span() for match in re.finditer(r"\S+", text[start:end])]
+        words = next((found for found in (_units(text[start:end]), spaced) if len(found) == last - first), None)
+        if words is None:
             spans.append((start, end))
+        else:
+            spans.append((start + words[k - first][0], start + words[k - first][1]))
     return spans
 
 

@@ -164,6 +164,11 @@ def _encode(
         tokens = tuple(str(t) for t in tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
         if offsets is None:
             segments = _runs(special[k], paired=pair is not None)
+            if pair is not None and 1 not in segments and limit is None:
+                raise TextError(
+                    f"{type(tokenizer).__name__} puts nothing between the two texts of a pair and reports no offsets, "
+                    "so that they cannot be told apart; use a fast tokenizer, or write the two as one text"
+                )
         else:
             segments = [-1 if s is None else s for s in found.sequence_ids(k)]
         spans = _spans(text, pair, tokens, segments, None if offsets is None else offsets[k])
