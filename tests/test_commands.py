@@ -62,6 +62,18 @@ def test_a_pair_and_truncation_are_passed_on(capfd, folder):
     assert "truncated: the model read only the first 64 tokens" in shown
 
 
+def test_a_long_text_is_read_in_windows(capfd, folder):
+    text = "a good film and a bad one. " * 12
+    args = ["explain", text, "--windows", "--model", folder, "--method", "grads"]
+    found = json.loads(gives(capfd, *args, "--json"))
+    expected = gaflow.Explainer(folder)(text, "grads", windows=True).to_dict()
+    assert found == json.loads(json.dumps(expected))
+    assert found["facts"]["windows"] > 2
+    assert "windows" in gives(capfd, *args)
+    assert "or --windows to read all of it in parts" in refused(capfd, "explain", text, "--model", folder)
+    assert "truncation and windows are both asked for" in refused(capfd, "explain", "a", "--windows", "--truncation")
+
+
 @pytest.mark.parametrize("data", [b"a good film", b"a good film\n", b"\xef\xbb\xbfa good film\r\n"])
 def test_a_dash_reads_stdin(capfd, monkeypatch, folder, data):
     from_stdin(monkeypatch, data)

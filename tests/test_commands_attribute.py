@@ -8,6 +8,9 @@ import gaflow
 from gaflow.cli import main
 from gaflow.commands import watching
 from gaflow.data import open_data
+from gaflow.errors import DataError
+from gaflow.evaluation.shelf import open_shelf
+from gaflow.evaluation.stored import stored_scores
 from gaflow.jobs import attribute, read_attributions
 from tests.commands import gives, refused
 from tests.test_data_files import write
@@ -64,6 +67,21 @@ def test_labels_sample_and_truncation(capfd, folder, data, tmp_path):
     assert len(found) == 6
     labels = {0: "positive", 1: "negative"}
     assert all(s.row is not None and s.gold_label == labels[s.row % 2] for s in found)
+
+
+def test_long_texts_are_read_in_windows_and_not_measured(capfd, folder, tmp_path):
+    rows = [{"text": "a good film. " * 30, "label": 0}, {"text": "a bad film", "label": 1}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    args = ["attribute", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--model", folder, "--method", "rawatt"]
+    gives(capfd, *args, "--windows")
+    long, short = read_attributions(tmp_path / "out")
+    assert float(long.facts["windows"]) > 2
+    assert not long.truncated
+    assert "windows" not in short.facts
+    assert "windows" in refused(capfd, *args)  # that is another job
+    with pytest.raises(DataError, match="were read in windows"):
+        open_shelf(tmp_path / "out")
+    assert stored_scores(tmp_path / "out").skipped == {"read in windows, not at once": 1}
 
 
 def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):

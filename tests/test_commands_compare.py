@@ -69,6 +69,13 @@ def test_pictures_and_flow_pages_are_those_that_python_makes(capfd, folder, tmp_
     )
 
 
+def test_a_long_text_is_compared_in_windows(capfd, folder):
+    text = "a good film and a bad one. " * 12
+    args = ["compare", text, "--windows", "--model", folder, "--methods", "grads,rollout", "--json"]
+    found = json.loads(gives(capfd, *args))
+    assert {name: att["facts"]["windows"] > 2 for name, att in found.items()} == {"grads": True, "rollout": True}
+
+
 def test_stdin_pairs_tokens_and_truncation_are_passed_on(capfd, monkeypatch, folder):
     from_stdin(monkeypatch, b"a good film\n")
     args = ["compare", "-", "--pair", "bad " * 100, "--model", folder, "--methods", "agf", "--tokens", "--truncation"]

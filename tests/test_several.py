@@ -9,6 +9,7 @@ import gaflow
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
 from gaflow.methods import METHODS, Scores
 from gaflow.several import Stopwatch, attempt, explain_each
+from gaflow.windows import Windows
 from tests.models import TEXTS, bert
 
 EXPLAINER = gaflow.Explainer(*bert())
@@ -88,6 +89,20 @@ def test_a_text_that_cannot_be_read_is_told_for_every_method():
     assert found[0].found["attcat"].text == "a"
     cut = results(["a", long], PLAIN, truncation=True)[1].found["attcat"]
     assert cut.truncated
+
+
+def test_long_texts_are_read_in_windows_and_the_others_at_once():
+    long = "the dog is not good. " * 20
+    found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
+    for name, att in found[1].found.items():
+        np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
+    mean = EXPLAINER(long, "rawatt", windows=True)
+    assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
+    assert found[2].found["attcat"].startswith("TextError")
+    assert found[3].found == results(["a", "a dog"], PLAIN)[1].found
+    failing = results([long, "a dog"], [Fails("dog", ValueError("no")), *PLAIN], windows=Windows())
+    assert failing[0].found["fails"] == "ValueError: no"
+    assert failing[0].found["rawatt"].facts["windows"] == mean.facts["windows"]
 
 
 def test_a_text_that_all_methods_fail_on_has_no_logits():

@@ -233,6 +233,13 @@ def test_the_one_liner_takes_windows():
     assert number(found, "window_tokens") <= 30
 
 
+def test_a_stream_of_texts_is_read_in_windows(ex):
+    texts = [SENTENCE, LONG, SENTENCE]
+    found = list(ex.stream(texts, "grads", "neutral", windows=True, batch_size=4))
+    assert [att.text for att in found] == texts
+    assert_close(found[1].scores, ex(LONG, "grads", "neutral", windows=True).scores, atol=1e-8)
+
+
 def test_progress_grows_to_the_number_of_texts(ex):
     told = []
     ex([LONG, SENTENCE], "ig", windows=True, batch_size=2, progress=lambda done, total: told.append((done, total)))
@@ -263,6 +270,10 @@ def test_what_cannot_be_meant_is_refused(ex):
         ex(SENTENCE, windows=True, truncation=True)
     with pytest.raises(TypeError, match=r"windows must be True, False or a gaflow\.Windows, not int"):
         ex(SENTENCE, windows=3)
+    with pytest.raises(
+        TextError, match=r"takes 64; shorten it or pass truncation=True .*, or windows=True to read all"
+    ):
+        ex(LONG)
     with pytest.raises(ValueError, match="windows of 100 tokens are too long: the model takes 64"):
         ex(SENTENCE, windows=Windows(size=100))
     wrongs: list[dict[str, Any]] = [{"size": 0}, {"size": 2.5}, {"reads": 0}, {"reads": True}, {"reads": None}]

@@ -28,6 +28,7 @@ _SPOKEN = {  # what Python's users read, and those of the command line
     "pass model=,": "give --model,",
     ", or a transformers model with its tokenizer": "",
     "pass truncation=True": "add --truncation",
+    ", or windows=True": ", or --windows",
     "use batch_size=": "use --batch-size ",
 }
 

@@ -160,15 +160,15 @@ class Explainer:
         *,
         batch_size: int = 16,
         truncation: bool = False,
+        windows: bool | Windows = False,
         keep_flow: bool = True,
     ) -> Iterator[Attribution]:
         """Explain texts in order, without waiting for all of them: what has come out is never lost."""
         if isinstance(texts, str):
             raise TypeError("texts must be a list or another iterable of texts, not one string")
         _check_batch_size(batch_size)
-        return self._stream(
-            iter(texts), find_method(method), self.head.parse(target), batch_size, truncation, keep_flow
-        )
+        chosen, parsed, divide = find_method(method), self.head.parse(target), find_windows(windows, truncation)
+        return self._stream(iter(texts), chosen, parsed, batch_size, truncation, divide, keep_flow)
 
     def _stream(
         self,
@@ -177,11 +177,17 @@ class Explainer:
         target: Any,
         batch_size: int,
         truncation: bool,
+        divide: Windows | None,
         keep_flow: bool,
     ) -> Iterator[Attribution]:
         start, head = 0, self.head
         while window := list(islice(texts, batch_size * _WINDOW)):
             names = [f"texts[{start + k}]" for k in range(len(window))]
+            start += len(window)
+            if divide:
+                found = self._in_windows(window, target, [method], divide, names, batch_size, keep_flow, silent)
+                yield from (each[0] for each in found)
+                continue
             encodings = self.encode(window, truncation, names)
             targets = [head.fit(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
             waiting: dict[int, Attribution] = {}
@@ -193,7 +199,6 @@ class Explainer:
                 while given in waiting:
                     yield waiting.pop(given)
                     given += 1
-            start += len(window)
 
     def compare(
         self,

@@ -20,10 +20,11 @@ from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
 from gaflow.explainer import Explainer
 from gaflow.memory import is_out_of_memory
 from gaflow.methods import Method
-from gaflow.progress import Report
+from gaflow.progress import Report, silent
 from gaflow.targets import Target
-from gaflow.text import Encoding, Text
+from gaflow.text import Encoding, Text, check_text, encode
 from gaflow.tracing import Trace
+from gaflow.windows import Windows, explain_in_windows, mean_logits
 
 __all__ = ["Several", "Stopwatch", "attempt", "explain_each"]
 
@@ -91,12 +92,26 @@ def explain_each(
     *,
     batch_size: int = 16,
     truncation: bool = False,
+    windows: Windows | None = None,
     keep_flow: bool = False,
     watch: Stopwatch | None = None,
 ) -> Iterator[list[tuple[int, Several]]]:
     """Batch by batch, (index into `texts`, result) of every text once, in the order in which they get done."""
     watch = watch or Stopwatch()
     parsed = explainer.head.parse(target)
+    if windows is not None:
+        wholes = attempt(texts, lambda part: encode(explainer.tokenizer, [check_text(text) for text in part]))
+        size = windows.size or explainer.limit
+        long = [k for k, e in enumerate(wholes) if not isinstance(e, str) and size is not None and len(e) > size]
+        for k in long:
+            yield [(k, _long(explainer, texts[k], methods, parsed, windows, batch_size))]
+        rest = [k for k in range(len(texts)) if k not in set(long)]
+        short = [texts[k] for k in rest]
+        for done in explain_each(
+            explainer, short, methods, target, batch_size=batch_size, keep_flow=keep_flow, watch=watch
+        ):
+            yield [(rest[k], several) for k, several in done]
+        return
     names = ["the text"] * len(texts)
     encodings = attempt(texts, lambda part: explainer.encode(part, truncation, names[: len(part)]))
     bad = [(k, e) for k, e in enumerate(encodings) if isinstance(e, str)]
@@ -107,6 +122,25 @@ def explain_each(
     for group in explainer.batches(good, batch_size):
         results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
         yield [(order[k], result) for k, result in zip(group, results, strict=True)]
+
+
+def _long(
+    explainer: Explainer, text: Text, methods: Sequence[Method], target: Any, windows: Windows, batch_size: int
+) -> Several:
+    """What methods say about a text that is read in windows."""
+
+    def run(chosen: Sequence[Method]) -> list[Attribution]:
+        return explain_in_windows(
+            explainer, [text], [target], chosen, windows,
+            names=["the text"], batch_size=batch_size, keep_flow=False, report=silent,
+        )[0]  # fmt: skip
+
+    found = attempt(methods, run)
+    logits = None
+    if any(isinstance(each, Attribution) for each in found):
+        (whole,) = encode(explainer.tokenizer, [check_text(text)])
+        logits = tuple(mean_logits(explainer, windows(whole, explainer.limit), batch_size).tolist())
+    return Several({m.name: each for m, each in zip(methods, found, strict=True)}, logits)
 
 
 def _explain_group(

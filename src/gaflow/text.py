@@ -115,8 +115,12 @@ def encode(
     truncation: bool = False,
     names: Sequence[str] | None = None,
     cut: str = "longest_first",
+    advice: str = "",
 ) -> list[Encoding]:
-    """Encodings of checked texts, in order. `names` are what errors call the texts, `cut` is what truncation cuts."""
+    """Encodings of checked texts, in order.
+
+    `names` are what errors call the texts, `cut` is what truncation cuts, `advice` what else a long text can be given.
+    """
     names = names or [f"texts[{k}]" for k in range(len(texts))]
     done: list[Encoding | None] = [None] * len(texts)
     for paired in (False, True):
@@ -130,7 +134,7 @@ def encode(
             if not truncation:
                 raise TextError(
                     f"{name} has {len(encoding)} tokens, special ones included, but the model takes {limit}; "
-                    f"shorten it or pass truncation=True to explain its first {limit} tokens"
+                    f"shorten it or pass truncation=True to explain its first {limit} tokens{advice}"
                 )
             if cut == "only_second" and sum(segment < 1 for segment in encoding.segments) >= limit:
                 raise TextError(f"{name}: what comes before its second text leaves no room for it; shorten the first")

@@ -22,6 +22,7 @@ __all__ = [
     "TaskName",
     "TextOrDash",
     "Truncation",
+    "WindowsFlag",
     "app",
     "count",
     "label_names_of",
@@ -47,6 +48,7 @@ TargetLabel = Annotated[
     typer.Option(metavar="LABEL", help="Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted."),
 ]
 Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
+WindowsFlag = Annotated[bool, typer.Option("--windows", help="Read a text that is too long in overlapping parts.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")]
 FlowHtml = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, app, count, label_names_of
+from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, WindowsFlag, app, count, label_names_of
 from gaflow.commands.streams import print_json
 from gaflow.commands.watching import stoppable, watched
 from gaflow.data import open_data
@@ -19,6 +19,7 @@ from gaflow.jobs.run import find_engine
 from gaflow.jobs.shards import Engine
 from gaflow.methods import DEFAULT, METHODS, find_method
 from gaflow.terminal import one_line
+from gaflow.windows import find_windows
 
 __all__ = ["attribute"]
 
@@ -43,6 +44,7 @@ def attribute(
     batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 16,
     shard_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts of one file.")] = 1000,
     truncation: Truncation = False,
+    windows: WindowsFlag = False,
     limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Only the first N rows.")] = None,
     sample: Annotated[
         int | None, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode.")
@@ -67,6 +69,7 @@ def attribute(
       gaflow attribute test.parquet -o why --label-column label --sample 5000 --truncation --model org/name
       gaflow attribute reviews.parquet -o why --engine ray --workers 8
     """
+    find_windows(windows, truncation)
     methods, chosen = _methods(method), _engine(engine, workers, device)
     opened = open_data(
         data, text_column=text_column, pair_column=pair_column, label_column=label_column,
@@ -77,7 +80,7 @@ def attribute(
         explainer = Explainer(model, device="cpu" if engine == "ray" else device)  # Ray's workers have the devices
         outcome = run_job(
             explainer, opened, out, methods, target=target, batch_size=batch_size, shard_size=shard_size,
-            truncation=truncation, sample=sample, limit=limit, seed=seed, engine=chosen,
+            truncation=truncation, windows=windows, sample=sample, limit=limit, seed=seed, engine=chosen,
             progress=progress, stop=stop,
         )  # fmt: skip
     return _tell(outcome, len(methods), as_json)

@@ -18,6 +18,7 @@ from gaflow.commands.app import (
     TaskName,
     TextOrDash,
     Truncation,
+    WindowsFlag,
     app,
 )
 from gaflow.commands.streams import (
@@ -52,6 +53,7 @@ def compare(
     target: TargetLabel = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Compare tokens, special ones too, not words.")] = False,
     truncation: Truncation = False,
+    windows: WindowsFlag = False,
     device: Device = None,
     as_json: Json = False,
     html: Html = None,
@@ -75,7 +77,9 @@ def compare(
     with waiting("comparing") as progress:
         explainer = Explainer(model, task=task, device=device)
         keep = flow_html is not None
-        found = explainer.compare(given, chosen, target, truncation=truncation, progress=progress, keep_flow=keep)
+        found = explainer.compare(
+            given, chosen, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+        )
     if html is not None:
         write_file("--html", html, lambda path: page(found, path, words=not tokens))
     if svg is not None:

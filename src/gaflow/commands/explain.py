@@ -18,6 +18,7 @@ from gaflow.commands.app import (
     TaskName,
     TextOrDash,
     Truncation,
+    WindowsFlag,
     app,
     count,
 )
@@ -36,6 +37,7 @@ from gaflow.methods import DEFAULT, find_method
 from gaflow.storage import check_name
 from gaflow.terminal import make_console, render, show
 from gaflow.units import unit_of
+from gaflow.windows import find_windows
 
 __all__ = ["explain"]
 
@@ -52,6 +54,7 @@ def explain(
     words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Shade and list whole sentences.")] = False,
     truncation: Truncation = False,
+    windows: WindowsFlag = False,
     device: Device = None,
     as_json: Json = False,
     save: Annotated[
@@ -69,11 +72,13 @@ def explain(
     Examples:
       gaflow explain "this dog is not cute, but very smart." --model org/name
       gaflow explain - --target "positive minus negative" --svg why.svg < review.txt
+      gaflow explain - --windows --sentences < long.txt
       gaflow explain "is it cute?" --pair "this dog is very smart." --model org/answers --target "very smart"
       gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
     """
     if top < 0:
         raise ValueError(f"--top must be at least 0, not {top}")
+    find_windows(windows, truncation)
     find_method(method)  # a slip should not cost the loading of a model
     check_file("--save", save)
     if save is not None:
@@ -86,7 +91,9 @@ def explain(
     with waiting("explaining") as progress:
         explainer = Explainer(model, task=task, device=device)
         keep = save is not None or flow_html is not None
-        att = explainer(given, method, target, truncation=truncation, progress=progress, keep_flow=keep)
+        att = explainer(
+            given, method, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+        )
     if save is not None:
         write_file("--save", save, att.save)
     if html is not None:

@@ -83,6 +83,11 @@ def open_shelf(place: Path, methods: Sequence[str] | None = None, part_size: int
     if not manifest.finished:
         total = manifest.job.get("texts", "?")
         raise DataError(f"the job in {str(place)!r} is not finished ({done} of {total} texts); run it again first")
+    if manifest.job.get("windows"):
+        raise DataError(
+            f"the texts in {str(place)!r} were read in windows, but faithfulness is measured on what a model reads at "
+            "once; attribute them anew with truncation"
+        )
     shards = [manifest.shards[k] for k in sorted(manifest.shards)]
     surveys = []
     for shard in shards:

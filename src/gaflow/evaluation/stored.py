@@ -73,4 +73,6 @@ def _reason(mine: Mapping[str, Stored], names: Sequence[str]) -> str | None:
             return f"no scores by {name}"
         if mine[name].scores is None:
             return f"{name}: {mine[name].error}"
+        if "windows" in mine[name].facts:
+            return "read in windows, not at once"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from gaflow.memory import budget
 from gaflow.methods import Method, find_method
 from gaflow.progress import Progress, Report, reporting
 from gaflow.targets import Target
+from gaflow.windows import Windows, find_windows
 
 __all__ = ["ENGINES", "Outcome", "attribute", "find_engine"]
 
@@ -49,6 +50,7 @@ def attribute(
     batch_size: int = 16,
     shard_size: int = 1000,
     truncation: bool = False,
+    windows: bool | Windows = False,
     sample: int | None = None,
     limit: int | None = None,
     seed: int = 0,
@@ -61,13 +63,15 @@ def attribute(
     `source` is a DataSet or what `gaflow.data.open_data` takes. Called again on the same folder with the same
     arguments it goes on where it was, however it ended; on a folder of another job it refuses. `sample` draws the
     paper's sample of so many texts by `seed`; `limit` reads no more than so many rows. A text that cannot be explained
-    is stored with its error. `engine` is a name of ENGINES or a settings object such as `gaflow.jobs.Ray(workers=8)`.
+    is stored with its error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings
+    object such as `gaflow.jobs.Ray(workers=8)`.
     `stop` is asked after every batch and ends the run; what is in finished shards is kept.
     """
     _check_counts(batch_size=batch_size, shard_size=shard_size, sample=sample, limit=limit)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, not {seed!r}")
-    plan, start = Plan(_methods(methods), target, batch_size, truncation), find_engine(engine)
+    divide, start = find_windows(windows, truncation), find_engine(engine)
+    plan = Plan(_methods(methods), target, batch_size, truncation, divide)
     head = classes_of(explainer, "a data-set run")
     head.parse(target)
     data, folder = open_data(source), Path(out_dir)
@@ -99,6 +103,8 @@ def attribute(
                 "shard_size": shard_size,
                 "versions": versions(),
             }
+            if divide:
+                job["windows"] = asdict(divide)
             manifest = resume(folder, job)
             rows = _selected(rows_of(data, classes, limit), chosen)
             with reporting(progress, total, "text") as report:

@@ -21,6 +21,7 @@ from gaflow.methods import Method
 from gaflow.progress import Report
 from gaflow.several import Stopwatch, explain_each
 from gaflow.targets import Target
+from gaflow.windows import Windows
 
 __all__ = ["Engine", "Local", "Made", "Part", "Plan", "Ready", "make_shard"]
 
@@ -35,6 +36,7 @@ class Plan:
     target: Target = None
     batch_size: int = 16
     truncation: bool = False
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _explained(
     texts = [row.given for row in rows]
     for batch in explain_each(
         explainer, texts, plan.methods, plan.target,
-        batch_size=plan.batch_size, truncation=plan.truncation, watch=watch,
+        batch_size=plan.batch_size, truncation=plan.truncation, windows=plan.windows, watch=watch,
     ):  # fmt: skip
         for k, several in batch:
             found[k] = records(rows[k], several, names, labels)

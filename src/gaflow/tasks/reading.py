@@ -22,8 +22,15 @@ def read_texts(
     model: Any, tokenizer: Any, items: Sequence[Any], truncation: bool, names: Sequence[str]
 ) -> list[Encoding]:
     """Texts, or pairs of them."""
+    return _read(model, tokenizer, items, truncation, names, ", or windows=True to read all of it in parts")
+
+
+def _read(
+    model: Any, tokenizer: Any, items: Sequence[Any], truncation: bool, names: Sequence[str], advice: str = ""
+) -> list[Encoding]:
     checked = [check_text(item, name) for item, name in zip(items, names, strict=True)]
-    return encode(tokenizer, checked, limit=length_limit(model, tokenizer), truncation=truncation, names=names)
+    limit = length_limit(model, tokenizer)
+    return encode(tokenizer, checked, limit=limit, truncation=truncation, names=names, advice=advice)
 
 
 def read_single(
@@ -33,7 +40,7 @@ def read_single(
     for item, name in zip(items, names, strict=True):
         if isinstance(item, tuple):
             raise TypeError(f"{name} is a tuple, but this task reads one text at a time; use a list for many")
-    return read_texts(model, tokenizer, items, truncation, names)
+    return _read(model, tokenizer, items, truncation, names)
 
 
 def read_questions(
@@ -59,7 +66,7 @@ def read_masked(
     if getattr(tokenizer, "mask_token_id", None) is None:
         raise GaflowError("the tokenizer has no mask token, so it cannot say which token is to be filled in")
     found = []
-    for encoding, name in zip(read_texts(model, tokenizer, items, truncation, names), names, strict=True):
+    for encoding, name in zip(_read(model, tokenizer, items, truncation, names), names, strict=True):
         there = set(masks_of(encoding, tokenizer))
         if not there:
             cut = f" among the {len(encoding)} tokens that the model takes" if encoding.truncated else ""
