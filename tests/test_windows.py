@@ -137,6 +137,9 @@ def test_the_model_predicts_the_mean_of_the_logits_of_the_windows(ex):
     assert found.label == found.prediction == ex.head.labels[found.target]
     assert found.output == pytest.approx(mean.max().item(), rel=1e-5)
     assert found.probability == pytest.approx(mean.softmax(0).max().item(), rel=1e-5)
+    best = ex.predictions(LONG, windows=True)
+    assert [p.target for p in best] == mean.argsort(descending=True).tolist()
+    assert best[0].probability == pytest.approx(found.probability, rel=1e-5)
     contrast = ex(LONG, "grads", "neutral minus positive", windows=True)
     assert contrast.output == pytest.approx((mean[2] - mean[1]).item(), rel=1e-5)
     assert contrast.prediction == found.label

@@ -25,9 +25,9 @@ from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.results import explain_batch
 from gaflow.targets import Aim, AnyHead, Head, Target, parse_all
 from gaflow.tasks import TASKS, Input
-from gaflow.text import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
+from gaflow.text import Batch, Encoding, Padding, batches, check_text, collate, encode, length_limit, neutral_tokens
 from gaflow.tracing import Question, Trace
-from gaflow.windows import Windows, explain_in_windows, find_windows
+from gaflow.windows import Windows, explain_in_windows, find_windows, mean_logits
 
 __all__ = ["AnyMethod", "Explainer", "classes_of"]
 
@@ -234,11 +234,16 @@ class Explainer:
             results = self.run([encoding], [fitted], chosen, keep_flow, report)
         return {name: each[0] for name, each in zip(names, results, strict=True)}
 
-    def predictions(self, text: Any, count: int = 5, *, truncation: bool = False) -> list[Aim]:
+    def predictions(
+        self, text: Any, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
+    ) -> list[Aim]:
         """What there is to explain of a text, the most probable first: classes, entities, answers or words.
 
         Each has a `label` and a `probability`, and can be given as `target`.
         """
+        if divide := find_windows(windows, truncation):
+            head, (whole,) = classes_of(self, "reading in windows"), encode(self.tokenizer, [check_text(text)])
+            return head.best(mean_logits(self, divide(whole, self.limit), 16), whole, count)
         encoding = self.encode([text], truncation, ["text"])[0]
         with torch.no_grad():
             logits = Question(self.model, self.collate([encoding]), lambda z, _: z).logits([0], eager=False)
