@@ -96,6 +96,10 @@ def test_long_texts_are_read_in_windows_and_the_others_at_once():
     found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
     for name, att in found[1].found.items():
         np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
+    watch = Stopwatch()
+    list(explain_each(EXPLAINER, [long], PLAIN, windows=Windows(), batch_size=2, watch=watch))
+    assert watch.trace > 0
+    assert set(watch.methods) == {"attcat", "rawatt"}
     mean = EXPLAINER(long, "rawatt", windows=True)
     assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
     assert found[2].found["attcat"].startswith("TextError")

@@ -104,7 +104,7 @@ def explain_each(
         size = windows.size or explainer.limit
         long = [k for k, e in enumerate(wholes) if not isinstance(e, str) and size is not None and len(e) > size]
         for k in long:
-            yield [(k, _long(explainer, texts[k], methods, parsed, windows, batch_size))]
+            yield [(k, _long(explainer, texts[k], methods, parsed, windows, batch_size, watch))]
         rest = [k for k in range(len(texts)) if k not in set(long)]
         short = [texts[k] for k in rest]
         for done in explain_each(
@@ -125,14 +125,20 @@ def explain_each(
 
 
 def _long(
-    explainer: Explainer, text: Text, methods: Sequence[Method], target: Any, windows: Windows, batch_size: int
+    explainer: Explainer,
+    text: Text,
+    methods: Sequence[Method],
+    target: Any,
+    windows: Windows,
+    batch_size: int,
+    watch: Stopwatch,
 ) -> Several:
     """What methods say about a text that is read in windows."""
 
     def run(chosen: Sequence[Method]) -> list[Attribution]:
         return explain_in_windows(
             explainer, [text], [target], chosen, windows,
-            names=["the text"], batch_size=batch_size, keep_flow=False, report=silent,
+            names=["the text"], batch_size=batch_size, keep_flow=False, report=silent, watching=watch.watching,
         )[0]  # fmt: skip
 
     found = attempt(methods, run)

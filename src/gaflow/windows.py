@@ -20,7 +20,7 @@ window, or to the flow, thus do so over the whole text. A text that fits is not 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -35,16 +35,17 @@ from gaflow.errors import SolveError, TextError
 from gaflow.memory import halving
 from gaflow.methods import Method
 from gaflow.network import Certificate
-from gaflow.progress import Report, within
+from gaflow.progress import Report, silent, within
 from gaflow.targets import Aim, Head, Resolved
 from gaflow.text import Encoding, check_text, encode
-from gaflow.tracing import Question
+from gaflow.tracing import Question, Trace
 
 if TYPE_CHECKING:
     from gaflow.explainer import Explainer
 
 __all__ = ["Window", "Windows", "explain_in_windows", "find_windows", "mean_logits", "merge"]
 
+Watching = Callable[[Sequence[Method]], tuple[Report, Callable[[Trace], object]]]
 _CERTIFICATE = {"converged": min, "dead": min, "gamma": min, "edges": sum, "negligible": sum}  # of windows; else max
 _LINEAR = ("gap", "cut", "kappa")  # in units of the flow, so that they add up as it does
 
@@ -129,8 +130,12 @@ def explain_in_windows(
     batch_size: int,
     keep_flow: bool,
     report: Report,
+    watching: Watching = lambda methods: (silent, lambda traced: None),
 ) -> list[list[Attribution]]:
-    """For every text a list of attributions, one per method; `report` is told which part is done, 0 to 1."""
+    """For every text a list of attributions, one per method; `report` is told which part is done, 0 to 1.
+
+    `watching` is asked, for every batch, what to tell of methods done and to show the trace.
+    """
     wholes = encode(explainer.tokenizer, [check_text(t, n) for t, n in zip(texts, names, strict=True)], names=names)
     divided = [windows(whole, explainer.limit, name) for whole, name in zip(wholes, names, strict=True)]
     aims = [_aim(explainer, *each, batch_size) for each in zip(wholes, divided, targets, strict=True)]
@@ -140,7 +145,7 @@ def explain_in_windows(
     for group in explainer.batches([window.encoding for _, window in pieces], batch_size):
         share = len(group) / len(pieces)
         tell = within(report, len(done) / len(pieces), share / len(methods))
-        work = partial(_group, explainer, pieces, asked, methods, names, keep_flow, tell)
+        work = partial(_group, explainer, pieces, asked, methods, names, keep_flow, tell, watching)
         done.update(zip(group, halving(group, work), strict=True))
     result = []
     for k, found in groupby(range(len(pieces)), key=lambda piece: pieces[piece][0]):
@@ -157,13 +162,20 @@ def _group(
     names: Sequence[str],
     keep_flow: bool,
     report: Report,
+    watching: Watching,
     group: Sequence[int],
 ) -> list[list[Attribution]]:
     """The attributions of some windows, by every method; a solver's failure names texts, not batch items."""
     encodings = [pieces[k][1].encoding for k in group]
     whole = [pieces[k][1].weight == 1.0 for k in group]
+    lap, look = watching(methods)
+
+    def tell(done: float) -> None:
+        lap(done)
+        report(done)
+
     try:
-        found = explainer.run(encodings, [targets[k] for k in group], methods, keep_flow and any(whole), report)
+        found = explainer.run(encodings, [targets[k] for k in group], methods, keep_flow and any(whole), tell, look)
     except SolveError as error:
         items = sorted({pieces[group[k]][0] for k in error.items})
         raise SolveError(f"{', '.join(names[k] for k in items)}: {error}", error.flow, items) from error
