@@ -73,7 +73,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 
     No one else may notice.
     """
-    drops = getattr(getattr(model, "config", None), "layerdrop", None) is not None
+    drops = any("layerdrop" in name for name in vars(getattr(model, "config", object)))  # also encoder_layerdrop
     if drops or any(hasattr(m, "set_attention_type") for m in model.modules()):
         with RANDOM, torch.random.fork_rng(devices=[]):
             yield
