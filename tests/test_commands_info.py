@@ -78,9 +78,7 @@ def test_info_refuses_batches_of_nothing(capfd, folder):
 
 
 def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):
-    loaded = outline(folder)
-    loaded.model.config.is_encoder_decoder = True
-    monkeypatch.setattr("gaflow.commands.info.outline", lambda *_: loaded)
+    monkeypatch.setattr("gaflow.commands.info.Geometry.of", lambda config: None)
     assert "no single stack of attention layers" in refused(capfd, "info", folder)
 
 

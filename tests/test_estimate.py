@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from transformers import BartConfig, SwinConfig, T5Config
 
 from gaflow.estimate import STEPS, Geometry, estimate, extrapolate, longest_text, solve_flops, solve_seconds
 from tests.models import FAMILIES
@@ -64,11 +65,15 @@ def test_the_geometry_is_that_of_the_model(family):
     assert found.inner in (48, 4 * 32)  # where the config has no name of its own for it
 
 
-def test_models_without_one_stack_of_layers_have_no_geometry():
-    config = FAMILIES["bert"]()[0].config.__class__(num_hidden_layers=2, num_attention_heads=2)
-    config.is_encoder_decoder = True
-    assert Geometry.of(config) is None
+def test_of_encoder_decoders_the_encoder_counts_and_what_the_decoder_keeps():
+    bart = BartConfig(encoder_layers=3, decoder_layers=2, encoder_attention_heads=4, d_model=32, encoder_ffn_dim=48)
+    t5 = T5Config(num_layers=3, num_heads=4, d_model=32, d_ff=48)
+    assert Geometry.of(bart) == Geometry.of(t5) == Geometry(3, 4, 64, 96)
+
+
+def test_models_without_layers_of_attention_have_no_geometry():
     assert Geometry.of(object()) is None
+    assert Geometry.of(SwinConfig()) is None
 
 
 def test_extrapolating_to_the_same_size_changes_nothing():

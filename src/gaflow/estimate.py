@@ -48,16 +48,24 @@ class Geometry:
 
     @classmethod
     def of(cls, config: Any, item: int = 4) -> Geometry | None:
-        """Of a transformers config; None where it does not describe a single stack of attention layers."""
-        names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
-        layers, heads, width, inner = (_count(getattr(config, name, None)) for name in names)
-        if getattr(config, "is_encoder_decoder", False) or not layers or not heads:
+        """Of a transformers config; None where it does not describe a single stack of attention layers.
+
+        Of an encoder-decoder the encoder is traced; its decoder reads as long a text and keeps about as much.
+        """
+        layers, heads, width = (
+            _count(config, name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+        )
+        if not layers or not heads:
             return None
-        return cls(layers, heads, width, inner or 4 * width, max(item, 4))
+        inner = _count(config, "intermediate_size", "encoder_ffn_dim", "d_ff") or 4 * width
+        stacks = 2 if getattr(config, "is_encoder_decoder", False) else 1
+        return cls(layers, heads, stacks * width, stacks * inner, max(item, 4))
 
 
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+def _count(config: Any, *names: str) -> int:
+    """The first of these settings that is a positive whole number, else 0."""
+    found = (getattr(config, name, None) for name in names)
+    return next((value for value in found if isinstance(value, int) and value > 0), 0)
 
 
 @dataclass(frozen=True)
