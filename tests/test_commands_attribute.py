@@ -55,7 +55,7 @@ def test_json_says_what_became_of_it(capfd, folder, tmp_path):
         "folder": str(tmp_path / "out"), "finished": True, "total": 2, "texts": 2, "computed": 2, "errors": 1,
         "skipped": {"empty text": 1}, "shards": 1,
     }  # fmt: skip
-    assert "1 rows skipped (1 empty text), 1 errors (column 'error')" in gives(capfd, *args)
+    assert "1 row skipped (1 empty text), 1 error (column 'error')" in gives(capfd, *args)
 
 
 def test_labels_sample_and_truncation(capfd, folder, data, tmp_path):
@@ -99,7 +99,7 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
         ]
     )
     assert code == 1
-    assert "1 errors" in capfd.readouterr().out
+    assert "1 error" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

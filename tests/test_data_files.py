@@ -66,6 +66,8 @@ def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path):
 def test_an_unknown_column_is_refused_with_those_there_are(tmp_path, name):
     with pytest.raises(DataError, match=r"no column 'txt'; did you mean 'text'\? Its columns are 'text', 'label'"):
         read(write(tmp_path / name), "txt")
+    with pytest.raises(DataError, match=r"no column 'zzz'\. Its columns are 'text', 'label'"):
+        read(write(tmp_path / name), "zzz")
 
 
 def test_a_column_that_holds_no_text_is_refused(tmp_path):

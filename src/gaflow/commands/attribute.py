@@ -125,8 +125,12 @@ def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
         return _INTERRUPTED
     if not as_json:
         reasons = ", ".join(f"{n:,} {why}" for why, n in outcome.skipped.items())
-        parts = [f"{outcome.texts:,} texts by {methods} method{'s' * (methods != 1)} ({outcome.computed:,} new)"]
-        parts += [f"{skipped:,} rows skipped ({reasons})"] * bool(skipped)
-        parts += [f"{outcome.errors:,} errors (column 'error')"] * bool(outcome.errors)
-        typer.echo(one_line(f"{', '.join(parts)}: {outcome.shards} files in {outcome.folder}"))
+        parts = [f"{_count(outcome.texts, 'text')} by {_count(methods, 'method')} ({outcome.computed:,} new)"]
+        parts += [f"{_count(skipped, 'row')} skipped ({reasons})"] * bool(skipped)
+        parts += [f"{_count(outcome.errors, 'error')} (column 'error')"] * bool(outcome.errors)
+        typer.echo(one_line(f"{', '.join(parts)}: {_count(outcome.shards, 'file')} in {outcome.folder}"))
     return 1 if outcome.errors == outcome.texts * methods else 0
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'s' * (n != 1)}"

@@ -50,7 +50,7 @@ def check_columns(wanted: Iterable[str], there: Sequence[str], name: str) -> Non
     for column in wanted:
         if column not in there:
             near = difflib.get_close_matches(column, there, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise DataError(f"{name} has no column {column!r}{hint} Its columns are {', '.join(map(repr, there))}")
 
 

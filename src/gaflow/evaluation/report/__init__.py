@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gaflow.errors import DataError
 from gaflow.evaluation.report.collect import Found, collect, ordered
 from gaflow.evaluation.report.page import page
 from gaflow.evaluation.report.tables import Matrix, Settings, Table, all_tables, matrices
 from gaflow.evaluation.report.writing import as_csv, markdown, matrix_table, plain, tex, tex_text
+from gaflow.methods import DEFAULT
 from gaflow.storage import write_whole
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def report(
     out: str | Path | None = None,
     *,
     datasets: Sequence[str] | None = None,
-    method: str = "agf",
+    method: str = DEFAULT,
     confidence: float = 0.95,
     resamples: int = 500,
     seed: int = 0,
@@ -41,12 +43,14 @@ def report(
     """Write the report of a benchmark's folder, into it unless `out` is another; gives the files.
 
     `datasets` chooses and orders the data sets by name. `method` is the one that is compared with the best of the
-    others and drawn thicker. `confidence`, `resamples` and `seed` are of the tests and intervals.
+    others and drawn thicker; agf may be missing, any other must have been measured. `confidence`, `resamples` and
+    `seed` are of the tests and intervals.
     """
     from gaflow.evaluation.report.figures import masking_curves, samples
 
     settings = Settings(method, confidence, resamples, seed)
     every = collect(Path(folder), datasets)
+    _check_method(method, every)
     place = Path(out) if out is not None else Path(folder)
     tables, pairs = all_tables(every, settings), list(matrices(every, settings))
     points = {
@@ -69,6 +73,12 @@ def report(
     for name, text in files.items():
         write_whole(place / name, text.encode())
     return [place / name for name in files]
+
+
+def _check_method(method: str, every: Sequence[Found]) -> None:
+    there = ordered(name for data in every for e in data.evaluations.values() for name in e.methods)
+    if method != DEFAULT and method not in there:  # a benchmark need not have the default
+        raise DataError(f"no method {method!r} was measured here; there are {', '.join(there)}")
 
 
 def _markdown(every: Sequence[Found], tables: Sequence[Table], pairs: Sequence[Matrix], settings: Settings) -> str:
