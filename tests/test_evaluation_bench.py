@@ -243,6 +243,8 @@ def test_skips_are_counted_with_their_reasons(tmp_path):
         "the text has N tokens, special ones included, but the model takes N": 2,
     }
     assert Evaluation.load(done.evaluations["pad"]).manifest["skipped"] == done.skipped
+    attribute(EXPLAINER, open_data(rows, label_column="label"), tmp_path / "job", ["cat"])
+    assert run(tmp_path / "stored", tmp_path / "job", methods=None).skipped == done.skipped
     cut = run(tmp_path / "cut", rows, truncation=True)
     assert cut.texts == 16
     assert Evaluation.load(cut.evaluations["pad"]).manifest["truncated"] == 2
@@ -316,9 +318,10 @@ def test_damaged_files_are_named(tmp_path):
     shard.unlink()
     assert run(tmp_path).explained == 4
     assert shard.read_bytes() == whole
-    (done.evaluations["pad"] / "evaluation.json").write_text("{")
-    with pytest.raises(DataError, match="is damaged"):
-        run(tmp_path)
+    for name in ("values.parquet", "evaluation.json"):
+        (done.evaluations["pad"] / name).write_text("{")
+        with pytest.raises(DataError, match=r"is damaged.*delete this folder and run again"):
+            run(tmp_path)
     (tmp_path / "rows" / module.ABOUT).write_text("[]")
     with pytest.raises(DataError, match="is damaged"):
         run(tmp_path)

@@ -1,4 +1,6 @@
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gaflow.evaluation.piecewise import slug
@@ -57,6 +59,19 @@ def test_parts_of_other_settings_or_damaged_ones_are_computed_anew(tmp_path):
     next(tmp_path.rglob(".parts/00001/values.parquet")).write_bytes(b"no table")
     assert stopped_after(3, tmp_path, sample=None).masked == 4 + 4
     assert run(tmp_path, sample=None, seed=1).masked == 14
+
+
+def test_parts_of_other_texts_are_computed_anew(tmp_path):
+    rows = [{"text": r["text"], "method": "theirs", "scores": [1.0] * len(r["text"].split())} for r in ROWS]
+    for row in rows:
+        row["tokens"] = row["text"].split()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "theirs.parquet")
+    given = {"source": tmp_path / "theirs.parquet", "methods": None}
+    stopped_after(2, tmp_path / "out", **given, shard_size=4)
+    done = run(tmp_path / "out", **given, shard_size=3)
+    assert (done.texts, done.masked) == (14, 14)
+    run(tmp_path / "whole", **given, shard_size=3)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
 def test_parts_are_joined_in_order_whatever_was_asked_for(tmp_path):

@@ -98,6 +98,13 @@ def test_a_method_without_most_of_its_scores_is_left_out_and_its_texts_stay(tmp_
     assert shelf.sizes == (3,)
 
 
+def test_texts_that_were_read_in_windows_are_left_out(tmp_path):
+    given = [row | {"facts": '{"windows": 2}' if row["row"] == 1 else "{}"} for row in rows(None, None, None)]
+    shelf = open_shelf(write(tmp_path / "a.parquet", given))
+    assert shelf.skipped == {"read in windows, not at once": 1}
+    assert shelf.sizes == (2,)
+
+
 def test_nothing_to_compare_is_an_error(tmp_path):
     broken = [row | {"error": "no"} for row in rows(None, None)]
     with pytest.raises(DataError, match=r"no text in .* has scores by every method: 2 no"):

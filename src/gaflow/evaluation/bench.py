@@ -6,7 +6,8 @@
     OUT/<data set>/<replacement>/        an Evaluation: values.parquet, texts.parquet, evaluation.json, timings.json
 
 Attributions are computed once, all methods from one trace for each text, and masked texts of all methods are asked
-about together. Masking goes shard by shard, so that neither memory nor what a kill costs grows with the data set.
+about together. Masking goes shard by shard: what a kill costs does not grow with the data set, and of memory only what
+the numbers take that are kept.
 
 The convention this file owns: **what is there and is what was asked for is kept**, and anything else in its place is
 refused; but for timings (`timings.json`, `timings.jsonl`) all files end byte for byte as those of a run left alone.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -150,7 +152,7 @@ def _bench(
     first, second = _stages(progress, len(plan.replacements), stored)
     data = None if stored else open_data(source)
     with claim(folder, ABOUT):
-        left_out, explained, empty = _begin(explainer, name, data, folder, plan), 0, {}
+        left_out, explained = _begin(explainer, name, data, folder, plan), 0
         if data is None:
             place, names = Path(source), None if plan.methods is None else [m.name for m in plan.methods]
         else:
@@ -160,14 +162,15 @@ def _bench(
                 explainer, data, place, kept, batch_size=plan.batch_size, shard_size=plan.shard_size, seed=plan.seed,
                 truncation=plan.truncation, sample=plan.sample, limit=plan.limit, progress=first, stop=stop,
             )  # fmt: skip
-            explained, empty, names = outcome.computed, outcome.skipped, [m.name for m in kept]
+            explained, names = outcome.computed, [m.name for m in kept]
             if not outcome.finished:
-                return Benched(name, folder, False, outcome.texts, explained, 0, empty, left_out, {})
+                return Benched(name, folder, False, outcome.texts, explained, 0, outcome.skipped, left_out, {})
         shelf = open_shelf(place, names, plan.shard_size)
         if stored:
             _check_model(explainer, shelf, place)
         _write_example(folder, shelf)
-        left_out, skipped = {**left_out, **shelf.left_out}, {**empty, **shelf.skipped}
+        empty = {} if shelf.job is None else shelf.job["skipped"]  # rows that the job found no text in
+        left_out, skipped = {**left_out, **shelf.left_out}, dict(Counter(empty) + Counter(shelf.skipped))
         about = {"data_set": name, "skipped": skipped, "left_out": left_out}
         done, masked = mask_all(explainer, shelf, folder, plan, about, second, stop)
     finished = len(done) == len(plan.replacements)

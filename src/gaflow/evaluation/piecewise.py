@@ -132,7 +132,7 @@ def _mask(
     found, masked, total = [], 0, sum(shelf.sizes)
     for number, size in enumerate(shelf.sizes):
         begun = sum(shelf.sizes[:number])
-        part, mine = place / _PARTS / f"{number:05d}", {"asked": asked, "part": number}
+        part, mine = place / _PARTS / f"{number:05d}", {"asked": asked, "first": begun, "texts": size}
 
         def told(share: float, begun: int = begun, size: int = size, masked: int = masked) -> None:
             if stop():
@@ -178,14 +178,13 @@ def _judge(
 
 def _there(place: Path, asked: Mapping[str, Any]) -> bool:
     """Whether an evaluation is there; another one than what is asked for is refused."""
-    path = place / "evaluation.json"
-    if not path.exists():
-        return False
     try:
-        found = json.loads(path.read_text("utf-8"))["manifest"]
+        found = Evaluation.load(place).manifest
         there = {name: found[name] for name in asked}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}); delete its folder and run again") from error
+    except FileNotFoundError:
+        return False
+    except (GaflowError, KeyError, TypeError) as error:
+        raise DataError(f"{place} is damaged ({error}); delete this folder and run again") from error
     refuse_other(there, asked, place)
     return True
 

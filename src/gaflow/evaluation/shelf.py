@@ -124,7 +124,7 @@ def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Sh
             raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
         mine.setdefault(item.method, item)
     surveyed = [
-        (key, {name: _Entry(0 if s.scores is None else len(s.scores), s.error, s.gold) for name, s in mine.items()})
+        (key, {name: _Entry(0 if s.scores is None else len(s.scores), _error(s), s.gold) for name, s in mine.items()})
         for key, mine in found.items()
     ]
     chosen = _choose(surveyed, methods, place)
@@ -157,6 +157,11 @@ def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Sh
         read=read,
         example=pa.concat_tables([t for t in tables if t.num_rows], promote_options="default"),
     )
+
+
+def _error(item: Stored) -> str | None:
+    """Why scores cannot be used, from a file that no job vouches for."""
+    return "read in windows, not at once" if "windows" in item.facts else item.error
 
 
 @dataclass(frozen=True)
