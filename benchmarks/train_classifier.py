@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from gaflow.data import open_data
+from gaflow.storage import write_whole
 
 HELD_OUT = 20  # one in so many
 
@@ -191,7 +192,7 @@ def train(base: str, files: tuple[str, str], labels: Sequence[str], out: Path, s
     tokenizer.save_pretrained(out)
     _write_held_out(out / "heldout.parquet", *parts["heldout"])
     record |= {"weights": weight_hash(model), "seconds": time.perf_counter() - started}
-    (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    write_whole(out / "training.json", (json.dumps(record, indent=2) + "\n").encode())  # last: all else is there
     return record
 
 
