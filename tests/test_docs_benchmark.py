@@ -148,6 +148,8 @@ def test_all_evaluations_were_run_as_the_page_says():
         assert settings["lime"]["samples"] == settings["kernel_shap"]["samples"] == 500
         inputs.append(about["inputs"])
     assert f"{min(inputs):,} to {max(inputs):,}" in TEXT
+    shares = [float(row["forward_share"]) for row in rows("timings.csv", "data_set").values()]
+    assert f"{min(shares):.2f} to {max(shares):.2f} of the time that masking took" in " ".join(TEXT.split())
 
 
 def test_what_the_page_says_in_words_holds():
