@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import statistics
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def explainer(work: Work, name: str) -> Explainer:
 
 def compare(work: Work, name: str) -> Benched:
     """Train on one data set if need be, explain and mask its test texts."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as training sets it, whichever process goes on
     if not (work.model(name) / "training.json").exists():
         files = (work.file(name, "train"), work.file(name, "test"))
         record = train(work.base, files, SETS[name].labels, work.model(name), Training(seed=work.seed), work.device)
