@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,7 +75,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     No one else may notice.
     """
     drops = any("layerdrop" in name for name in vars(getattr(model, "config", object)))  # also encoder_layerdrop
-    if drops or any(hasattr(m, "set_attention_type") for m in model.modules()):
+    if drops or any(hasattr(type(m), "set_attention_type") for m in model.modules()):
         with RANDOM, torch.random.fork_rng(devices=[]):
             yield
     else:  # passes of different models need not wait for each other
@@ -84,7 +85,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 def _put_back(module: nn.Module, attributes: dict[str, Any], held: dict[str, dict[Any, Any]]) -> None:
     """Attributes, and what the dictionaries among them held; in place, since a module's own objects are pointed to."""
     for now, then in [(vars(module), attributes), *((attributes[name], content) for name, content in held.items())]:
-        if len(now) != len(then) or any(now.get(name, then) is not value for name, value in then.items()):
+        if now.keys() != then.keys() or not all(map(is_, now.values(), then.values())):
             now.clear()
             now.update(then)
 
