@@ -147,8 +147,14 @@ def test_what_is_no_question_with_its_context_is_refused():
     explainer = gaflow.Explainer(*reader())
     with pytest.raises(TypeError, match=r"text must be a \(question, context\) tuple .*, not str"):
         explainer("is it?")
+    with pytest.raises(TypeError, match="not a dict of 'question', 'text'"):
+        explainer({"question": "is it?", "text": "it is"})
     with pytest.raises(TextError, match=r"text\[1\] is empty"):
         explainer(("is it?", ""))
+    with pytest.raises(TextError, match="text: its context holds nothing that the tokenizer keeps"):
+        explainer(("is it?", "\u200b"))
+    with pytest.raises(TypeError, match=r"target \[4\] names no place"):
+        HEAD.parse(([4], 9))
 
 
 def test_only_the_context_is_cut():

@@ -63,7 +63,7 @@ class AnswerHead:
             return Asked(match[1]) if match[2] is None else self._contrast(match[2], match[1])
         if isinstance(target, tuple) and len(target) == 2 and not all(isinstance(k, int) for k in target):
             one, other = target
-            if one in _PARTS:
+            if isinstance(one, str) and one in _PARTS:
                 return Asked(one) if other is None else self._contrast(other, one)
             return Asked("span", parse_where(one), parse_where(other))
         return Asked("span", parse_where(target))

@@ -7,7 +7,7 @@ continued is left out, for the next token comes after the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,14 +49,23 @@ def read_questions(
     """Pairs of a question and the context that holds its answer; a dict with these two names will do."""
     pairs = []
     for item, name in zip(items, names, strict=True):
-        given = (item["question"], item["context"]) if isinstance(item, dict) and len(item) == 2 else item
+        given = (item["question"], item["context"]) if _is_question(item) else item
         if not isinstance(given, tuple):
+            what = f"a dict of {', '.join(map(repr, item))}" if isinstance(item, Mapping) else type(item).__name__
             raise TypeError(
-                f"{name} must be a (question, context) tuple for question answering, not {type(item).__name__}"
+                f"{name} must be a (question, context) tuple for question answering, or a dict of these two, not {what}"
             )
         pairs.append(check_text(given, name))
     limit = length_limit(model, tokenizer)
-    return encode(tokenizer, pairs, limit=limit, truncation=truncation, names=names, cut="only_second")
+    found = encode(tokenizer, pairs, limit=limit, truncation=truncation, names=names, cut="only_second")
+    for encoding, name in zip(found, names, strict=True):
+        if 1 not in encoding.segments:
+            raise TextError(f"{name}: its context holds nothing that the tokenizer keeps; give at least one word")
+    return found
+
+
+def _is_question(item: Any) -> bool:
+    return isinstance(item, Mapping) and set(item) == {"question", "context"}
 
 
 def read_masked(
