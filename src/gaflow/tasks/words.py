@@ -175,21 +175,26 @@ class WordHead:
 
     def _filled(self, word: str, encoding: Encoding, place: int) -> Iterator[list[int]]:
         """The tokens in place of the mask, once it is `word`."""
-        mask = self.tokenizer.mask_token
+        mask, before = self.tokenizer.mask_token, list(encoding.inputs["input_ids"])
         number = masks_of(encoding, self.tokenizer).index(place)
         sources = [encoding.text, encoding.pair]
+        if encoding.truncated:  # all of the text, since a word in place may cut it elsewhere
+            before = self._ids(sources)
+            place = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id][number]
         for k, source in enumerate(sources):
             parts = (source or "").split(mask)
             if number < len(parts) - 1:
                 sources[k] = mask.join(parts[: number + 1]) + word + mask.join(parts[number + 1 :])
                 break
             number -= len(parts) - 1
-        before = encoding.inputs["input_ids"]
-        after = list(self.tokenizer(*(s for s in sources if s is not None))["input_ids"])
+        after = self._ids(sources)
         count = len(after) - len(before) + 1
         if count > 0 and after[:place] == before[:place] and after[place + count :] == before[place + 1 :]:
             yield after[place : place + count]
         yield list(self.tokenizer(word, add_special_tokens=False)["input_ids"])
+
+    def _ids(self, sources: Sequence[str | None]) -> list[int]:
+        return list(self.tokenizer(*(s for s in sources if s is not None), verbose=False)["input_ids"])
 
     def _continued(self, word: str, encoding: Encoding) -> Iterator[list[int]]:
         """The tokens after the text, once `word` follows."""
