@@ -15,9 +15,12 @@ from transformers import (
 )
 
 from gaflow.errors import UnsupportedModelError
+from gaflow.explainer import Explainer
+from gaflow.methods.flow import FlowMethod
 from gaflow.text import Batch
-from gaflow.tracing import trace
+from gaflow.tracing import Trace, trace
 from tests.models import FAMILIES, SIZE, bert, byte_bpe
+from tests.task_models import listener, picture, sound, viewer
 from tests.test_tracing import SHORT, assert_close, first_logit, make_batch, state
 
 
@@ -131,6 +134,18 @@ def test_every_family_shows_the_sums_of_every_layer(family):
             assert torch.equal(found.stream[k], found.hidden[k])
         else:
             assert not torch.equal(found.stream[k], found.hidden[k])
+
+
+@pytest.mark.parametrize(("make", "given"), [(viewer, picture()), (listener, sound(960))])
+def test_pictures_and_sounds_show_the_sums_of_every_layer(make, given):
+    explainer = Explainer(*make())
+    encoding, target = explainer.ask(given)
+    seen: list[Trace] = []
+    explainer.run([encoding], [target], [FlowMethod("agf", residual=True)], watch=seen.append)
+    (found,) = seen
+    assert len(found.stream) == found.attention.shape[1]
+    for k, stream in enumerate(found.stream):
+        assert torch.equal(stream, found.hidden[k])
 
 
 # the norm that reads the residual sum, by hand for every family

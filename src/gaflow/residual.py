@@ -46,12 +46,12 @@ class _Addition:
 
 
 class Additions(TorchFunctionMode):
-    """While active, keeps the additions of two tensors (b, t, d) that autograd knows."""
+    """While active, keeps the additions of two tensors (b, t, d) that autograd knows; any t, if `tokens` is 0."""
 
     def __init__(self, items: int, tokens: int) -> None:
         super().__init__()
         self.found: list[_Addition] = []
-        self._size = (items, tokens)
+        self._items, self._tokens = items, tokens
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run `func`, and remember it if it is such an addition."""
@@ -76,7 +76,8 @@ class Additions(TorchFunctionMode):
         if len(given) != 2 or not torch.is_grad_enabled() or not all(isinstance(x, Tensor) for x in given):
             return False
         left, right = given
-        fitting = left.dim() == 3 and left.shape == right.shape and tuple(left.shape[:2]) == self._size
+        fitting = left.dim() == 3 and left.shape == right.shape and len(left) == self._items
+        fitting = fitting and self._tokens in (0, left.shape[1])
         return fitting and left.requires_grad and right.requires_grad
 
 
