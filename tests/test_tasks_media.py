@@ -20,6 +20,7 @@ from gaflow.media import Image
 from tests.task_models import SIZE, listener, make, named, picture, sound, viewer
 
 LABELS = named(("cat", "dog", "fish"))
+FRAME = 80  # samples that the convolutions of `listener` make the first frame of
 BODY = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
 
 
@@ -179,6 +180,7 @@ def test_silence_that_fills_up_a_sound_is_special():
         ((np.zeros((2, 900)), 8000), ValueError, r"one channel, not float64 \(2, 900\)"),
         ((np.zeros(900, dtype=np.int16), 8000), ValueError, "not int16"),
         ((np.full(900, np.inf), 8000), ValueError, "not all finite"),
+        ((np.zeros(FRAME - 1), 8000), ValueError, f"{FRAME - 1} samples, but a frame of the model takes {FRAME}"),
     ],
 )
 def test_what_is_no_sound_is_named(item, error, message):

@@ -57,6 +57,9 @@ def read_sounds(
         wanted = getattr(extractor, "sampling_rate", sound.rate)
         if sound.rate != wanted:
             raise ValueError(f"{name} has {sound.rate} samples a second, but the model takes {wanted}; resample it")
+        least = _least_samples(model)
+        if len(sound.samples) < least:
+            raise ValueError(f"{name} has {len(sound.samples)} samples, but a frame of the model takes {least}")
         given = extractor(sound.samples, sampling_rate=sound.rate, return_tensors="pt")
         main = getattr(model, "main_input_name", "input_values")
         key = main if main in given else next(iter(given))
@@ -124,6 +127,15 @@ def _time(seconds: float) -> str:
 
 def _extra(count: int) -> tuple[str, ...]:
     return tuple("[CLS]" if k == 0 else f"[extra {k}]" for k in range(count))
+
+
+def _least_samples(model: Any) -> int:
+    """How many samples the convolutions of a model make one frame of; 1 where they do not read samples."""
+    kernels, strides = (getattr(model.config, name, None) or () for name in ("conv_kernel", "conv_stride"))
+    n = 1
+    for kernel, stride in reversed(list(zip(kernels, strides, strict=False))):
+        n = (n - 1) * stride + kernel
+    return n
 
 
 def _stride(model: Any, encoding: Encoding, media: Sound, t: int) -> float:
