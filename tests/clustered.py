@@ -15,6 +15,7 @@ import torch
 
 import gaflow
 from gaflow.jobs import Ray, attribute
+from gaflow.jobs.cluster import start_ray
 from tests.models import bert
 
 TEXTS = [f"a dog {'is very ' * (k % 11)}smart {k}" for k in range(60)]
@@ -33,7 +34,7 @@ def main(out):
             os.kill(killed[0], signal.SIGKILL)
 
     memory = 80 << 20  # of the object store, the least that Ray takes
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=memory, log_to_driver=False)
+    start_ray(ray, num_cpus=2, object_store_memory=memory)
     outcome = attribute(
         gaflow.Explainer(*bert()), TEXTS, out, METHODS, batch_size=2, shard_size=3, engine=Ray(workers=2, device="cpu"),
         progress=progress,

@@ -269,3 +269,31 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[ray\]'"):
         cluster._connect()
     assert isinstance(ENGINES["ray"], Ray)
+
+
+class Slow:
+    """A Ray that starts at the given attempt, if at all."""
+
+    def __init__(self, attempt, error="The current node timed out during startup."):
+        self.attempt, self.error, self.tried, self.closed = attempt, error, 0, 0
+
+    def init(self, **_):
+        self.tried += 1
+        if self.tried < self.attempt:
+            raise Exception(self.error)  # as Ray does
+
+    def shutdown(self):
+        self.closed += 1
+
+
+def test_a_busy_machine_gets_more_time_to_start_ray():
+    ray = Slow(3)
+    cluster.start_ray(ray, num_cpus=2)
+    assert (ray.tried, ray.closed) == (3, 2)
+
+
+def test_a_ray_that_does_not_start_is_said_so_and_other_errors_are_its_own():
+    with pytest.raises(JobError, match=r"did not start in 4 attempts.*ray start --head"):
+        cluster.start_ray(Slow(99))
+    with pytest.raises(Exception, match="no such address"):
+        cluster.start_ray(Slow(99, "no such address"))

@@ -32,6 +32,7 @@ from gaflow.progress import Report
 __all__ = ["Ray"]
 
 _AHEAD = 2  # shards that a worker has: one in work and the next, so that it never waits
+_STARTS = 4  # attempts, each of which Ray gives up after 30 seconds
 _RETRIES = 3  # times that a shard may lose its worker
 _PATIENCE = 1.0  # seconds between two looks at how far the workers are
 
@@ -242,5 +243,21 @@ def _connect() -> tuple[Any, bool]:
         raise MissingExtraError(f"engine 'ray' needs Ray ({error}); run: pip install 'gaflow[ray]'") from error
     if ray.is_initialized():
         return ray, False
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    start_ray(ray)
     return ray, True
+
+
+def start_ray(ray: Any, **options: Any) -> None:
+    """Connect to a cluster or start one here, with patience: Ray gives a busy machine half a minute, and no more."""
+    for _ in range(_STARTS):
+        try:
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
+            return
+        except Exception as error:  # what Ray raises has no name of its own
+            ray.shutdown()
+            if "timed out during startup" not in str(error):
+                raise
+    raise JobError(
+        f"Ray did not start in {_STARTS} attempts, as happens where the machine is overloaded; start a cluster by "
+        "`ray start --head`, set RAY_ADDRESS, and call this again"
+    )
