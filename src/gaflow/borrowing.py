@@ -42,13 +42,13 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     with mine, _undisturbed(model), torch.inference_mode(False), torch.enable_grad():
         modules = list(model.modules())
         _check_weights(model)
-        before = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _HELD}) for m in modules]
+        before = _noted(modules)
         frozen = [p for p in roots(model) if not p.requires_grad]
         attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
         fused = [(m, type(m).__bases__[0]) for m in modules if eager and "SdpaSelfAttention" in type(m).__name__]
         kinds = [(m, type(m)) for m, _ in fused]  # models that chose an implementation when they were made
         try:
-            for module in modules:
+            for module in [m for m in modules if m.training]:
                 module.training = False  # not .eval(), which a model may have given side effects
             for weight in frozen:
                 weight.requires_grad_(True)
@@ -64,8 +64,7 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
                 module.__class__ = kind
             for weight in frozen:
                 weight.requires_grad_(False)
-            for module, attributes, held in before:
-                _put_back(module, attributes, held)
+            _put_back(before)
 
 
 @contextmanager
@@ -82,10 +81,19 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _put_back(module: nn.Module, attributes: dict[str, Any], held: dict[str, dict[Any, Any]]) -> None:
-    """Attributes, and what the dictionaries among them held; in place, since a module's own objects are pointed to."""
-    for now, then in [(vars(module), attributes), *((attributes[name], content) for name, content in held.items())]:
-        if now.keys() != then.keys() or not all(map(is_, now.values(), then.values())):
+def _noted(modules: Sequence[nn.Module]) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
+    """The attributes of modules, and the dictionaries among them, each with a copy of what it holds now."""
+    found: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    for own in map(vars, modules):
+        found.append((own, own.copy()))
+        found += [(own[name], own[name].copy()) for name in _HELD]
+    return found
+
+
+def _put_back(noted: Sequence[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
+    """In place, since a module's own objects are pointed to."""
+    for now, then in noted:
+        if (now or then) and (now.keys() != then.keys() or not all(map(is_, now.values(), then.values()))):
             now.clear()
             now.update(then)
 
