@@ -4,9 +4,9 @@
 
 For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_classifier.py), the paper's sample is
 drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
-masked. The report compares the data sets. Killed at any moment it goes on when called again: nothing finished is
-computed twice. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are measured
-afterwards, one at a time.
+masked. The report compares the data sets. Killed at any moment it goes on when called again: no text is explained or
+masked twice; costs and report are made anew. `--jobs` data sets run at the same time, each in a process of its own;
+`--costs` are measured afterwards, one at a time.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
     OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them

@@ -10,22 +10,30 @@ import typer
 
 import gaflow
 from gaflow.data.sources import LabelNames
+from gaflow.methods import METHODS, find_method
 
 __all__ = [
     "Device",
     "FlowHtml",
     "Html",
     "Json",
+    "LabelColumn",
+    "LabelNamesOption",
     "Model",
     "Pair",
+    "PairColumn",
+    "Split",
+    "Subset",
     "TargetLabel",
     "TaskName",
+    "TextColumn",
     "TextOrDash",
     "Truncation",
     "WindowsFlag",
     "app",
     "count",
     "label_names_of",
+    "method_names",
     "run",
 ]
 
@@ -54,6 +62,14 @@ Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-co
 FlowHtml = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a page to play with to FILE: where each token's flow goes.")
 ]
+TextColumn = Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")]
+PairColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")]
+LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")]
+LabelNamesOption = Annotated[
+    str | None, typer.Option(metavar="A,B,...", help="What labels 0, 1, ... are called by the model; or 'x=A,y=B'.")
+]
+Split = Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")]
+Subset = Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -89,6 +105,24 @@ def label_names_of(given: str | None) -> LabelNames | None:
     if not all("=" in part for part in parts):
         return parts
     return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+
+
+def method_names(given: str | None, default: Sequence[str]) -> list[str]:
+    """The methods that --methods means, checked before a model is loaded; `default` if it is not given."""
+    if given is None:
+        names = list(default)
+    elif given.strip().lower() == "all":
+        names = list(METHODS)
+    else:
+        names = [name.strip().lower() for name in given.split(",")]
+        if not all(names):
+            raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
+    for name in names:
+        find_method(name)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
+    return names
 
 
 @app.callback(invoke_without_command=True)

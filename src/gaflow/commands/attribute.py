@@ -8,9 +8,25 @@ from typing import Annotated
 
 import typer
 
-from gaflow.commands.app import Device, Json, Model, TargetLabel, Truncation, WindowsFlag, app, count, label_names_of
+from gaflow.commands.app import (
+    Device,
+    Json,
+    LabelColumn,
+    LabelNamesOption,
+    Model,
+    PairColumn,
+    Split,
+    Subset,
+    TargetLabel,
+    TextColumn,
+    Truncation,
+    WindowsFlag,
+    app,
+    count,
+    label_names_of,
+)
 from gaflow.commands.streams import print_json
-from gaflow.commands.watching import stoppable, watched
+from gaflow.commands.watching import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.explainer import Explainer
 from gaflow.jobs import Outcome, Ray
@@ -23,19 +39,15 @@ from gaflow.windows import find_windows
 
 __all__ = ["attribute"]
 
-_INTERRUPTED = 130
-
 
 @app.command()
 def attribute(
     data: Annotated[str, typer.Argument(metavar="INPUT", help="Parquet, CSV, TSV or JSONL file, or a hub id.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")] = "text",
-    pair_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")] = None,
-    label_names: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="What labels 0, 1, ... are called by the model; or 'x=A,y=B'.")
-    ] = None,
+    text_column: TextColumn = "text",
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    label_names: LabelNamesOption = None,
     model: Model = None,
     method: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="One of 'gaflow methods', several, or all.")
@@ -50,8 +62,8 @@ def attribute(
         int | None, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode.")
     ] = None,
     seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the sample.")] = 0,
-    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")] = "test",
-    subset: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")] = None,
+    split: Split = "test",
+    subset: Subset = None,
     device: Device = None,
     engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray: many machines.")] = "local",
     workers: Annotated[
@@ -122,7 +134,7 @@ def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
     if not outcome.finished:
         line = f"stopped: {outcome.texts:,} of {outcome.total:,} texts are stored; run the same command again to go on"
         sys.stderr.write(f"gaflow: {line}\n")
-        return _INTERRUPTED
+        return INTERRUPTED
     if not as_json:
         reasons = ", ".join(f"{n:,} {why}" for why, n in outcome.skipped.items())
         parts = [f"{_count(outcome.texts, 'text')} by {_count(methods, 'method')} ({outcome.computed:,} new)"]

@@ -9,20 +9,32 @@ from typing import Annotated, Any
 
 import typer
 
-from gaflow.commands.app import Device, Json, Model, Truncation, app, count, label_names_of
+from gaflow.commands.app import (
+    Device,
+    Json,
+    LabelColumn,
+    LabelNamesOption,
+    Model,
+    PairColumn,
+    Split,
+    Subset,
+    TextColumn,
+    Truncation,
+    app,
+    count,
+    label_names_of,
+    method_names,
+)
 from gaflow.commands.streams import print_json
-from gaflow.commands.watching import stoppable, watched
+from gaflow.commands.watching import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.evaluation.bench import LARGEST, PAPER, Benched, name_of
 from gaflow.evaluation.bench import bench as run_bench
 from gaflow.evaluation.shelf import holds_attributions
 from gaflow.explainer import Explainer
-from gaflow.methods import METHODS, find_method
 from gaflow.terminal import one_line
 
 __all__ = ["bench"]
-
-_INTERRUPTED = 130
 
 
 @app.command()
@@ -35,12 +47,10 @@ def bench(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")] = "text",
-    pair_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")] = None,
-    label_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")] = None,
-    label_names: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="What labels 0, 1, ... are called by the model; or 'x=A,y=B'.")
-    ] = None,
+    text_column: TextColumn = "text",
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    label_names: LabelNamesOption = None,
     model: Model = None,
     methods: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen.")
@@ -63,8 +73,8 @@ def bench(
         bool, typer.Option("--bounds", help="Normalized AOPC too, which asks the model very often.")
     ] = False,
     soft: Annotated[bool, typer.Option("--soft", help="Soft-NC and Soft-NS too.")] = False,
-    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")] = "test",
-    subset: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")] = None,
+    split: Split = "test",
+    subset: Subset = None,
     device: Device = None,
     as_json: Json = False,
 ) -> int:
@@ -79,7 +89,8 @@ def bench(
       gaflow bench imdb=a/test.csv yelp=b/test.csv -o bench --methods agf,ig --replacement pad --replacement delete
       gaflow bench attributions/ -o bench --model org/name
     """
-    chosen = _methods(methods)
+    named = method_names(methods, PAPER)
+    chosen = None if methods is None else named
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     columns |= {"label_names": label_names_of(label_names), "split": split, "subset": subset}
     sources = _sources(inputs, lambda given: open_data(given, **columns))
@@ -96,23 +107,6 @@ def bench(
             if not done[-1].finished:
                 break
     return _tell(done, len(sources), out, as_json)
-
-
-def _methods(given: str | None) -> list[str] | None:
-    """The methods meant, checked before a model is loaded."""
-    if given is None:
-        for name in PAPER:
-            find_method(name)
-        return None
-    names = list(METHODS) if given.strip().lower() == "all" else [name.strip().lower() for name in given.split(",")]
-    if not all(names):
-        raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
-    for name in names:
-        find_method(name)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
-    return names
 
 
 def _replacements(given: Sequence[str] | None) -> list[str | int]:
@@ -148,7 +142,7 @@ def _tell(done: Sequence[Benched], total: int, out: Path, as_json: bool) -> int:
         print_json([_plain(each) for each in done])
     if not finished:
         sys.stderr.write("gaflow: stopped: what is finished is stored; run the same command again to go on\n")
-        return _INTERRUPTED
+        return INTERRUPTED
     if not as_json:
         for each in done:
             skipped = ", ".join(f"{n:,} {why}" for why, n in each.skipped.items())

@@ -20,6 +20,7 @@ from gaflow.commands.app import (
     Truncation,
     WindowsFlag,
     app,
+    method_names,
 )
 from gaflow.commands.streams import (
     check_file,
@@ -33,7 +34,7 @@ from gaflow.commands.streams import (
 )
 from gaflow.explainer import Explainer
 from gaflow.html import flow_page, page
-from gaflow.methods import METHODS, About, Method, find_method
+from gaflow.methods import METHODS, About, Method
 from gaflow.side_by_side import render_all
 from gaflow.terminal import make_console, show
 
@@ -69,7 +70,7 @@ def compare(
       gaflow compare "this dog is not cute, but very smart."
       gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
     """
-    chosen = _names(methods)
+    chosen = method_names(methods, [name for name, method in METHODS.items() if _quick(method)])
     check_file("--html", html)
     check_picture("--svg", svg)
     check_flow("--flow-html", flow_html, chosen)
@@ -93,24 +94,6 @@ def compare(
     else:
         console = make_console()
         show(console, render_all(found, console, tokens=tokens))
-
-
-def _names(given: str | None) -> list[str]:
-    """The methods meant, checked before a model is loaded."""
-    if given is None:
-        names = [name for name, method in METHODS.items() if _quick(method)]
-    elif given.strip().lower() == "all":
-        names = list(METHODS)
-    else:
-        names = [name.strip().lower() for name in given.split(",")]
-        if not all(names):
-            raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
-    for name in names:
-        find_method(name)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
-    return names
 
 
 def _quick(method: Method) -> bool:

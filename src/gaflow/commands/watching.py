@@ -20,8 +20,9 @@ from rich.progress import Progress as Bar
 from gaflow.progress import Progress
 from gaflow.terminal import make_console
 
-__all__ = ["stoppable", "watched"]
+__all__ = ["INTERRUPTED", "stoppable", "watched"]
 
+INTERRUPTED = 130  # exit code of who was stopped by Ctrl-C
 _EVERY = 10.0  # seconds between two lines
 
 

@@ -20,15 +20,14 @@ from typing import Any
 
 from gaflow.data.files import check_columns, parquet_files, pyarrow_module
 from gaflow.errors import DataError
+from gaflow.evaluation.stored import Key, by_text
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.read import Stored, read_attributions
+from gaflow.jobs.read import Stored
 from gaflow.targets import Resolved
 from gaflow.text import Text
 
 __all__ = ["Part", "Shelf", "holds_attributions", "open_shelf"]
-
-Key = tuple[int | None, str]  # row of the data set and hash: by these a text is told
 
 _MARKS = ("text", "scores", "method")  # columns by which stored attributions are known
 _READABLE = 18  # tokens of a text that fits on a line
@@ -117,12 +116,7 @@ def open_shelf(place: Path, methods: Sequence[str] | None = None, part_size: int
 
 
 def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Shelf:
-    found: dict[Key, dict[str, Stored]] = {}
-    for item in read_attributions(place):
-        mine = found.setdefault((item.row, item.text_hash), {})
-        if item.method in mine and item.row is not None:
-            raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
-        mine.setdefault(item.method, item)
+    found = by_text(place)
     surveyed = [
         (key, {name: _Entry(0 if s.scores is None else len(s.scores), _error(s), s.gold) for name, s in mine.items()})
         for key, mine in found.items()

@@ -17,7 +17,10 @@ from gaflow.errors import DataError
 from gaflow.jobs.read import Stored, read_attributions
 from gaflow.text import Text
 
-__all__ = ["StoredScores", "stored_scores"]
+__all__ = ["Key", "StoredScores", "by_text", "stored_scores"]
+
+
+Key = tuple[int | None, str]  # row of the data set and hash: by these a text is told
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,8 @@ class StoredScores:
 
 def stored_scores(place: str | Path, methods: Sequence[str] | None = None) -> StoredScores:
     """All attributions in a job's folder, a folder of Parquet files or one file; `methods` chooses by name."""
-    found: dict[tuple[int | None, str], dict[str, Stored]] = {}
-    names: dict[str, None] = {}
-    for item in read_attributions(place, methods=methods):
-        names[item.method] = None
-        mine = found.setdefault((item.row, item.text_hash), {})
-        if item.method in mine and item.row is not None:
-            raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
-        mine.setdefault(item.method, item)
+    found = by_text(place, methods)
+    names = dict.fromkeys(name for mine in found.values() for name in mine)
     missing = [name for name in methods or () if name not in names]
     if missing or not names:
         have = f"it has {', '.join(names)}" if names else "it has none"
@@ -64,6 +61,17 @@ def stored_scores(place: str | Path, methods: Sequence[str] | None = None) -> St
         skipped=skipped,
         truncated=any(item.truncated for mine in kept for item in mine.values()),
     )
+
+
+def by_text(place: str | Path, methods: Sequence[str] | None = None) -> dict[Key, dict[str, Stored]]:
+    """Every text's attributions by method, in the order in which texts are met."""
+    found: dict[Key, dict[str, Stored]] = {}
+    for item in read_attributions(place, methods=methods):
+        mine = found.setdefault((item.row, item.text_hash), {})
+        if item.method in mine and item.row is not None:
+            raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
+        mine.setdefault(item.method, item)
+    return found
 
 
 def _reason(mine: Mapping[str, Stored], names: Sequence[str]) -> str | None:
