@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 
@@ -133,12 +134,10 @@ def test_files_that_cannot_be_used_are_refused_in_one_line(capfd, folder, data, 
 
 
 def test_the_default_methods_are_checked_before_a_model_is_loaded(capfd, data, tmp_path, monkeypatch):
-    import gaflow.commands.app as shared
-
     def missing(name):
         raise gaflow.MissingExtraError(f"method {name!r} needs captum")
 
-    monkeypatch.setattr(shared, "find_method", missing)
+    monkeypatch.setattr(sys.modules["gaflow.commands.app"], "find_method", missing)
     assert f"method {PAPER[0]!r} needs captum" in refused(capfd, "bench", data, "-o", tmp_path / "out")
 
 
