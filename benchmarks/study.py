@@ -6,7 +6,7 @@
 For every variant: AOPC and LOdds of the highest-scored tokens, the area between the curves of highest and lowest (SRG),
 replacement [PAD], all levels from 10 to 90 per cent; the difference of AOPC to `ig` on the same texts with its standard
 error; passes of the model and seconds per text (trace included). All variants share one trace of each text, and all
-with the same number of steps one path. Variants that are done are kept in a folder (`--kept`) and not computed again:
+on the same paths one average. Variants that are done are kept in a folder (`--kept`) and not computed again:
 killed at any moment, the study goes on. `--only` takes parts of names.
 
 Choices are made on train and dev texts. A file with "test" in its name is refused.
@@ -19,7 +19,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,13 @@ import torch
 import gaflow
 from benchmarks.report import provenance, write
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
-from gaflow.methods.path import along_path, count_passes
+from gaflow.methods.path import Paths, along_path
 from gaflow.methods.scores import full_name
 from gaflow.tracing import Trace
 
-CONTROLS = ("random", "attgrads", "cat", "attcat", "ig")
+CONTROLS = ("random", "attgrads", "cat", "attcat", "ig", "lime")
 METRICS = ("aopc_top", "lodds_top", "srg")
+STRAIGHT: dict[str, Any] = {"steps": None, "groups": 1, "orders": 0, "ranked": 0}  # at the text itself
 KEPT = Path(__file__).parents[1] / "build" / "study"
 
 
@@ -43,52 +44,58 @@ KEPT = Path(__file__).parents[1] / "build" / "study"
 class OnPath:
     """Not a flow: CAT on path averages, the sum over layers of `<path-averaged dy/dh, h - h of the baseline>`.
 
-    With `layers=1` the input layer alone: integrated gradients along the same paths.
+    With `layers=1` the input layer alone: integrated gradients along the same paths, the node capacities of the flow.
     """
 
-    steps: int
-    groups: int = 1
-    orders: int = 1
+    paths: Paths
     layers: int | None = None
-    seed: int = 0
 
     @property
     def name(self) -> str:
         """Name and settings."""
-        return full_name("cat on paths", self)
+        return f"no flow{', input layer' if self.layers == 1 else ''}: {full_name('paths', self.paths)}"
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a trace that is averaged already."""
         return Cat()(replace(trace, attention=trace.attention[:, : self.layers]))
 
 
-def variants(steps: int) -> dict[str, Any]:
-    """The grid: the paper's methods, then one option after the other, then combinations on paths of several kinds."""
-    full = FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", throw=False)
-    path, nodes = replace(full, steps=steps), replace(full, information="agf", steps=steps, nodes=True)
-    grouped = [(4, 2, 1), (2, 2, 2), (4, 2, 2), (4, 2, 4), (2, 4, 2), (1, 8, 2)]  # steps, groups, orders
+KINDS = (  # of paths
+    Paths(10),
+    Paths(4, groups=2, orders=4),
+    Paths(4, groups=4, orders=2),
+    Paths(4, groups=4, ranked=1),
+    Paths(4, groups=4, ranked=2),
+    Paths(4, groups=4, ranked=3),
+    Paths(4, groups=4, orders=1, ranked=1),
+    Paths(4, groups=4, orders=2, ranked=1),
+    Paths(4, groups=8, ranked=1),
+    Paths(3, groups=8, ranked=2),
+)
+LAST = Paths(4, groups=4, ranked=2)  # the paths that options are left out on
+
+
+def variants() -> dict[str, Any]:
+    """The grid: one option after the other from the paper's `agf`, kinds of paths, one option less each time."""
+    one = FlowMethod("agf", heads="sum", residual=True, signed=True, barrier="capacity", layer="all", throw=False)
+    full = replace(one, nodes=True, layer=0)
+    on = {kind: replace(full, **asdict(kind)) for kind in KINDS}
+    less: list[dict[str, Any]] = [
+        {"residual": False}, {"signed": False}, {"nodes": False}, {"barrier": "uniform"}, {"heads": "mean"},
+        {"information": "agf_net"}, {"information": "gf"}, {"layer": "all"}, {"layer": 1}, {"epsilon": 1e-3},
+    ]  # fmt: skip
     chosen: list[FlowMethod] = [
         *(replace(METHODS[name], throw=False) for name in ("af", "gf", "agf")),  # type: ignore[type-var]
         FlowMethod("agf", layer="all", throw=False),
         FlowMethod("agf", signed=True, layer="all", throw=False),
-        FlowMethod("agf", heads="sum", residual=True, throw=False),
         FlowMethod("agf", heads="sum", residual=True, layer="all", throw=False),
-        replace(full, barrier="uniform", layer="all"),
-        replace(full, information="agf", layer="all"),
-        *(replace(full, layer=layer) for layer in (0, "all")),
-        *(replace(full, nodes=True, layer=layer) for layer in (0, "all")),
-        replace(path, residual=False, layer="all"),
-        *(replace(path, layer=layer) for layer in (0, "all")),
-        *(replace(nodes, layer=layer) for layer in (0, 1, "all")),
-        replace(nodes, barrier="uniform"),
-        replace(nodes, information="agf_net"),
-        replace(nodes, epsilon=1.0),
-        *(replace(nodes, steps=s, groups=g, orders=o) for s, g, o in grouped),
-        *(replace(nodes, steps=s, groups=g, orders=o, layer="all") for s, g, o in grouped),
-        replace(nodes, steps=4, groups=2, orders=4, information="agf_net"),
-        replace(path, steps=4, groups=2, orders=4),
+        FlowMethod("agf", heads="sum", residual=True, signed=True, layer="all", throw=False),
+        FlowMethod("agf", signed=True, barrier="capacity", layer="all", throw=False),
+        *(one, replace(one, layer=0), replace(one, information="agf_net"), replace(one, nodes=True)),
+        *on.values(),
+        *(replace(on[LAST], **change) for change in less),
     ]
-    raw = [OnPath(steps), *(OnPath(*kind) for kind in grouped), OnPath(4, 2, 4, layers=1)]
+    raw = [OnPath(kind, layers=1) for kind in KINDS] + [OnPath(LAST)]
     return {**{name: METHODS[name] for name in CONTROLS}, **{m.name: m for m in (*raw, *chosen)}}
 
 
@@ -105,15 +112,15 @@ class Panel:
 
     def __call__(self, trace: Trace) -> Scores:
         """Ask them all about one batch."""
-        paths: dict[tuple[int, int, int], tuple[Trace, float]] = {}
+        walked: dict[Paths, tuple[Trace, float]] = {}
         for name, method in self.asked.items():
             seen, spent, plain = trace, 0.0, method
-            if isinstance(method, FlowMethod | OnPath) and method.steps is not None:
-                kind = method.steps, method.groups, method.orders
-                if kind not in paths:
-                    paths[kind] = _timed(lambda k=kind: along_path(trace, k[0], groups=k[1], orders=k[2]))
-                seen, spent = paths[kind]
-                plain = replace(method, steps=None, groups=1) if isinstance(method, FlowMethod) else method
+            if isinstance(method, FlowMethod | OnPath) and method.paths is not None:
+                kind = method.paths
+                if kind not in walked:
+                    walked[kind] = _timed(lambda kind=kind: along_path(trace, kind))
+                seen, spent = walked[kind]
+                plain = replace(method, **STRAIGHT) if isinstance(method, FlowMethod) else method
             found, more = _timed(lambda plain=plain, seen=seen: plain(seen))
             self._keep(name, trace, found, spent + more)
         return Scores(trace.mask.double())
@@ -144,7 +151,7 @@ def main() -> None:
     explainer = gaflow.Explainer(given.model, device=given.device, dtype=torch.float32)
     folder = Path(given.kept) / key_of(given, texts)
     folder.mkdir(parents=True, exist_ok=True)
-    grid = choose(variants(given.steps), given.only)
+    grid = choose(variants(), given.only)
     wanted = {name: method for name, method in grid.items() if not place(folder, name).exists()}
     for names in chunks(list(wanted), given.chunk):
         study(explainer, texts, {name: wanted[name] for name in names}, folder, given)
@@ -154,9 +161,7 @@ def main() -> None:
         "",
         "Held-in texts; see benchmarks/study.py for what is measured.",
         "",
-        provenance(
-            model=Path(given.model).name, texts=len(texts), steps=given.steps, seed=given.seed, replacement="pad"
-        ),
+        provenance(model=Path(given.model).name, texts=len(texts), seed=given.seed, replacement="pad"),
         *table(rows),
         "",
     ]
@@ -173,7 +178,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--column", default="text")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names of variants")
-    parser.add_argument("--steps", type=int, default=10, help="points of the path")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--chunk", type=int, default=8, help="variants judged together, and lost by a kill")
     parser.add_argument("--threads", type=int, default=2)
@@ -200,7 +204,7 @@ def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:
 
 def key_of(given: argparse.Namespace, texts: Sequence[str]) -> str:
     """What decides the numbers, in a few letters: results of other texts or another model are other results."""
-    decided = [str(given.model), given.steps, list(texts)]
+    decided = [str(given.model), list(texts)]
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:12]
 
 
@@ -245,7 +249,7 @@ def passes_of(method: Any) -> str:
     """Passes of the model, the trace included."""
     if not isinstance(method, OnPath):
         return method.about.passes
-    asked = 1 + count_passes(method.steps, method.groups, method.orders)
+    asked = 1 + method.paths.passes
     return f"{asked} forward, {asked} backward"
 
 

@@ -13,7 +13,7 @@ import gaflow
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.information import agf, own
 from gaflow.methods import METHODS, FlowMethod
-from gaflow.methods.path import along_path
+from gaflow.methods.path import Paths, along_path
 from gaflow.solvers.barrier import Barrier, solve
 from tests.models import FAMILIES, SENTENCE, bert
 from tests.test_methods_flow import make_trace, random_trace
@@ -263,7 +263,7 @@ def test_node_capacities_need_hidden_states():
         ({"information": "af", "signed": True}, "signed needs a gradient"),
         ({"steps": 0}, "steps must be a whole number >= 1, not 0"),
         ({"steps": 2, "groups": 0}, "groups must be a whole number >= 1, not 0"),
-        ({"groups": 2}, "say how many steps"),
+        ({"groups": 2, "orders": 1}, "say how many steps"),
         ({"steps": True}, "steps must be"),
         ({"replacement": "nothing"}, "replacement must be"),
         ({"batch_size": 0}, "batch_size must be"),
@@ -304,6 +304,6 @@ def test_what_is_known_of_a_method_follows_its_options(method, name, passes, sig
 
 def test_path_averaged_capacities_are_those_of_the_averaged_trace():
     method = FlowMethod("agf_net", residual=True, nodes=True, steps=4)
-    path = along_path(models("bert"), 4)
+    path = along_path(models("bert"), Paths(4))
     expected = solve(method.capacities(path), mask=path.mask)
     torch.testing.assert_close(method(models("bert")).values, expected.target, rtol=1e-9, atol=1e-12)

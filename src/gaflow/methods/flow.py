@@ -11,7 +11,8 @@ What goes beyond the paper, each by itself and in any combination:
 - heads: the sum over heads instead of the mean, which is in units of `y`, as residual edges are
 - residual: the edge `i -> i` of layer `l` gains `relu(<dy/ds_i, h_i>)`, where `s = h + attention` is the residual sum
 - signed: the through-flow of the network of `-y` (all gradients turned round) is taken off
-- steps: gradients are averages along paths from absent tokens to the text, straight or in groups (`path.py`)
+- steps: gradients are averages along paths from absent tokens to the text, straight, or in groups by drawn or ranked
+  orders (`path.py`)
 - nodes: node `i` of the layers 0 to l-1 lets no more through than `relu(<dy/dh_i, h_i>)`: it becomes two nodes with an
   edge of this capacity between them
 
@@ -31,7 +32,7 @@ from torch import Tensor
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
 from gaflow.information import INFORMATION, Information, af, own, split_nodes
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
-from gaflow.methods.path import along_path, count_passes
+from gaflow.methods.path import Paths, along_path
 from gaflow.methods.presence import check_batch_size, check_replacement
 from gaflow.methods.scores import About, Scores, full_name
 from gaflow.network import Flow
@@ -61,7 +62,8 @@ class FlowMethod:
     nodes: bool = field(default=False, kw_only=True)  # capacities of nodes
     steps: int | None = field(default=None, kw_only=True)  # of each leg of a path; None: gradients at the text itself
     groups: int = field(default=1, kw_only=True)  # of tokens that come in one after the other on a path; 1: straight
-    orders: int = field(default=1, kw_only=True)  # drawn for the groups, each walked from both ends
+    orders: int = field(default=0, kw_only=True)  # drawn for the groups, each walked from both ends
+    ranked: int = field(default=0, kw_only=True)  # times that the groups come in by rank, likewise
     seed: int = field(default=0, kw_only=True)  # other seeds draw others
     replacement: str | int | None = field(default=None, kw_only=True)  # absent tokens of the path, as in ig
     batch_size: int | None = field(default=None, kw_only=True)  # points in one pass; None: as many as fit
@@ -91,14 +93,17 @@ class FlowMethod:
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if self.signed and self.information in ("af", af) and not self.residual and not self.nodes:
             raise ValueError("signed needs a gradient: the attention of y and of -y is the same, so that all cancels")
-        for name, least in (("steps", 1), ("groups", 1), ("orders", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not (name == "steps" and value is None) and (type(value) is not int or value < least):
-                raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
-        if self.steps is None and self.groups > 1:
-            raise ValueError(f"groups={self.groups} is for paths; say how many steps each leg of them has")
+        _ = self.paths
         check_replacement(self.replacement)
         check_batch_size(self.batch_size)
+
+    @property
+    def paths(self) -> Paths | None:
+        """The paths that are walked, if any; what is no path is refused."""
+        found = Paths(1 if self.steps is None else self.steps, self.groups, self.orders, self.ranked, self.seed)
+        if self.steps is None and self.groups > 1:
+            raise ValueError(f"groups={self.groups} is for paths; say how many steps each leg of them has")
+        return None if self.steps is None else found
 
     @property
     def name(self) -> str:
@@ -120,17 +125,15 @@ class FlowMethod:
         )
         forward = attention_only and "head" not in (self.sources, self.targets)
         passes = "1 forward" if forward else "1 forward, 1 backward"
-        if self.steps is not None:
-            asked = 1 + count_passes(self.steps, self.groups, self.orders)
+        if paths := self.paths:
+            asked = 1 + paths.passes
             passes = f"{asked} forward, {asked} backward"
         return About("flow", self.signed, not attention_only, passes, "Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
-        seen = trace
-        if self.steps is not None:
-            drawn = {"groups": self.groups, "orders": self.orders, "seed": self.seed}
-            seen = along_path(trace, self.steps, self.replacement, self.batch_size, **drawn)
+        paths = self.paths
+        seen = along_path(trace, paths, self.replacement, self.batch_size) if paths else trace
         flow = self._flow(seen)
         if not self.signed:
             return Scores(layer_scores(flow.through(), self.layer), flow)

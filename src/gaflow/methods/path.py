@@ -1,12 +1,18 @@
 """A trace averaged along paths, so that gradients tell of the whole way and not of its end alone.
 
 A path leads from a text whose ordinary tokens are absent (`presence.py`) to the text itself. On the straight path, that
-of integrated gradients, all tokens come in together. With groups, a drawn order of the tokens is cut into groups of
-equal size that come in one after the other, each of them straight: one group gives Aumann-Shapley values, as many
-groups as tokens give Shapley values by drawn orders, and a few groups take the best of both: most tokens are there or
-absent, as they are in a masked text, and few passes are needed. Each order is walked from both its ends.
+of integrated gradients, all tokens come in together. With groups, an order of the tokens is cut into groups of equal
+size that come in one after the other, each of them straight: most tokens are there or absent then, as they are in a
+masked text. One group gives Aumann-Shapley values, as many groups as tokens give Shapley values by drawn orders.
+Orders are
 
-Every leg is cut into equal steps. From point `p` to the next point `q`, with `g` half the sum of the gradients at both:
+- drawn, or
+- ranked: by what the paths so far say of the tokens, which is where it matters most what comes in before what,
+
+and each order is walked from both its ends. Without drawn orders the first path is the straight one.
+
+Every path is cut into the same number of steps, those of a leg times groups. From point `p` to the next point `q`, with
+`g` half the sum of the gradients at both:
 
     gradient of attention  ->  mean over all steps of g
     hidden                 ->  mean over paths of the sum over steps of <g, hidden(q) - hidden(p)>, its gradient -> 1
@@ -15,8 +21,8 @@ likewise for the residual stream, and attention weights stay those of the text. 
 line integral of the gradient along the way that hidden states really take, which no norm lets be straight. So the
 contributions of every layer sum to what `y` gains, but for the error of the rule; those of word embeddings are
 integrated gradients. The convention this file owns: the result **is a trace**, so that every method of a trace has a
-path-averaged twin. Each text runs by itself, its points in one batch where that fits, and draws its own orders, so that
-a batch gives what each text alone gives.
+path-averaged twin. Each text runs by itself, the points of its paths in one batch where that fits, and draws its own
+orders, so that a batch gives what each text alone gives.
 """
 
 from __future__ import annotations
@@ -34,98 +40,129 @@ from gaflow.methods.presence import Presence
 from gaflow.text import Batch
 from gaflow.tracing import Trace, look
 
-__all__ = ["along_path", "count_passes"]
+__all__ = ["Paths", "along_path"]
+
+_Point = tuple[list[Tensor], list[Tensor]]  # slopes and states
 
 
-def count_passes(steps: int, groups: int = 1, orders: int = 1) -> int:
-    """Points at which the model is asked, for a text that has at least as many tokens as groups."""
-    walks = 1 if groups == 1 else 2 * orders
-    return walks * (groups * steps - 1) + 2
+@dataclass(frozen=True)
+class Paths:
+    """Which paths are walked."""
+
+    steps: int  # of each leg
+    groups: int = 1  # of tokens that come in one after the other; 1: straight
+    orders: int = 0  # drawn for the groups
+    ranked: int = 0  # times that the groups come in by rank
+    seed: int = 0  # other seeds draw others
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("groups", 1), ("orders", 0), ("ranked", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
+        walked = self.orders + self.ranked
+        if (self.groups > 1) != (walked > 0):
+            raise ValueError(
+                f"groups={self.groups}, orders={self.orders}, ranked={self.ranked}: groups of tokens come in by drawn "
+                "or ranked orders, so give both more than one group and at least one order, or neither"
+            )
+
+    @property
+    def count(self) -> int:
+        """How many paths there are."""
+        return (self.orders == 0) + 2 * (self.orders + self.ranked)
+
+    @property
+    def passes(self) -> int:
+        """Points at which the model is asked, for a text that has at least as many tokens as groups."""
+        return self.count * (self.groups * self.steps - 1) + 2
+
+    def at_most(self, tokens: int) -> Paths:
+        """The paths of a text of so few tokens."""
+        if tokens >= self.groups:
+            return self
+        return replace(self, groups=tokens) if tokens > 1 else Paths(self.steps * self.groups)
 
 
 def along_path(
-    trace: Trace,
-    steps: int,
-    replacement: str | int | None = None,
-    batch_size: int | None = None,
-    *,
-    groups: int = 1,
-    orders: int = 1,
-    seed: int = 0,
+    trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
 ) -> Trace:
-    """The trace of the same batch, averaged over paths with `steps` on every leg.
-
-    `groups` of tokens come in one after the other, in `orders` drawn by `seed`, each walked from both ends; one group
-    is the straight path. `replacement` and `batch_size` as in the settings of integrated gradients.
-    """
+    """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
     question = trace.again()
     found = _Averages(trace)
     for item, encoding in enumerate(question.batch.encodings):
         text = Presence.of(question, item, replacement, batch_size)
         ids = [int(token) for token in encoding.inputs["input_ids"]]
-        found.put(
-            item, _walk(text, _Route.draw(len(text), steps, groups, orders, Draws(seed, ids)), bool(trace.stream))
-        )
+        found.put(item, _average(text, paths.at_most(len(text)), Draws(paths.seed, ids), bool(trace.stream)))
         question.report((item + 1) / len(trace.mask))
     return found.trace()
 
 
-@dataclass(frozen=True)
-class _Route:
-    """Paths as steps between points, in the order in which they are walked."""
-
-    points: Tensor  # (r, m) how much each ordinary token is there
-    steps: tuple[tuple[int, int], ...]  # points where each step begins and ends
-    paths: int
-
-    @classmethod
-    def draw(cls, tokens: int, steps: int, groups: int, orders: int, draws: Draws) -> _Route:
-        groups = max(1, min(groups, tokens))
-        with draws:
-            drawn = [torch.randperm(tokens) for _ in range(orders if groups > 1 else 1)]
-        walks = [walk for order in drawn for walk in ([order, order.flip(0)] if groups > 1 else [order])]
-        known: dict[tuple[float, ...], int] = {}  # paths meet at both their ends, and may elsewhere
-        found: list[tuple[int, int]] = []
-        for walk in walks:
-            there = torch.zeros(tokens, dtype=torch.float64)
-            last = known.setdefault(tuple(there.tolist()), len(known))
-            for group in walk.tensor_split(groups):
-                for k in range(1, steps + 1):
-                    there[group] = k / steps
-                    here = known.setdefault(tuple(there.tolist()), len(known))
-                    found.append((last, here))
-                    last = here
-        return cls(torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), tuple(found), len(walks))
-
-
-def _walk(text: Presence, route: _Route, residual: bool) -> tuple[list[Tensor], list[Tensor]]:
+def _average(text: Presence, paths: Paths, draws: Draws, residual: bool) -> tuple[list[Tensor], list[Tensor]]:
     """Averages of one text: gradients of attention, l x (h, n, n); contributions of hidden states and streams, (n,)."""
-    share = torch.zeros(len(route.points), dtype=torch.float64)  # of each point in the mean gradient
-    until = {}  # the last step that each point has a part in
-    for k, step in enumerate(route.steps):
-        share[list(step)] += 0.5 / len(route.steps)
-        until |= dict.fromkeys(step, k)
-    gradient: list[Tensor] = []
-    own: list[Tensor] = []
-    kept: dict[int, tuple[list[Tensor], list[Tensor]]] = {}  # point -> slopes and states
-    done = 0
-    for start in range(0, len(route.points), text.rows):
-        some = slice(start, start + text.rows)
-        of_attention, slopes, states = _pass(text, route.points[some], residual)
-        means = [torch.tensordot(share[some].to(g), g, 1) for g in of_attention]
-        gradient = [a + b for a, b in zip(gradient, means, strict=True)] if gradient else means
-        own = own or [x.new_zeros(x.shape[1]) for x in states]
-        rows = range(start, start + len(states[0]))
-        kept |= {start + k: ([g[k] for g in slopes], [x[k] for x in states]) for k in range(len(rows))}
-        while done < len(route.steps) and max(route.steps[done]) < rows.stop:
-            before, after = (kept[point] for point in route.steps[done])
-            for total, g, slope, x, state in zip(own, before[0], after[0], before[1], after[1], strict=True):
-                total += ((g + slope) * (state - x)).sum(-1) / (2 * route.paths)
-            for point in route.steps[done]:
-                if until[point] == done:  # long texts need the memory
-                    kept.pop(point, None)
-            done += 1
-    return gradient, own
+    tokens, walked = len(text), _Walked(text, paths, residual)
+    with draws:
+        drawn = [torch.randperm(tokens) for _ in range(paths.orders)]
+    walked.walk([walk for order in drawn for walk in (order, order.flip(0))] or [None])
+    for _ in range(paths.ranked):
+        order = walked.own[0][text.places].argsort(stable=True).cpu()
+        walked.walk([order, order.flip(0)])
+    return walked.gradient, walked.own
+
+
+class _Walked:
+    """What paths have told of one text so far."""
+
+    def __init__(self, text: Presence, paths: Paths, residual: bool) -> None:
+        self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
+        self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
+        self._text, self._paths, self._residual = text, paths, residual
+        self._ends: dict[int, _Point] = {}  # 0: nothing there, 1: all of it; every path begins and ends there
+
+    def walk(self, orders: Sequence[Tensor | None]) -> None:
+        """Add the paths on which groups of the tokens come in by these orders; None is straight."""
+        points, steps = self._route(orders)
+        share = torch.bincount(torch.tensor(steps).flatten(), minlength=len(points)).double()  # steps with a part in it
+        share[:2] = self._paths.count  # both ends are asked about once for all paths
+        share /= 2 * self._paths.count * self._paths.groups * self._paths.steps
+        until = {point: k for k, step in enumerate(steps) for point in step}  # the last step that each has a part in
+        kept, done, rows = dict(self._ends), 0, self._text.rows
+        for start in range(len(self._ends), len(points), rows):
+            some = slice(start, start + rows)
+            of_attention, slopes, states = _pass(self._text, points[some], self._residual)
+            means = [torch.tensordot(share[some].to(g), g, 1) for g in of_attention]
+            self.gradient = [a + b for a, b in zip(self.gradient, means, strict=True)] if self.gradient else means
+            self.own = self.own or [x.new_zeros(x.shape[1]) for x in states]
+            kept |= {start + k: ([g[k] for g in slopes], [x[k] for x in states]) for k in range(len(states[0]))}
+            while done < len(steps) and all(point in kept for point in steps[done]):
+                self._add(*(kept[point] for point in steps[done]))
+                for point in steps[done]:
+                    if until[point] == done and point > 1:  # long texts need the memory
+                        kept.pop(point, None)
+                done += 1
+        self._ends = {end: kept[end] for end in (0, 1)}
+
+    def _add(self, before: _Point, after: _Point) -> None:
+        """One step of the trapezoidal rule."""
+        for total, g, slope, x, state in zip(self.own, before[0], after[0], before[1], after[1], strict=True):
+            total += ((g + slope) * (state - x)).sum(-1) / (2 * self._paths.count)
+
+    def _route(self, orders: Sequence[Tensor | None]) -> tuple[Tensor, list[tuple[int, int]]]:
+        """Points (r, m), how much each token is there; and the steps between them as they are walked."""
+        tokens, groups, each = len(self._text), self._paths.groups, self._paths.steps
+        known = {(0.0,) * tokens: 0, (1.0,) * tokens: 1}  # paths meet at both their ends, and may elsewhere
+        steps: list[tuple[int, int]] = []
+        for order in orders:
+            legs = [slice(None)] if order is None else order.tensor_split(groups)
+            there, last = torch.zeros(tokens, dtype=torch.float64), 0
+            for leg in legs:
+                of_leg = each if order is not None else each * groups
+                for k in range(1, of_leg + 1):
+                    there[leg] = k / of_leg
+                    here = known.setdefault(tuple(there.tolist()), len(known))
+                    steps.append((last, here))
+                    last = here
+        return torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), steps
 
 
 def _pass(text: Presence, rows: Tensor, residual: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
