@@ -275,7 +275,7 @@ def test_bounds_and_soft_measures_come_with_it(tmp_path):
 
 def test_the_methods_are_the_paper_s_unless_told(tmp_path):
     assert len(PAPER) == 14
-    assert set(METHODS) - set(PAPER) == {"gradsam", "attention_flow", "random"}
+    assert set(METHODS) - set(PAPER) == {"gradsam", "attention_flow", "random", "signed_flow", "path_flow"}
     (done,) = bench(EXPLAINER, {"rows": open_data(ROWS[:2])}, tmp_path)
     assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER, "random")
 

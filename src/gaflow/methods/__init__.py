@@ -10,7 +10,7 @@ from typing import Any
 from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
 from gaflow.methods.control import Random
-from gaflow.methods.flow import FlowMethod
+from gaflow.methods.flow import FlowMethod, PathFlow, SignedFlow
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
 from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
 from gaflow.methods.relevance import PartialLrp, TransAtt
@@ -32,10 +32,12 @@ __all__ = [
     "Lime",
     "Method",
     "PartialLrp",
+    "PathFlow",
     "Random",
     "RawAttention",
     "Rollout",
     "Scores",
+    "SignedFlow",
     "TransAtt",
     "find_method",
 ]
@@ -44,6 +46,8 @@ METHODS: dict[str, Method] = {
     "af": FlowMethod("af"),
     "gf": FlowMethod("gf"),
     "agf": FlowMethod("agf"),
+    "signed_flow": SignedFlow(),
+    "path_flow": PathFlow(),
     "rawatt": RawAttention(),
     "rollout": Rollout(),
     "grads": Grads(),

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,13 +39,14 @@ from gaflow.network import Flow
 from gaflow.solvers.barrier import Barrier, solve
 from gaflow.tracing import Trace
 
-__all__ = ["FlowMethod"]
+__all__ = ["FlowMethod", "PathFlow", "SignedFlow"]
 
 
 @dataclass(frozen=True)
 class FlowMethod:
     """Generalized Attention Flow with one information tensor."""
 
+    called: ClassVar[str] = ""  # the name of a choice of options
     information: str | Information = "agf"  # a name of INFORMATION, or (attention, gradient) -> (b, l, t, t)
     epsilon: float = 1e-6  # barrier parameter, relative to the smallest layer sum
     mu: float | None = None  # barrier parameter, absolute; replaces epsilon
@@ -107,7 +108,9 @@ class FlowMethod:
 
     @property
     def name(self) -> str:
-        """The information tensor's name, followed by the settings that are not the defaults."""
+        """The method's own name or its information tensor's, followed by the settings that are not the defaults."""
+        if self.called:
+            return full_name(self.called, self, leave_out=("throw", "batch_size"))
         given = self.information
         base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
         return full_name(base, self, leave_out=("information", "throw", "batch_size"))
@@ -222,6 +225,30 @@ class FlowMethod:
         if (trace.attention._version, trace.gradient._version) != before:
             raise ValueError(f"information {self.name!r} changed its arguments in place; use relu, not relu_")
         return found
+
+
+@dataclass(frozen=True)
+class SignedFlow(FlowMethod):
+    """The most faithful flow of a single backward pass, by benchmarks/results/study_*.md."""
+
+    called: ClassVar[str] = "signed_flow"
+    barrier: Barrier = "capacity"
+    layer: Layer = "all"
+    heads: Literal["mean", "sum"] = field(default="sum", kw_only=True)
+    residual: bool = field(default=True, kw_only=True)
+    signed: bool = field(default=True, kw_only=True)
+
+
+@dataclass(frozen=True)
+class PathFlow(SignedFlow):
+    """The most faithful flow of all, by benchmarks/results/study_*.md: on paths, with node capacities."""
+
+    called: ClassVar[str] = "path_flow"
+    layer: Layer = 0
+    nodes: bool = field(default=True, kw_only=True)
+    steps: int | None = field(default=4, kw_only=True)
+    groups: int = field(default=4, kw_only=True)
+    ranked: int = field(default=2, kw_only=True)
 
 
 def _turned(trace: Trace) -> Trace:

@@ -15,7 +15,7 @@ normalise once more, is never used. Means over queries are over real tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,9 +55,8 @@ class AttGrads:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        rows = trace.rows()
         layers = zip(trace.attention.unbind(1), trace.gradient.unbind(1), strict=True)
-        return Scores(sum((read_rows(rows, (a * g).mean(1)) for a, g in layers), torch.zeros_like(rows)))
+        return Scores(read_rows(trace.rows(), _products(layers).mean(1)))
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,8 @@ class GradSam:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attention.unbind(1), trace.gradient.unbind(1), strict=True)
-        each = [_received(a * g.relu(), trace.mask) for a, g in layers]
-        return Scores(torch.stack(each).mean(0))
+        layers = zip(trace.attention.unbind(1), (g.relu() for g in trace.gradient.unbind(1)), strict=True)
+        return Scores(_received(_products(layers), trace.mask) / trace.attention.shape[1])
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Cat:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return Scores(torch.stack(list(_activations(trace))).sum(0))
+        return Scores(_activations(trace).sum(1))
 
 
 @dataclass(frozen=True)
@@ -95,23 +93,33 @@ class AttCat:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attention.unbind(1), _activations(trace), strict=True)
-        return Scores(torch.stack([_received(a, trace.mask) * found for a, found in layers]).sum(0))
+        received = _received(trace.attention, trace.mask[:, None])
+        return Scores((received * _activations(trace)).sum(1))
 
 
-def _received(layer: Tensor, mask: Tensor) -> Tensor:
-    """Mean over heads and real queries of (b, h, query, key), for every key: (b, t)."""
-    return layer.mean(1).sum(1) / mask.sum(-1, keepdim=True)
+def _products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """The sum over layers of the products of two tensors (b, h, t, t), with no more than one of that size at a time."""
+    pairs = iter(layers)
+    total = torch.mul(*next(pairs))
+    for a, g in pairs:
+        total.addcmul_(a, g)
+    return total
 
 
-def _activations(trace: Trace) -> Iterator[Tensor]:
-    """`<g^l, h^l>` (b, t) for the input of every block, zero at padding, in float32 or wider."""
+def _received(attention: Tensor, mask: Tensor) -> Tensor:
+    """Mean over heads and real queries of (..., h, query, key), for every key: (..., t)."""
+    return attention.sum((-3, -2)) / (attention.shape[-3] * mask.sum(-1, keepdim=True))
+
+
+def _activations(trace: Trace) -> Tensor:
+    """`<g^l, h^l>` (b, l, t) for the input of every block, zero at padding, in float32 or wider."""
     blocks = trace.attention.shape[1]
     if len(trace.hidden) < blocks:
         raise UnsupportedModelError(
             f"cat and attcat need the hidden states that each of the {blocks} blocks reads, and the model returns "
             f"{len(trace.hidden)}; use attgrads, or a flow method"
         )
+    found: list[Tensor] = []
     for layer in range(blocks):
         hidden, gradient = trace.hidden[layer], trace.hidden_gradient[layer]
         if gradient is None:
@@ -125,5 +133,5 @@ def _activations(trace: Trace) -> Iterator[Tensor]:
                 f"{tuple(hidden.shape)} for {tuple(trace.mask.shape)} tokens; use attgrads, or a flow method"
             )
         wide = torch.promote_types(hidden.dtype, torch.float32)  # sums in half precision lose what they are about
-        found = (hidden.to(wide) * gradient.to(wide)).sum(-1).to(trace.mask.device)
-        yield found.masked_fill(~trace.mask, 0)
+        found.append((hidden.to(wide) * gradient.to(wide)).sum(-1).to(trace.mask.device))
+    return torch.stack(found, 1).masked_fill(~trace.mask[:, None], 0)
