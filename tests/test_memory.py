@@ -8,8 +8,18 @@ import torch
 import gaflow
 from gaflow import memory
 from gaflow.errors import TooLargeError
-from gaflow.estimate import Geometry, estimate
-from gaflow.memory import BUDGET, batch_limit, budget, fitting, free_memory, halving, in_bytes, is_out_of_memory
+from gaflow.estimate import Geometry, estimate, longest_text
+from gaflow.memory import (
+    BUDGET,
+    TRIFLE,
+    batch_limit,
+    budget,
+    fitting,
+    free_memory,
+    halving,
+    in_bytes,
+    is_out_of_memory,
+)
 from tests.models import bert
 
 MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
@@ -116,6 +126,7 @@ def test_budgets_belong_to_kinds_of_devices():
 
 def give(monkeypatch, free):
     monkeypatch.setattr(memory, "free_memory", lambda device: free)
+    monkeypatch.setattr(memory, "TRIFLE", 0)
 
 
 def test_what_fits_is_done(monkeypatch):
@@ -138,6 +149,16 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
         message = r"a text of 512 tokens needs about 464 MiB.*up to 333 tokens would fit"
         with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * batch):
             pytest.fail("it was begun")
+
+
+def test_a_trifle_is_not_looked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device))
+    for length, count in ((14, 0), (longest_text(MINILM, TRIFLE), 0), (longest_text(MINILM, TRIFLE) + 1, 1)):
+        asked.clear()
+        with fitting(Model(), [length]):
+            pass
+        assert len(asked) == count
 
 
 @pytest.mark.parametrize(

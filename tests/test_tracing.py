@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.models.bert import modeling_bert
 
+from gaflow import Explainer
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.text import Batch, Padding, collate, encode
 from gaflow.tracing import Trace, trace
@@ -425,6 +426,22 @@ def test_a_model_that_hides_a_layer_is_read_by_its_softmaxes():
     found = trace(model, make_batch(tokenizer), first_logit)
     assert (plain.adapter, found.adapter) == ("", "softmaxes")
     assert_same_trace(found, plain, 0)
+
+
+def test_a_model_that_comes_to_hand_out_copies_is_read_by_its_softmaxes():
+    explainer = Explainer(*bert())
+    plain = trace(explainer.model, make_batch(explainer.tokenizer), first_logit)
+    expected = explainer(SENTENCE, "attgrads")
+
+    def copy(_, __, outputs):
+        outputs["attentions"] = tuple(a * 1 for a in outputs["attentions"])
+        return outputs
+
+    explainer.model.register_forward_hook(copy)
+    found = trace(explainer.model, make_batch(explainer.tokenizer), first_logit)
+    assert (plain.adapter, found.adapter) == ("", "softmaxes")
+    assert_same_trace(found, plain, 0)
+    assert explainer(SENTENCE, "attgrads").to_dict() == expected.to_dict()
 
 
 def test_an_output_cut_off_from_autograd_is_refused():

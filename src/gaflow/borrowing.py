@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,11 +20,14 @@ from torch import Tensor, nn
 
 from gaflow.errors import UnsupportedModelError
 
-__all__ = ["RANDOM", "borrow", "roots", "spoken", "unsupported", "word_embedding"]
+__all__ = ["RANDOM", "borrow", "modules_of", "roots", "spoken", "unsupported", "word_embedding"]
 
 RANDOM = threading.RLock()  # held by whoever exchanges torch's random state, which all threads share
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
-_HELD = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+_held = itemgetter(
+    "_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"
+)
+_Noted = tuple[list[tuple[dict[Any, Any], dict[Any, Any]]], list[dict[Any, Any]]]
 
 
 def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
@@ -39,70 +42,88 @@ def unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
 def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     """Lend `model` for a differentiable pass, with eager attention unless told; all is put back however it ends."""
     mine = _LOCKS.setdefault(model, threading.RLock())
-    with mine, _undisturbed(model), torch.inference_mode(False), torch.enable_grad():
-        modules = list(model.modules())
-        _check_weights(model)
-        before = _noted(modules)
-        frozen = [p for p in roots(model) if not p.requires_grad]
-        attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
-        fused = [(m, type(m).__bases__[0]) for m in modules if eager and "SdpaSelfAttention" in type(m).__name__]
-        kinds = [(m, type(m)) for m, _ in fused]  # models that chose an implementation when they were made
-        try:
-            for module in [m for m in modules if m.training]:
-                module.training = False  # not .eval(), which a model may have given side effects
-            for weight in frozen:
-                weight.requires_grad_(True)
-            for config, _ in attention:
-                config._attn_implementation = "eager"
-            for module, plain in fused:
-                module.__class__ = plain
+    with mine, torch.inference_mode(False), torch.enable_grad():
+        modules, weights = modules_of(model), roots(model)
+        _check_weights(model, modules, weights)
+        with _undisturbed(model, modules), _prepared(modules, weights, eager):
             yield
-        finally:
-            for config, implementation in attention:
-                config._attn_implementation = implementation
-            for module, kind in kinds:
-                module.__class__ = kind
-            for weight in frozen:
-                weight.requires_grad_(False)
-            _put_back(before)
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eager: bool) -> Iterator[None]:
+    before = _noted(modules)
+    frozen = [p for p in weights if not p.requires_grad]
+    attention = [(c, c._attn_implementation) for c in _configs(modules)] if eager else []
+    fused = [(m, type(m).__bases__[0]) for m in modules if eager and "SdpaSelfAttention" in type(m).__name__]
+    kinds = [(m, type(m)) for m, _ in fused]  # models that chose an implementation when they were made
+    try:
+        for module in [m for m in modules if m.training]:
+            module.training = False  # not .eval(), which a model may have given side effects
+        for weight in frozen:
+            weight.requires_grad_(True)
+        for config, _ in attention:
+            config._attn_implementation = "eager"
+        for module, plain in fused:
+            module.__class__ = plain
+        yield
+    finally:
+        for config, implementation in attention:
+            config._attn_implementation = implementation
+        for module, kind in kinds:
+            module.__class__ = kind
+        for weight in frozen:
+            weight.requires_grad_(False)
+        _put_back(before)
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """A model and all its modules, outer ones first; `model.modules()` takes several times as long."""
+    found, known = [model], {model}
+    for module in found:  # which grows meanwhile
+        for child in module._modules.values():
+            if child is not None and child not in known:
+                known.add(child)
+                found.append(child)
+    return found
+
+
+@contextmanager
+def _undisturbed(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
     """Some models draw, if only to drop it: weights of layers they exchange, chances of layers they never leave out.
 
     No one else may notice.
     """
     drops = any("layerdrop" in name for name in vars(getattr(model, "config", object)))  # also encoder_layerdrop
-    if drops or any(hasattr(type(m), "set_attention_type") for m in model.modules()):
+    if drops or any(hasattr(type(m), "set_attention_type") for m in modules):
         with RANDOM, torch.random.fork_rng(devices=[]):
             yield
     else:  # passes of different models need not wait for each other
         yield
 
 
-def _noted(modules: Sequence[nn.Module]) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
-    """The attributes of modules, and the dictionaries among them, each with a copy of what it holds now."""
-    found: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-    for own in map(vars, modules):
-        found.append((own, own.copy()))
-        found += [(own[name], own[name].copy()) for name in _HELD]
-    return found
+def _noted(modules: Sequence[nn.Module]) -> _Noted:
+    """The attributes of modules and the dictionaries among them: what is in them now, and which are empty."""
+    own = [vars(module) for module in modules]
+    held = [each for attributes in own for each in _held(attributes)]
+    full = [*own, *(each for each in held if each)]
+    return [(each, each.copy()) for each in full], [each for each in held if not each]
 
 
-def _put_back(noted: Sequence[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
+def _put_back(noted: _Noted) -> None:
     """In place, since a module's own objects are pointed to."""
-    for now, then in noted:
-        if (now or then) and (now.keys() != then.keys() or not all(map(is_, now.values(), then.values()))):
+    full, empty = noted
+    for now, then in full:
+        if now.keys() != then.keys() or not all(map(is_, now.values(), then.values())):
             now.clear()
             now.update(then)
+    for now in filter(None, empty):
+        now.clear()
 
 
-def _check_weights(model: nn.Module) -> None:
-    weights = roots(model)
+def _check_weights(model: nn.Module, modules: Sequence[nn.Module], weights: Sequence[nn.Parameter]) -> None:
     if any(p.is_inference() for p in weights):
         raise unsupported(model, "it was made under torch.inference_mode(), which rules out gradients for good")
-    quantised = {type(m).__name__ for m in model.modules() if "torch.ao.nn.quantized" in type(m).__module__}
+    quantised = {type(m).__name__ for m in modules if "torch.ao.nn.quantized" in type(m).__module__}
     if quantised:
         layers = ", ".join(sorted(quantised))
         raise unsupported(model, f"torch has no gradients through its quantised layers ({layers}); load it unquantised")

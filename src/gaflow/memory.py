@@ -19,6 +19,7 @@ from gaflow.estimate import Geometry, estimate, longest_text
 
 __all__ = [
     "BUDGET",
+    "TRIFLE",
     "batch_limit",
     "budget",
     "device_of",
@@ -33,6 +34,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 BUDGET = {"cpu": 2 << 30, "cuda": 16 << 30}  # bytes of a batch at its peak, unless one text alone needs more
+TRIFLE = 64 << 20  # bytes that are not looked for: asking what is free takes longer than some short texts do
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory")  # what torch says, as a mere RuntimeError
 
 
@@ -61,9 +63,10 @@ def fitting(model: Any, lengths: Sequence[int]) -> Iterator[None]:
     that takes too much, and where it runs out of memory nevertheless.
     """
     geometry, device, batch, length = _geometry(model), device_of(model), len(lengths), max(lengths)
-    free = None if geometry is None else free_memory(device)
-    if geometry is not None and free is not None and estimate(geometry, length, batch).peak > free:
-        raise TooLargeError(_advice(geometry, batch, length, device, free))
+    if geometry is not None and (peak := estimate(geometry, length, batch).peak) > TRIFLE:
+        free = free_memory(device)
+        if free is not None and peak > free:
+            raise TooLargeError(_advice(geometry, batch, length, device, free))
     try:
         yield
     except (RuntimeError, MemoryError) as error:

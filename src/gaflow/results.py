@@ -40,7 +40,7 @@ def explain_batch(
     aims: list[Aim] = []
 
     def choose(logits: Tensor) -> Readout:
-        aims.extend(head.aims(logits, batch.encodings, targets))
+        aims[:] = head.aims(logits, batch.encodings, targets)
         return lambda asked, items: explained(asked, [aims[k].terms for k in items])
 
     def part(done: float) -> None:

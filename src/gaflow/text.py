@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.adapters import runs_alone
+from gaflow.borrowing import modules_of
 from gaflow.errors import TextError
 from gaflow.media import Media
 from gaflow.spans import Span, search_spans, tidy_spans
@@ -99,10 +100,10 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     limits = [getattr(tokenizer, "model_max_length", None)]
     config: Any = getattr(model, "config", None)
     limits.append(getattr(config, "max_position_embeddings", None))
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+    for name, part in [pair for module in modules_of(model) for pair in module._modules.items()]:
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
             # RoBERTa and its kin number positions from padding_idx + 1
-            limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
+            limits.append(part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1))
     known = [int(n) for n in limits if isinstance(n, int | float) and 0 < n < _UNLIMITED]
     return min(known, default=None)
 

@@ -87,6 +87,7 @@ class Look:
     logits: Tensor  # (b, ...)
     sums: tuple[Junction, ...] = ()  # l x the residual sum of each layer, if asked for
     adapter: Adapter = OWN  # where the layers come from
+    gaps: bool = True  # whether a weight may be exactly 0
 
     @property
     def attentions(self) -> tuple[Tensor, ...]:
@@ -109,7 +110,7 @@ class Look:
                 if all(g is None for g in known):
                     raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {len(laid)}")
                 laid.append(layer.slope(known))
-            for k, layer in enumerate(self.layers):
+            for k, layer in enumerate(self.layers if self.gaps else ()):
                 masked = (layer.weights() == 0).all(1, keepdim=True)
                 if bool(masked.any()):
                     laid[k] = laid[k].masked_fill(masked, 0)
@@ -164,11 +165,8 @@ def trace(
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model would run without the outputs asked for here
     with borrow(model):
-        seen = look(model, batch, residual=residual)
-        hidden, sums, logits = seen.hidden, seen.sums, seen.logits
-        read = choose(logits)
-        y = read(logits, range(len(logits)))
-        of_attention, of_hidden, of_sums = seen.slopes(y)
+        seen, read, y, (of_attention, of_hidden, of_sums) = _answered(model, batch, choose, residual)
+    hidden, sums, logits = seen.hidden, seen.sums, seen.logits
     with torch.inference_mode(False), torch.no_grad():
         attention = stack(seen.attentions, batch)
         heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
@@ -189,6 +187,22 @@ def trace(
         )
 
 
+def _answered(
+    model: nn.Module, batch: Batch, choose: Callable[[Tensor], Readout], residual: bool
+) -> tuple[Look, Readout, Tensor, tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]]:
+    """A look, how `y` is read, `y`, and its slopes. Only where they show gaps is there a need to walk the graph."""
+    for proven in (False, True):
+        seen = look(model, batch, residual=residual, proven=proven)
+        read = choose(seen.logits)
+        y = read(seen.logits, range(len(seen.logits)))
+        try:
+            return seen, read, y, seen.slopes(y)
+        except UnsupportedModelError:
+            if proven:
+                raise
+    raise AssertionError("the last look is proven")
+
+
 def _gradients(y: Tensor, wanted: list[Any]) -> list[Tensor | None]:
     """Gradients of `y`; those of half precision are computed of a multiple of it, the largest that does not overflow.
 
@@ -206,28 +220,35 @@ def _wide(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def look(model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None) -> Look:
-    """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`."""
+def look(
+    model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None, proven: bool = True
+) -> Look:
+    """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`.
+
+    Unless it is `proven` that the logits depend on all layers, `slopes` may find out that they do not.
+    """
     adapter = find_adapter(model)
     try:
-        return _look(model, batch, adapter, residual, words)
+        return _look(model, batch, adapter, residual, words, proven)
     except UnsupportedModelError as refused:
         if adapter is not OWN:
             raise
         try:
-            return _look(model, batch, SOFTMAXES, residual, words)
+            return _look(model, batch, SOFTMAXES, residual, words, proven)
         except UnsupportedModelError:
             raise refused from None
 
 
-def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, words: Tensor | None) -> Look:
+def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, words: Tensor | None, proven: bool) -> Look:
     additions = Additions(*batch.mask.shape)
     watching = watch(model) if adapter.watches else nullcontext(())
     with spoken(model, words), additions if residual else nullcontext(), watching as softmaxes:
         outputs = model(**_arguments(model, batch.inputs))
     logits = _logits(model, outputs)
     layers = tuple(adapter.read(Seen(model, outputs, batch.mask, tuple(softmaxes))))
-    _check_layers(model, layers, logits, batch)
+    gaps = _check_layers(model, layers, batch)
+    if proven and not _depends(logits, layers):
+        raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
     found: list[Junction | None] = []
     if residual:
         if any(layer.lay for layer in layers):
@@ -238,7 +259,7 @@ def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, word
             where = f"layer {found.index(None)}"
             raise unsupported(model, f"no addition of {where} joins its attention to a residual stream")
     sums = tuple(each for each in found if each is not None)
-    return Look(layers, adapter.hidden(outputs), logits, sums, adapter)
+    return Look(layers, adapter.hidden(outputs), logits, sums, adapter, gaps)
 
 
 def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
@@ -254,33 +275,33 @@ def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True
     return arguments
 
 
-def _check_layers(model: nn.Module, layers: Sequence[Layer], logits: Tensor, batch: Batch) -> None:
-    """Refuse what a layered network cannot be built from."""
+def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bool:
+    """Refuse what a layered network cannot be built from; tells whether a weight may be exactly 0."""
     if not layers:
         raise unsupported(model, "gaflow needs the attention weights of every layer, and it returns none")
-    used = _graph(logits)
     b, t = len(batch.mask), batch.mask.shape[1] or layers[0].weights().shape[-1]
+    ends: list[Tensor] = []
     for k, layer in enumerate(layers):
         if not all(a.requires_grad for a in layer.parts):
             raise unsupported(model, f"the attention weights of layer {k} are cut off from autograd")
-        if not any((get_gradient_edge(a) if isinstance(a, Tensor) else a).node in used for a in layer.handles()):
-            raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
         with torch.no_grad():
             weights = layer.weights()
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            weights = stack([weights], batch)
-            if not bool(weights.isfinite().all()):
-                dtype = f"{layer.parts[0].dtype}".removeprefix("torch.")
-                advice = "load the model with dtype=torch.float32, or give texts of one length"
-                raise unsupported(model, f"its attention weights are not finite in {dtype}: {advice}")
-            if not bool(weights.amin() >= 0):
-                raise unsupported(model, "its attention weights are negative, so no weights of an average")
+            ends += (stack([weights], batch) if batch.padded else weights).aminmax()
+    known: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
+    if not all(map(math.isfinite, known)):
+        dtype = f"{layers[0].parts[0].dtype}".removeprefix("torch.")
+        advice = "load the model with dtype=torch.float32, or give texts of one length"
+        raise unsupported(model, f"its attention weights are not finite in {dtype}: {advice}")
+    if min(known) < 0:
+        raise unsupported(model, "its attention weights are negative, so no weights of an average")
+    return batch.padded or min(known) == 0
 
 
-def _graph(result: Tensor) -> set[Any]:
-    """All nodes of autograd's graph that a result depends on."""
+def _depends(result: Tensor, layers: Sequence[Layer]) -> bool:
+    """Whether autograd's graph leads from a result to some part of every layer."""
     waiting: list[Any] = [get_gradient_edge(result).node]
     found: set[Any] = set()
     while waiting:
@@ -288,7 +309,8 @@ def _graph(result: Tensor) -> set[Any]:
         if node is not None and node not in found:
             found.add(node)
             waiting += [below for below, _ in node.next_functions]
-    return found
+    edges = [[get_gradient_edge(a) if isinstance(a, Tensor) else a for a in layer.handles()] for layer in layers]
+    return all(any(edge.node in found for edge in each) for each in edges)
 
 
 def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tensor:
