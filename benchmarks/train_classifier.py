@@ -2,10 +2,11 @@
 
     python -m benchmarks.train_classifier --base DIR --train FILE --test FILE --labels negative,positive --out DIR
 
-FILE is anything `gaflow.data.open_data` reads, with columns `text` and `label`. A twentieth of the training texts is
-held out and never trained on: what is chosen later (a variant of a method, say) can be chosen there. The rate rises
-linearly over the first tenth of the steps and falls linearly to 0. The same seed on the same machine gives the same
-weights: attention is eager, since its fused backward passes are not deterministic.
+FILE is anything `gaflow.data.open_data` reads, with columns `text` (or another, `--column`; lists of words are joined
+by spaces) and `label`. A twentieth of the training texts is held out and never trained on: what is chosen later (a
+variant of a method, say) can be chosen there. The rate rises linearly over the first tenth of the steps and falls
+linearly to 0. The same seed on the same machine gives the same weights: attention is eager, since its fused backward
+passes are not deterministic.
 
 DIR gets the model in float16 (load it with `dtype=torch.float32`), the tokenizer, `heldout.parquet`, and
 `training.json` with the settings, the accuracies and a hash of the weights.
@@ -54,10 +55,11 @@ class Texts:
     classes: list[int]  # (n,)
 
 
-def read(path: str) -> tuple[list[str], list[int]]:
-    """Texts and labels of a file."""
-    rows = [(str(text), int(label)) for text, _, label in open_data(path, label_column="label").read()]
-    return [text for text, _ in rows], [label for _, label in rows]
+def read(path: str, column: str = "text") -> tuple[list[str], list[int]]:
+    """Texts and labels of a file; a text may be a list of words."""
+    rows = list(open_data(path, text_column=column, label_column="label").read())
+    texts = [" ".join(text) if isinstance(text, list) else str(text) for text, _, _ in rows]
+    return texts, [int(label) for _, _, label in rows]
 
 
 def split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +152,15 @@ def repeatable(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def train(base: str, files: tuple[str, str], labels: Sequence[str], out: Path, settings: Training, device: str) -> dict:
+def train(
+    base: str,
+    files: tuple[str, str],
+    labels: Sequence[str],
+    out: Path,
+    settings: Training,
+    device: str,
+    column: str = "text",
+) -> dict:
     """Fine-tune `base` on the first of `files`, test it on the second; what is written to training.json."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -166,12 +176,12 @@ def train(base: str, files: tuple[str, str], labels: Sequence[str], out: Path, s
         attn_implementation="eager",
         dtype=torch.float32,
     ).to(place)
-    texts, classes = read(files[0])
+    texts, classes = read(files[0], column)
     kept, held = split(len(texts), settings.seed)
     parts = {
         "train": ([texts[k] for k in kept], [classes[k] for k in kept]),
         "heldout": ([texts[k] for k in held], [classes[k] for k in held]),
-        "test": read(files[1]),
+        "test": read(files[1], column),
     }
     data = {name: encode(tokenizer, part[0], part[1], settings.max_length) for name, part in parts.items()}
     pad = int(tokenizer.pad_token_id)
@@ -209,6 +219,7 @@ def main() -> None:
     parser.add_argument("--base", required=True, help="folder or hub id of the encoder")
     parser.add_argument("--train", required=True)
     parser.add_argument("--test", required=True)
+    parser.add_argument("--column", default="text", help="of the texts, or of lists of their words")
     parser.add_argument("--labels", required=True, help="names of the classes, by comma")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=Training.epochs)
@@ -217,7 +228,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     settings = Training(epochs=given.epochs, max_length=given.max_length, seed=given.seed)
-    record = train(given.base, (given.train, given.test), given.labels.split(","), given.out, settings, given.device)
+    files, labels = (given.train, given.test), given.labels.split(",")
+    record = train(given.base, files, labels, given.out, settings, given.device, given.column)
     print(json.dumps(record, indent=2))
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from benchmarks.train_classifier import Texts, Training, groups, split, train, weight_hash
+from benchmarks.train_classifier import Texts, Training, groups, read, split, train, weight_hash
 from gaflow import Explainer
 from tests.models import SIZE, wordpiece
 
@@ -74,3 +74,10 @@ def test_every_text_is_in_one_batch():
         found = list(groups(data, 8, rng))
         assert sorted(k for group in found for k in group) == list(range(53))
         assert max(map(len, found)) == 8
+
+
+def test_a_text_may_be_a_list_of_words(tmp_path):
+    rows = {"tokens": [["this", "good", "film"], ["bad"]], "text": ["as it was", "bad"], "label": [1, 0]}
+    parquet.write_table(pa.table(rows), tmp_path / "words.parquet")
+    assert read(str(tmp_path / "words.parquet"), "tokens") == (["this good film", "bad"], [1, 0])
+    assert read(str(tmp_path / "words.parquet")) == (["as it was", "bad"], [1, 0])

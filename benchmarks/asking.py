@@ -1,0 +1,160 @@
+"""Methods asked about texts, every answer kept: what is in the folder is not computed again, by whichever process.
+
+Also how two answers are compared, text by text: Spearman's rank correlation, with mean ranks of equal scores, of scores
+and of their absolute values; the cosine; and the largest change of a score, relative to the largest score.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.train_classifier import weight_hash
+from gaflow import METHODS, Attribution, Explainer
+from gaflow.methods import Method
+from gaflow.several import attempt
+from gaflow.storage import write_whole
+from gaflow.text import Encoding
+
+CONTROL = "random"
+Scored = np.ndarray | None  # (t,) scores of a text; None: the method failed
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, texts that it reads, and the folder of what methods say about them."""
+
+    explainer: Explainer
+    texts: list[str]
+    seen: list[Attribution]  # (n,) tokens and prediction of each text, with the scores of the control
+    folder: Path
+    batch_size: int
+
+    @classmethod
+    def of(cls, explainer: Explainer, texts: Sequence[str], kept: str, batch_size: int) -> Subject:
+        """Texts that the tokenizer makes something of, each with what the model predicts."""
+        read = attempt(texts, lambda part: explainer.encode(part, truncation=True))
+        good = [text for text, encoding in zip(texts, read, strict=True) if isinstance(encoding, Encoding)]
+        seen = explain(explainer, good, METHODS[CONTROL], batch_size)
+        failed = [each for each in seen if isinstance(each, str)]
+        if failed or not seen:
+            raise SystemExit(f"the model cannot be explained on these texts: {(failed or ['there are none'])[0]}")
+        folder = Path(kept) / weight_hash(explainer.model)[:12]
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(explainer, good, [each for each in seen if not isinstance(each, str)], folder, batch_size)
+
+    @property
+    def predicted(self) -> list[int]:
+        """Class (n,) of each text."""
+        return [int(each.target) for each in self.seen if not isinstance(each.target, tuple)]
+
+    def first(self, count: int) -> Subject:
+        """The same of the first texts."""
+        return replace(self, texts=self.texts[:count], seen=self.seen[:count])
+
+    def scores(
+        self,
+        method: Method,
+        asked: str = "",
+        *,
+        targets: Sequence[int] | None = None,
+        texts: Sequence[str] | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+    ) -> list[Scored]:
+        """Scores of each text; `asked` says what is special, and must if the model is not what it was."""
+        texts = self.texts if texts is None else texts
+        decided = json.dumps([method.name, asked, list(texts), targets, groups]).encode()
+        path = self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
+        if not path.exists():
+            started = time.perf_counter()
+            found = explain(self.explainer, texts, method, self.batch_size, targets, groups)
+            said = [each if isinstance(each, str) else each.scores.tolist() for each in found]
+            write_whole(path, json.dumps({"method": method.name, "asked": asked, "scores": said}).encode())
+            print(
+                f"{method.name}, {len(texts)} texts{asked and ' '}{asked}: {time.perf_counter() - started:.1f} s",
+                flush=True,
+            )
+        said = json.loads(path.read_text())["scores"]
+        return [None if isinstance(each, str) else np.array(each) for each in said]
+
+    def compare(self, measure: Callable[..., float], one: Sequence[Scored], other: Sequence[Scored]) -> np.ndarray:
+        """A measure (n,) of two scores of the ordinary tokens of each text; NaN where one of them is missing."""
+        ordinary = [~each.special_mask for each in self.seen]
+        return np.array(
+            [
+                np.nan if a is None or b is None else measure(a[mask], b[mask])
+                for a, b, mask in zip(one, other, ordinary, strict=True)
+            ]
+        )
+
+
+def explain(
+    explainer: Explainer,
+    texts: Sequence[str],
+    method: Method,
+    batch_size: int,
+    targets: Sequence[int] | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> list[Attribution | str]:
+    """An attribution of each text, or why there is none; batches depend on the texts alone, unless given."""
+    encodings = explainer.encode(texts, truncation=True)
+    wanted = [None] * len(texts) if targets is None else targets
+
+    def run(group: Sequence[int]) -> list[Attribution]:
+        return explainer.run([encodings[k] for k in group], [wanted[k] for k in group], [method])[0]
+
+    found: dict[int, Attribution | str] = {}
+    for group in groups or explainer.batches(encodings, batch_size):
+        found.update(zip(group, attempt(group, run), strict=True))
+    return [found[k] for k in range(len(texts))]
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks (n,) from 1, equal values sharing the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the angle between two vectors (n,), exactly 1 if they are the same; NaN if one of them is 0."""
+    largest = abs(a).max(initial=0.0), abs(b).max(initial=0.0)
+    if not all(largest):
+        return np.nan
+    a, b = a / largest[0], b / largest[1]  # scores may be too small to be squared
+    return float(a @ b) / (float(a @ a) * float(b @ b)) ** 0.5
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation; NaN where nothing is ranked."""
+    return cosine(ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2)
+
+
+def sizes(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation of absolute values: that all signs turn around is no news."""
+    return spearman(abs(a), abs(b))
+
+
+def change(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest change of a score, relative to the largest score."""
+    largest = abs(a).max()
+    return float(abs(a - b).max() / largest) if largest else float(abs(b).max() > 0)
+
+
+def shown(values: np.ndarray, spec: str = "+.3f") -> str:
+    """Mean and standard error of what is known."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return "none"
+    error = f" ± {known.std(ddof=1) / len(known) ** 0.5:.3f}" if len(known) > 1 else ""
+    return f"{known.mean():{spec}}{error}"
+
+
+def markdown(header: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table."""
+    return ["| " + " | ".join(map(str, row)) + " |" for row in (header, ["---"] * len(header), *rows)]

@@ -1,0 +1,74 @@
+"""Agreement of scores with what people marked as their reasons: plausibility, which is not faithfulness.
+
+Texts are those that the classifier gets right, since its reasons for another class are no match for people's, cut to
+what it takes; the predicted class is explained. AUPRC, and F1 of as many tokens of highest score as are marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+
+from benchmarks.asking import Subject, markdown, shown
+from gaflow import Explainer
+from gaflow.evaluation.plausibility import auprc, choose, rationale_mask, token_f1
+from gaflow.methods import Method
+from gaflow.spans import Span
+
+SETS = {  # file -> title, column of the marks, classifier
+    "hatexplain": ("HateXplain", "rationale", "hatexplain"),
+    "movie_rationales": ("Movie reviews (ERASER)", "rationales", "imdb"),
+}
+
+
+def read_marked(file: Path, column: str, count: int, seed: int) -> dict[str, tuple[int, list[Span]]]:
+    """Texts in which something is marked, drawn by `seed`, with their class and the characters that are marked."""
+    found: dict[str, tuple[int, list[Span]]] = {}
+    for row in pyarrow.parquet.read_table(file, columns=["tokens", "label", column]).to_pylist():
+        words, marks = row["tokens"], row[column]
+        ends = np.cumsum([len(word) + 1 for word in words]) - 1
+        each = zip(words, ends.tolist(), marks, strict=True)
+        spans = [(end - len(word), end) for word, end, mark in each if mark and word]
+        if spans:
+            found[" ".join(words)] = row["label"], spans
+    texts = list(found)
+    order = np.random.default_rng(seed).permutation(len(texts))[:count]
+    return {texts[k]: found[texts[k]] for k in order}
+
+
+def agreement(
+    explainer: Explainer,
+    marked: dict[str, tuple[int, list[Span]]],
+    methods: Sequence[Method],
+    kept: str,
+    batch_size: int,
+) -> list[str]:
+    """Markdown, the method of highest AUPRC first."""
+    every = Subject.of(explainer, list(marked), kept, batch_size)
+    right = [each.text for each in every.seen if each.target == marked[each.text][0]]
+    if not right:
+        raise SystemExit(
+            f"the classifier gets none of {len(marked)} texts with rationales right; does it know the labels?"
+        )
+    subject = Subject.of(explainer, right, kept, batch_size)
+    gold = [rationale_mask(each, marked[each.text][1]) for each in subject.seen]
+    told = [k for k, mask in enumerate(gold) if mask.any() and not mask.all()]
+    rows = []
+    for method in methods:
+        scores = subject.scores(method)
+        pairs = [(s[~subject.seen[k].special_mask], gold[k]) for k in told if (s := scores[k]) is not None]
+        area = np.array([auprc(s, mask) for s, mask in pairs])
+        f1 = np.array([token_f1(choose(s, float(mask.mean())), mask) for s, mask in pairs])
+        rows.append([method.name, shown(area, ".3f"), shown(f1, ".3f"), len(told) - len(pairs)])
+    rows.sort(key=lambda row: row[1], reverse=True)
+    share = np.mean([gold[k].mean() for k in told]) if told else 0.0
+    cut = sum(subject.seen[k].truncated for k in told)
+    return [
+        f"{len(every.texts)} texts with rationales, {len(right)} of them classified right; {len(told)} of these have "
+        f"some but not all of the tokens marked that the model reads ({share:.1%} on average; {cut} texts are cut).",
+        "",
+        *markdown(["method", "AUPRC", "token F1", "failed"], rows),
+    ]
