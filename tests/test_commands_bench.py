@@ -3,6 +3,8 @@ import os
 import signal
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import gaflow
@@ -53,6 +55,23 @@ def test_inputs_have_names_and_may_be_attributions(capfd, folder, data, tmp_path
     tables = [Evaluation.load(f["evaluations"]["pad"]).table() for f in found]
     assert tables[0].equals(tables[1])
     assert "two inputs are called 'rows'" in refused(capfd, "bench", data, data, "-o", tmp_path / "twice")
+
+
+def test_methods_that_are_stored_under_any_name_can_be_chosen(capfd, folder, data, tmp_path):
+    attribute(gaflow.Explainer(folder), open_data(data), tmp_path / "job", ["cat", "rawatt"])
+    (file,) = (tmp_path / "job").glob("*.parquet")
+    table = pq.read_table(file)
+    theirs = ["Their Own" if name == "cat" else "other" for name in table["method"].to_pylist()]
+    place = tmp_path / "theirs.parquet"
+    pq.write_table(table.set_column(table.column_names.index("method"), "method", pa.array(theirs)), place)
+    args = ["bench", place, "--model", folder]
+    for given, names in (("their own", ["Their Own"]), ("all", ["Their Own", "other"]), ("other, Their Own", None)):
+        (found,) = json.loads(gives(capfd, *args, "-o", tmp_path / given, "--methods", given, "--json"))
+        judged = Evaluation.load(found["evaluations"]["pad"]).methods
+        assert list(judged) == [*(names or ["other", "Their Own"]), "random"]
+    assert "no attributions by cat in" in refused(capfd, *args, "-o", tmp_path / "no", "--methods", "cat")
+    both = refused(capfd, *args, data, "-o", tmp_path / "no", "--methods", "other")
+    assert "no method 'other'" in both
 
 
 def test_labels_sample_and_seed_are_passed_on(capfd, folder, data, tmp_path):

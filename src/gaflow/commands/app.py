@@ -35,6 +35,7 @@ __all__ = [
     "label_names_of",
     "method_names",
     "run",
+    "split_names",
 ]
 
 app = typer.Typer(
@@ -114,12 +115,19 @@ def method_names(given: str | None, default: Sequence[str]) -> list[str]:
     elif given.strip().lower() == "all":
         names = list(METHODS)
     else:
-        names = [name.strip().lower() for name in given.split(",")]
-        if not all(names):
-            raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
+        names = [name.lower() for name in split_names(given)]
     for name in names:
         find_method(name)
-    twice = sorted({name for name in names if names.count(name) > 1})
+    return names
+
+
+def split_names(given: str) -> list[str]:
+    """The names in --methods, whatever they mean."""
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
+    folded = [name.lower() for name in names]
+    twice = sorted({name for name in folded if folded.count(name) > 1})
     if twice:
         raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
     return names

@@ -24,6 +24,7 @@ from gaflow.commands.app import (
     count,
     label_names_of,
     method_names,
+    split_names,
 )
 from gaflow.commands.streams import print_json
 from gaflow.commands.watching import INTERRUPTED, stoppable, watched
@@ -53,7 +54,10 @@ def bench(
     label_names: LabelNamesOption = None,
     model: Model = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds."
+        ),
     ] = None,
     replacement: Annotated[
         list[str] | None,
@@ -89,11 +93,10 @@ def bench(
       gaflow bench imdb=a/test.csv yelp=b/test.csv -o bench --methods agf,ig --replacement pad --replacement delete
       gaflow bench attributions/ -o bench --model org/name
     """
-    named = method_names(methods, PAPER)
-    chosen = None if methods is None else named
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     columns |= {"label_names": label_names_of(label_names), "split": split, "subset": subset}
     sources = _sources(inputs, lambda given: open_data(given, **columns))
+    chosen = _methods(methods, all(isinstance(source, str) for source in sources.values()))
     done: list[Benched] = []
     with stoppable() as stop:
         explainer = Explainer(model, device=device)
@@ -107,6 +110,14 @@ def bench(
             if not done[-1].finished:
                 break
     return _tell(done, len(sources), out, as_json)
+
+
+def _methods(given: str | None, stored: bool) -> list[str] | None:
+    """The methods meant: to explain by, ours; of stored attributions alone, any that are there."""
+    if stored:
+        return None if given is None or given.strip().lower() == "all" else split_names(given)
+    names = method_names(given, PAPER)
+    return None if given is None else names
 
 
 def _replacements(given: Sequence[str] | None) -> list[str | int]:

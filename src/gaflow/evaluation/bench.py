@@ -94,14 +94,14 @@ def bench(
 
     `inputs` is what `gaflow.data.open_data` takes, or stored attributions (a job's folder, a folder of Parquet files or
     one file), or a list of these, or a dict with their names. Models differ from data set to data set: call it for each
-    with the same `out`. `methods` are the paper's fourteen unless told, or all that are stored; a control of random
-    scores is always there. A method that the model cannot be explained by is left out, and said so.
+    with the same `out`. `methods` are the paper's fourteen unless told, or all that are stored, under whatever name; a
+    control of random scores is always there. A method that the model cannot be explained by is left out, and said so.
 
     Called again with the same arguments it goes on where it was, however it ended. `sample` draws the paper's sample by
     `seed` (None: all texts), which is the control's seed too; `shard_size` texts are the most that a kill costs.
     `progress` counts texts, once for being explained and once for each replacement; `stop` is asked between batches.
     """
-    chosen = None if methods is None else tuple(find_method(m) for m in _listed(methods, "methods"))
+    chosen = None if methods is None else tuple(_listed(methods, "methods"))
     asked = tuple(dict.fromkeys(_listed(replacements, "replacements")))
     search, softly = Bounds() if bounds is True else bounds or None, Soft(seed=seed) if soft is True else soft or None
     plan = Plan(
@@ -120,6 +120,8 @@ def bench(
     )
     _check(explainer, plan)
     sources = _named(inputs)
+    if not all(_is_stored(source) for source in sources.values()):
+        _asked(plan)
     done = []
     for name, source in sources.items():
         done.append(_bench(explainer, name, source, Path(out) / slug(name), plan, progress, stop))
@@ -148,13 +150,13 @@ def _bench(
     stop: Callable[[], bool],
 ) -> Benched:
     """One data set, from texts or attributions to evaluations."""
-    stored = isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
+    stored = _is_stored(source)
     first, second = _stages(progress, len(plan.replacements), stored)
     data = None if stored else open_data(source)
     with claim(folder, ABOUT):
         left_out, explained = _begin(explainer, name, data, folder, plan), 0
         if data is None:
-            place, names = Path(source), None if plan.methods is None else [m.name for m in plan.methods]
+            place, names = Path(source), _names(plan)
         else:
             place = folder / ATTRIBUTIONS
             kept = [m for m in _asked(plan) if m.name not in left_out]
@@ -180,7 +182,7 @@ def _bench(
 def _begin(explainer: Explainer, name: str, data: DataSet | None, folder: Path, plan: Plan) -> dict[str, str]:
     """The methods to leave out, from bench.json if the folder was begun before; written there if not."""
     path = folder / ABOUT
-    chosen = None if data is None and plan.methods is None else [describe_method(m) for m in _asked(plan)]
+    chosen = _names(plan) if data is None else [describe_method(m) for m in _asked(plan)]
     asked = {"name": name, "stored": data is None, "methods": chosen}
     if path.exists():
         try:
@@ -239,8 +241,20 @@ def _write_example(folder: Path, shelf: Shelf) -> None:
         write_whole(path, data.getvalue())
 
 
+def _is_stored(source: Any) -> bool:
+    return isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
+
+
 def _asked(plan: Plan) -> tuple[Method, ...]:
-    return tuple(find_method(name) for name in PAPER) if plan.methods is None else plan.methods
+    """The methods to explain texts by."""
+    return tuple(find_method(method) for method in (PAPER if plan.methods is None else plan.methods))
+
+
+def _names(plan: Plan) -> list[str] | None:
+    """What the methods of stored scores may be called: other libraries have names of their own."""
+    if plan.methods is None:
+        return None
+    return [method.strip() if isinstance(method, str) else find_method(method).name for method in plan.methods]
 
 
 def _check(explainer: Explainer, plan: Plan) -> None:

@@ -28,9 +28,9 @@ from gaflow.evaluation.masking import Masker
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.shelf import Shelf
 from gaflow.evaluation.soft import Soft
-from gaflow.explainer import Explainer
+from gaflow.explainer import AnyMethod, Explainer
 from gaflow.jobs.manifest import describe_model, refuse_other, versions
-from gaflow.methods import Method, Random
+from gaflow.methods import Random
 from gaflow.progress import Progress, Report, reporting, within
 
 __all__ = ["Plan", "mask_all", "slug"]
@@ -43,7 +43,7 @@ _BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is meth
 class Plan:
     """What is asked of a benchmark, whatever the data set."""
 
-    methods: tuple[Method, ...] | None  # None: those of the paper, or all that are stored
+    methods: tuple[AnyMethod, ...] | None  # as given; None: those of the paper, or all that are stored
     replacements: tuple[str | int, ...]
     sample: int | None
     limit: int | None

@@ -180,6 +180,7 @@ class _Choice:
 def _choose(texts: Sequence[tuple[Key, dict[str, _Entry]]], wanted: Sequence[str] | None, place: Path) -> _Choice:
     """The methods that have scores, and the texts that all of them have."""
     there = dict.fromkeys(name for _, mine in texts for name in mine)
+    wanted = None if wanted is None else [_spelled(name, list(there)) for name in wanted]
     missing = [name for name in wanted or () if name not in there]
     if missing or not there:
         have = f"it has {', '.join(there)}" if there else "it has none"
@@ -208,6 +209,12 @@ def _choose(texts: Sequence[tuple[Key, dict[str, _Entry]]], wanted: Sequence[str
         told = "; ".join(f"{n} {why}" for why, n in skipped.most_common(3)) or "; ".join(left_out.values())
         raise DataError(f"no text in {str(place)!r} has scores by every method: {told}")
     return _Choice(methods, left_out, kept, dict(sorted(skipped.items())))
+
+
+def _spelled(name: str, there: Sequence[str]) -> str:
+    """The name as it is stored: exactly, or else the only one that differs in case alone."""
+    close = [each for each in there if each.casefold() == name.casefold()]
+    return close[0] if name not in there and len(close) == 1 else name
 
 
 def _reason(entry: _Entry | None) -> str | None:
