@@ -394,12 +394,14 @@ def test_bad_input_is_refused_with_advice(information, settings, error, message)
 
 
 def in_both_precisions(kind: str, seed: int, monkeypatch, **settings) -> tuple[Flow, Flow]:
-    """A network large enough for single precision, solved with and without it."""
-    information = make(kind, 4, blocktri.ROUGH[0], torch.Generator().manual_seed(seed))
-    rough = solve(information, **settings)
+    """A network solved with factors in single precision and in double."""
+    information, found = make(kind, 4, 64, torch.Generator().manual_seed(seed)), []
     with monkeypatch.context() as patch:
-        patch.setattr(blocktri, "ROUGH", range(0))
-        return rough, solve(information, **settings)
+        patch.setattr(blocktri, "MEDIUM", 0)
+        for tokens in (range(65), range(0)):
+            patch.setattr(blocktri, "ROUGH", tokens)
+            found.append(solve(information, **settings))
+    return found[0], found[1]
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
@@ -411,10 +413,10 @@ def test_steps_in_single_precision_lead_to_the_same_flow(kind, epsilon, barrier,
     assert max(rough.certificate[0].to_dict()[name] for name in ("conservation", "dual", "centrality")) < 1e-9
 
 
-def test_single_precision_is_left_where_it_makes_no_headway(monkeypatch):
+def test_single_precision_costs_no_steps(monkeypatch):
     found = [in_both_precisions("mild", seed, monkeypatch, epsilon=1e-9) for seed in (0, 4, 9, 10, 26)]
     steps = [sum(int(flow.certificate.iterations) for flow in flows) for flows in zip(*found, strict=True)]
-    assert steps[0] < 1.2 * steps[1]  # kept up for 40 steps, it took 1.6 times as many
+    assert steps[0] < 1.1 * steps[1]  # it took 1.6 times as many without corrections
 
 
 def test_a_flow_is_a_batch_that_can_be_indexed():

@@ -27,7 +27,6 @@ __all__ = ["Barrier", "LogBarrier", "solve"]
 Barrier = Literal["uniform", "capacity"]
 
 SHRINK = 0.2  # the next level, relative to this one where the edges are central
-HEADWAY = 0.5  # of the last level or error: a step in single precision, which the next ones correct, leaves no more
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -112,8 +111,8 @@ class LogBarrier:
 
 def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
-    failed, rough = [state.item[:0]], not (careful or state.level.is_cuda)  # GPUs are as fast in float64
-    level, before = state.level / HEADWAY, torch.full_like(state.level, torch.inf)  # of the last step
+    failed = [state.item[:0]]
+    care = "careful" if careful else "exact" if state.level.is_cuda else "rough"  # GPUs are as fast in float64
     for step in range(steps + 1):
         _lower(state)
         balance = state.linearize(careful)
@@ -132,13 +131,9 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
                 failed.append(state.item[leaving & ~done])
                 stay = (~leaving).nonzero().flatten()
                 state, balance = state.take(stay), balance.take(stay)
-                error, level, before = error[stay], level[stay], before[stay]
         if not len(state.item):
             break
-        if rough:  # until neither level nor error falls: then single precision has reached its end, or lost its way
-            rough = not bool(((state.level > HEADWAY * level) & (error > HEADWAY * before)).any())
-        level, before = state.level, error
-        state.step(_newton(state, balance, "careful" if careful else "rough" if rough else "exact"))
+        state.step(_newton(state, balance, care))
     return torch.cat(failed)
 
 

@@ -12,6 +12,7 @@ Cost: about `3 L t^3` flops for `L` layers of `t` nodes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -24,7 +25,9 @@ Care = Literal["rough", "exact", "careful"]
 
 LARGE = 256
 LONG = 4096  # tokens from which on memory counts more than a few per cent of time
-ROUGH = range(64, 1025)  # tokens; below, conversion costs more than it saves, and above, Newton steps lose their way
+ROUGH = range(192, LONG)  # tokens; below, calls and conversion cost more than float32 saves
+ENOUGH = 1e-3  # of the right-hand side may be left over: Newton's method corrects it
+CORRECTIONS = 3
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 MEDIUM = 4e7  # and up to this one, one of half the unknowns
 
@@ -45,15 +48,9 @@ def solve_laplacian(
     Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are
     known to be dead: with a head that reads one token that is nearly all of a layer. `sums` are the weights of each
     node to the layer above and to the one below, (b, l+1, t) each, if they are known. A batch item whose matrix is
-    singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast and
-    good to some six digits, and in float64 where that fails; "exact" is float64, "careful" without cancellation.
+    singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast, and
+    solves to at least three digits; "exact" is float64, "careful" without cancellation.
     """
-    if care == "rough" and weight.shape[-1] in ROUGH:
-        given = weight.float(), source.float(), target.float(), returning.float()
-        known = None if sums is None else (sums[0].float(), sums[1].float())
-        node, potential = solve_laplacian(*given, right.float(), right_source.float(), "exact", top, known)
-        if bool(torch.isfinite(node).all() & torch.isfinite(potential).all()):
-            return node.double(), potential.double()
     b, layers, t, _ = weight.shape
     if sums is None:
         sums = (
@@ -69,7 +66,10 @@ def solve_laplacian(
         return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
     if b * ((layers // 2 + 2) * t) ** 3 <= MEDIUM:
         return _halved(weight, source, target, returning, up + down, right, right_source)
-    return _blocks(weight, source, target, returning, up, right, right_source, top or t)
+    given = (weight, source, target, returning, up, right, right_source)
+    if care == "rough" and t in ROUGH:
+        return _rough(*given, down, top or t)
+    return _descend(*_eliminate(*given, top or t))
 
 
 def _dense(
@@ -149,7 +149,16 @@ def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
     return matrix
 
 
-def _blocks(
+@dataclass(frozen=True)
+class _Factors:
+    """What elimination leaves of every layer, from the lowest up; of dead output nodes nothing is kept."""
+
+    factor: list[Tensor]  # (b, t, t) lower Cholesky factors
+    half: list[Tensor]  # (b, t, t) their inverses times the weights to the layer above; to the source (b, t, 1)
+    pivot: Tensor  # (b,) what is left on the diagonal of the source
+
+
+def _eliminate(
     weight: Tensor,
     source: Tensor,
     target: Tensor,
@@ -158,15 +167,15 @@ def _blocks(
     right: Tensor,
     right_source: Tensor,
     top: int,
-) -> tuple[Tensor, Tensor]:
-    """Layer by layer, LAPACK inside a layer; the right-hand side is eliminated along with the matrix."""
+) -> tuple[_Factors, list[Tensor], Tensor]:
+    """Layer by layer, LAPACK inside a layer; the right-hand side (b, t, 1) is eliminated along with the matrix."""
     layers, t = weight.shape[1], weight.shape[-1]
     above = [weight[:, k].mT for k in range(layers)] + [source[:, :top, None]]  # columns are the nodes above
     above[layers - 1] = above[layers - 1][..., :top]
     root = (target + up[:, 0]).rsqrt()[..., None]
     half = root * above[0]
     side = root * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): weights to the ground, right-hand side
-    done = [(torch.diag_embed(1 / root[..., 0]), half, side)]
+    factors, halves, sides = [torch.diag_embed(1 / root[..., 0])], [half], [side[..., 1:]]
     for k in range(1, layers + 1):
         size = half.shape[-1]
         inner, carried = _gram(half), half.mT @ side
@@ -176,19 +185,72 @@ def _blocks(
         given = torch.cat([above[k].mT, rest.mT], -2).mT  # column by column, as LAPACK has it
         both = solve_triangular(factor, given, upper=False)
         half, side = both[..., :-2], both[..., -2:]
+        factors.append(factor)
         # of long texts half the memory is worth one more solve with a single column on the way down
-        done.append((factor, half if t < LONG else above[k], side.clone()))
+        halves.append(half if t < LONG else above[k])
+        sides.append(side[..., 1:].clone())
     carried = (half.mT @ side)[:, 0]
-    highest = (right_source + carried[:, 1]) / (returning + carried[:, 0])
+    pivot = returning + carried[:, 0]
+    return _Factors(factors, halves, pivot), sides, (right_source + carried[:, 1]) / pivot
+
+
+def _descend(factors: _Factors, sides: list[Tensor], highest: Tensor) -> tuple[Tensor, Tensor]:
+    """Potentials from the source down, given the eliminated right-hand side and the potential of the source (b,)."""
+    t = len(factors.factor[0][0])
     node, nodes = highest[:, None, None], []
-    for k, (factor, half, side) in reversed(list(enumerate(done))):
-        pushed = half @ node
+    for k in reversed(range(len(sides))):
+        pushed = factors.half[k] @ node
         if k and t >= LONG:
-            pushed = solve_triangular(factor, pushed, upper=False)
-        node = solve_triangular(factor.mT, side[..., 1:] + pushed, upper=True)
+            pushed = solve_triangular(factors.factor[k], pushed, upper=False)
+        node = solve_triangular(factors.factor[k].mT, sides[k] + pushed, upper=True)
         nodes.append(node)
-    nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - top))
+    nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - nodes[0].shape[1]))
     return torch.cat(nodes[::-1], -1).mT, highest
+
+
+def _ascend(factors: _Factors, right: Tensor, right_source: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Another right-hand side eliminated, for `_descend`."""
+    sides = [solve_triangular(factors.factor[0], right[:, 0, :, None], upper=False)]
+    for k in range(1, right.shape[1]):
+        half, factor = factors.half[k - 1], factors.factor[k]
+        given = right[:, k, : factor.shape[-1], None] + half.mT @ sides[-1]
+        sides.append(solve_triangular(factor, given, upper=False))
+    carried = (factors.half[-1].mT @ sides[-1])[:, 0, 0]
+    return sides, (right_source + carried) / factors.pivot
+
+
+def _rough(
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    returning: Tensor,
+    up: Tensor,
+    right: Tensor,
+    right_source: Tensor,
+    down: Tensor,
+    top: int,
+) -> tuple[Tensor, Tensor]:
+    """Factors in float32, and what their solution leaves over solved again; items where that fails in float64."""
+    given = (weight, source, target, returning, up, right, right_source)
+    factors, sides, highest = _eliminate(*(x.float() for x in given), top=top)
+    node, potential = torch.zeros_like(right), torch.zeros_like(right_source)
+    limit = ENOUGH * torch.maximum(right.abs().amax((-2, -1)), right_source.abs())
+    rest, rest_source, fine = right, right_source, limit < 0
+    for _ in range(CORRECTIONS + 1):
+        change, change_source = _descend(factors, sides, highest)
+        node, potential = node + change, potential + change_source
+        rest = right - (up + down) * node
+        rest[:, 1:] += (node[:, :-1, None] @ weight.mT)[:, :, 0]
+        rest[:, :-1] += (node[:, 1:, None] @ weight)[:, :, 0]
+        rest[:, -1] += source * potential[:, None]
+        rest_source = right_source - returning * potential + (source * (node[:, -1] - potential[:, None])).sum(-1)
+        fine = torch.maximum(rest.abs().amax((-2, -1)), rest_source.abs()) <= limit
+        if bool(fine.all()):
+            return node, potential
+        sides, highest = _ascend(factors, rest.float(), rest_source.float())
+    failed = (~fine).nonzero().flatten()
+    node[failed], potential[failed] = _descend(*_eliminate(*(x[failed] for x in given), top=top))
+    return node, potential
 
 
 def _gram(half: Tensor) -> Tensor:
