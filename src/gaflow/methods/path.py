@@ -42,8 +42,6 @@ from gaflow.tracing import Trace, look
 
 __all__ = ["Paths", "along_path"]
 
-_Point = tuple[list[Tensor], list[Tensor]]  # slopes and states
-
 
 @dataclass(frozen=True)
 class Paths:
@@ -110,6 +108,29 @@ def _average(text: Presence, paths: Paths, draws: Draws, residual: bool) -> tupl
     return walked.gradient, walked.own
 
 
+@dataclass(frozen=True)
+class _Points:
+    """What is known at some points: gradients by hidden states and streams, and these states, (r, n, d) each."""
+
+    numbers: list[int]  # (r,)
+    slopes: list[Tensor]
+    states: list[Tensor]
+
+    def beside(self, other: _Points) -> _Points:
+        """These points and others."""
+        slopes, states = zip(self.slopes, other.slopes, strict=True), zip(self.states, other.states, strict=True)
+        return _Points(self.numbers + other.numbers, [torch.cat(x) for x in slopes], [torch.cat(x) for x in states])
+
+    def only(self, wanted: set[int]) -> _Points:
+        """Those that are still wanted."""
+        at = [k for k, number in enumerate(self.numbers) if number in wanted]
+        rows = torch.tensor(at, device=self.states[0].device)
+        numbers = [self.numbers[k] for k in at]
+        return _Points(
+            numbers, [x[rows.to(x.device)] for x in self.slopes], [x[rows.to(x.device)] for x in self.states]
+        )
+
+
 class _Walked:
     """What paths have told of one text so far."""
 
@@ -117,7 +138,7 @@ class _Walked:
         self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
         self._text, self._paths, self._residual = text, paths, residual
-        self._ends: dict[int, _Point] = {}  # 0: nothing there, 1: all of it; every path begins and ends there
+        self._ends: _Points | None = None  # point 0: nothing there, 1: all of it; every path begins and ends there
 
     def walk(self, orders: Sequence[Tensor | None]) -> None:
         """Add the paths on which groups of the tokens come in by these orders; None is straight."""
@@ -125,27 +146,29 @@ class _Walked:
         share = torch.bincount(torch.tensor(steps).flatten(), minlength=len(points)).double()  # steps with a part in it
         share[:2] = self._paths.count  # both ends are asked about once for all paths
         share /= 2 * self._paths.count * self._paths.groups * self._paths.steps
-        until = {point: k for k, step in enumerate(steps) for point in step}  # the last step that each has a part in
-        kept, done, rows = dict(self._ends), 0, self._text.rows
-        for start in range(len(self._ends), len(points), rows):
-            some = slice(start, start + rows)
-            of_attention, slopes, states = _pass(self._text, points[some], self._residual)
-            means = [torch.tensordot(share[some].to(g), g, 1) for g in of_attention]
+        held, left = self._ends, steps
+        for start in range(2 if held else 0, len(points), self._text.rows):
+            some = range(start, min(start + self._text.rows, len(points)))
+            of_attention, slopes, states = _pass(self._text, points[some.start : some.stop], self._residual)
+            means = [torch.tensordot(share[some.start : some.stop].to(g), g, 1) for g in of_attention]
             self.gradient = [a + b for a, b in zip(self.gradient, means, strict=True)] if self.gradient else means
-            self.own = self.own or [x.new_zeros(x.shape[1]) for x in states]
-            kept |= {start + k: ([g[k] for g in slopes], [x[k] for x in states]) for k in range(len(states[0]))}
-            while done < len(steps) and all(point in kept for point in steps[done]):
-                self._add(*(kept[point] for point in steps[done]))
-                for point in steps[done]:
-                    if until[point] == done and point > 1:  # long texts need the memory
-                        kept.pop(point, None)
-                done += 1
-        self._ends = {end: kept[end] for end in (0, 1)}
+            here = _Points(list(some), slopes, states)
+            held = here if held is None else held.beside(here)
+            ready = [step for step in left if set(step) <= set(held.numbers)]
+            self._add(held, ready)
+            left = [step for step in left if step not in set(ready)]
+            held = held.only({0, 1}.union(*left))  # long texts need the memory
+        self._ends = held
 
-    def _add(self, before: _Point, after: _Point) -> None:
-        """One step of the trapezoidal rule."""
-        for total, g, slope, x, state in zip(self.own, before[0], after[0], before[1], after[1], strict=True):
-            total += ((g + slope) * (state - x)).sum(-1) / (2 * self._paths.count)
+    def _add(self, held: _Points, steps: Sequence[tuple[int, int]]) -> None:
+        """Some steps of the trapezoidal rule."""
+        self.own = self.own or [x.new_zeros(x.shape[1]) for x in held.states]
+        if not steps:
+            return
+        before, after = torch.tensor([[held.numbers.index(point) for point in step] for step in steps]).T
+        for total, g, x in zip(self.own, held.slopes, held.states, strict=True):
+            i, j = before.to(x.device), after.to(x.device)
+            total += ((g[i] + g[j]) * (x[j] - x[i])).sum((0, -1)) / (2 * self._paths.count)
 
     def _route(self, orders: Sequence[Tensor | None]) -> tuple[Tensor, list[tuple[int, int]]]:
         """Points (r, m), how much each token is there; and the steps between them as they are walked."""
