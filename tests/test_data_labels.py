@@ -1,5 +1,6 @@
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from gaflow.data import Classes, open_data
@@ -31,7 +32,7 @@ def test_a_label_that_is_no_class_is_an_error_that_says_where_and_what_there_is(
 
 
 def test_a_list_names_the_numbers():
-    assert [index(k, ["positive", "negative"]) for k in (0, "1", 1.0)] == [1, 0, 0]
+    assert [index(k, ["positive", "negative"]) for k in (0, "1", 1.0, np.int64(0))] == [1, 0, 0, 1]
     assert index("negative", ["positive", "negative"]) == 0
     with pytest.raises(DataError, match="there are 2 label names"):
         index(2, ["positive", "negative"])

@@ -42,7 +42,7 @@ def test_an_unknown_target_is_refused_with_the_labels(target):
         assert "'negative'" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", [1.0, True, b"positive", {"a": 1}, (None, 1)])
+@pytest.mark.parametrize("target", [1.0, True, torch.tensor(True), b"positive", {"a": 1}, (None, 1)])
 def test_a_target_of_the_wrong_type_is_a_type_error(target):
     with pytest.raises(TypeError, match="target must be a class index"):
         HEAD.parse(target)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +65,7 @@ def test_all_spans_are_there_and_no_others():
     [
         ("dog is", "dog is", ((1.0, (5, 0)), (1.0, (6, 1)))),
         ((5, 11), "dog is", ((1.0, (5, 0)), (1.0, (6, 1)))),
+        ((np.int64(5), np.int64(11)), "dog is", ((1.0, (5, 0)), (1.0, (6, 1)))),
         ("5:11", "dog is", ((1.0, (5, 0)), (1.0, (6, 1)))),
         ("start", "start: not", ((1.0, (7, 0)),)),
         ("end", "end: not", ((1.0, (7, 1)),)),

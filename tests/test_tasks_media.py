@@ -145,7 +145,7 @@ def test_frames_lie_where_the_convolutions_read():
     assert att.tokens[:2] == ("0.000-0.010 s", "0.010-0.020 s")
     assert att.text == "a sound of 0.12 s"
     samples, rate = sound(1000)
-    named = gaflow.Explainer(*listener())({"array": samples, "sampling_rate": rate})
+    named = gaflow.Explainer(*listener())({"array": samples, "sampling_rate": np.int64(rate)})
     assert named.scores.tolist() == att.scores.tolist()
 
 

@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+import torch
 
 from gaflow.errors import TargetError
 from gaflow.tasks.places import Where, find, parse_where
@@ -19,13 +21,18 @@ def encoding(text, pair=None, tokenizer=None):
         ("4:9", Where(span=(4, 9))),
         (" dog ", Where(piece="dog")),
         ("5", Where(piece="5")),
+        (np.int64(5), Where(token=5)),
+        (torch.tensor(5), Where(token=5)),
+        ((np.int32(4), 9), Where(span=(4, 9))),
     ],
 )
 def test_places_are_read_as_meant(given, expected):
     assert parse_where(given) == expected
 
 
-@pytest.mark.parametrize("given", [1.5, True, "", "  ", (1,), (1, 2, 3), ("a", 2), b"dog", None])
+@pytest.mark.parametrize(
+    "given", [1.5, np.float32(1), True, np.True_, torch.tensor(True), "", (1,), (1, 2, 3), ("a", 2), b"dog", None]
+)
 def test_what_names_no_place_is_a_type_error(given):
     with pytest.raises(TypeError, match="names no place"):
         parse_where(given)

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer
@@ -48,7 +49,8 @@ def test_a_word_is_the_token_that_would_stand_there(target, pieces):
 
 def test_numbers_are_tokens_and_their_digits_as_text_are_words():
     assert fit(17) == (2, (17,))
-    assert fit((17, 18)) == (2, (17, 18))
+    assert fit((17, 18)) == fit((np.int64(17), np.uint8(18))) == (2, (17, 18))
+    assert all(type(token) is int for token in fit((np.int64(17), 18))[1])
     assert fit("3") == (2, ids(wordpiece(), "3"))
 
 

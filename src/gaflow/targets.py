@@ -42,6 +42,7 @@ __all__ = [
     "explained",
     "parse_all",
     "two_sides",
+    "whole",
 ]
 
 Resolved = int | tuple[int, int] | str  # a class, A minus B, or a place in the input and what is asked there
@@ -183,14 +184,11 @@ class Head:
             if found is None:
                 raise TargetError(f"no label {self._unknown(target)}; the model's labels are {self._listed()}")
             return found
-        try:
-            if isinstance(target, bool):
-                raise TypeError
-            index = operator.index(target)
-        except TypeError:
+        index = whole(target)
+        if index is None:
             raise TypeError(
                 f"target must be a class index, a label, a pair (A, B) or None, not {type(target).__name__}"
-            ) from None
+            )
         if not 0 <= index < len(self.labels):
             raise TargetError(f"target {index} is out of range: the classes are {self._listed()}")
         return index
@@ -232,6 +230,16 @@ def parse_all(head: AnyHead, target: Any, count: int) -> list[Any]:
             raise TargetError(f"target is a list of {len(target)} but there are {count} texts; give one for each")
         return [head.parse(t) for t in target]
     return [head.parse(target)] * count
+
+
+def whole(given: Any) -> int | None:
+    """A whole number as a plain one, NumPy's and torch's too; None if it is none, as True and False are not."""
+    if isinstance(given, bool) or str(getattr(given, "dtype", "")).endswith("bool"):
+        return None
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None
 
 
 def two_sides(target: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gaflow.data.sources import DataSet, LabelNames
 from gaflow.errors import DataError, TargetError
-from gaflow.targets import Head
+from gaflow.targets import Head, whole
 
 __all__ = ["Classes"]
 
@@ -65,9 +65,11 @@ class Classes:
 
 
 def _plain(label: Any) -> Any:
-    """Whole numbers as such, however a file writes them: 1, 1.0, true, "1"."""
+    """Whole numbers as such, however a file or NumPy writes them: 1, 1.0, true, "1"."""
     if isinstance(label, bool):
         return int(label)
+    if (number := whole(label)) is not None:
+        return number
     if isinstance(label, float) and label.is_integer():
         return int(label)
     if isinstance(label, float) and label != label:

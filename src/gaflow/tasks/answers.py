@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.spans import Span
-from gaflow.targets import Aim, Term, check_finite, two_sides
+from gaflow.targets import Aim, Term, check_finite, two_sides, whole
 from gaflow.tasks.places import Place, Where, find, parse_where, piece
 from gaflow.text import Encoding
 
@@ -61,7 +61,7 @@ class AnswerHead:
             if match is None:
                 return self._contrast(target)
             return Asked(match[1]) if match[2] is None else self._contrast(match[2], match[1])
-        if isinstance(target, tuple) and len(target) == 2 and not all(isinstance(k, int) for k in target):
+        if isinstance(target, tuple) and len(target) == 2 and not all(whole(k) is not None for k in target):
             one, other = target
             if isinstance(one, str) and one in _PARTS:
                 return Asked(one) if other is None else self._contrast(other, one)

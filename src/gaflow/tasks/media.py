@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gaflow.errors import MissingExtraError, UnsupportedModelError
 from gaflow.media import Image, Sound
+from gaflow.targets import whole
 from gaflow.text import Encoding
 
 __all__ = ["name_tokens", "read_pictures", "read_sounds"]
@@ -223,9 +224,9 @@ def _sound(item: Any, name: str) -> Sound:
         raise TypeError(
             f"{name} must be (samples, rate), or a dict with array and sampling_rate, not {type(item).__name__}"
         )
-    samples, rate = np.asarray(item[0]), item[1]
-    if isinstance(rate, bool) or not isinstance(rate, int) or rate < 1:
-        raise ValueError(f"{name}: the rate must be a whole number of samples in a second, not {rate!r}")
+    samples, rate = np.asarray(item[0]), whole(item[1])
+    if rate is None or rate < 1:
+        raise ValueError(f"{name}: the rate must be a whole number of samples in a second, not {item[1]!r}")
     if samples.ndim != 1 or not samples.size or not np.issubdtype(samples.dtype, np.floating):
         raise ValueError(f"{name}: samples must be (n,) numbers of one channel, not {samples.dtype} {samples.shape}")
     if not np.isfinite(samples).all():

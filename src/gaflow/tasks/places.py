@@ -14,6 +14,7 @@ from typing import Any
 
 from gaflow.errors import TargetError
 from gaflow.spans import Span
+from gaflow.targets import whole
 from gaflow.text import Encoding
 
 __all__ = ["Place", "Where", "characters", "find", "parse_where", "piece", "quote"]
@@ -48,10 +49,11 @@ def parse_where(given: Any) -> Where:
         if given.strip():
             return Where(piece=given.strip())
     elif isinstance(given, tuple):
-        if len(given) == 2 and all(_whole(k) for k in given):
-            return Where(span=(int(given[0]), int(given[1])))
-    elif _whole(given):
-        return Where(token=int(given))
+        start, end = map(whole, given) if len(given) == 2 else (None, None)
+        if start is not None and end is not None:
+            return Where(span=(start, end))
+    elif (token := whole(given)) is not None:
+        return Where(token=token)
     raise TypeError(
         f"target {given!r} names no place: give a piece of the text, characters (start, end), or a token's position"
     )
@@ -132,7 +134,3 @@ def _cuts(source: str, at: int) -> bool:
 
 def _spelled(where: Where) -> str:
     return repr(where.piece) if where.span is None else f"characters {where.span[0]} to {where.span[1]}"
-
-
-def _whole(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)

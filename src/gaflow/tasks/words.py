@@ -15,6 +15,7 @@ what cannot be read so is looked up in the vocabulary itself ("##ing").
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import TargetError, UnsupportedModelError
-from gaflow.targets import Aim, Term, check_finite, two_sides
+from gaflow.targets import Aim, Term, check_finite, two_sides, whole
 from gaflow.tasks.reading import masks_of
 from gaflow.text import Encoding
 
@@ -64,13 +65,13 @@ class WordHead:
         if len(tokens) > 2:
             raise TargetError(f"target {target!r}: a contrast is a pair (A, B), meaning A minus B")
         for token in tokens:
-            if isinstance(token, bool) or not isinstance(token, int | str):
+            if not isinstance(token, str) and whole(token) is None:
                 raise TypeError(
                     f"target must be a word, a token's number, a pair (A, B) or None, not {type(token).__name__}"
                 )
             if isinstance(token, str) and not token:
                 raise TargetError("target is empty; give a word, or leave it out for the most probable one")
-        return Asked(place, tokens)
+        return Asked(place, tuple(token if isinstance(token, str) else operator.index(token) for token in tokens))
 
     def fit(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
         """The position, and the tokens' numbers."""
