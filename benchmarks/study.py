@@ -6,8 +6,9 @@
 For every variant: AOPC and LOdds of the highest-scored tokens, the area between the curves of highest and lowest (SRG),
 replacement [PAD], all levels from 10 to 90 per cent; the difference of AOPC to `ig` on the same texts with its standard
 error; passes of the model and seconds per text (trace included). All variants share one trace of each text, and all
-on the same paths one average. Variants that are done are kept in a folder (`--kept`) and not computed again:
-killed at any moment, the study goes on. `--only` takes parts of names.
+on the same paths one average. What is done is kept in a folder (`--kept`), a batch of texts at a time, and not
+computed again: killed at any moment, the study goes on, and several processes may share the texts. `--only` takes parts
+of names.
 
 Choices are made on train and dev texts. A file with "test" in its name is refused.
 """
@@ -18,7 +19,7 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ from benchmarks.report import provenance, write
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
 from gaflow.methods.path import Paths, along_path
 from gaflow.methods.scores import full_name
+from gaflow.storage import write_whole
 from gaflow.tracing import Trace
 
-CONTROLS = ("random", "attgrads", "cat", "attcat", "ig", "lime")
+CONTROLS = ("random", "attgrads", "cat", "attcat", "ig")
 METRICS = ("aopc_top", "lodds_top", "srg")
 STRAIGHT: dict[str, Any] = {"steps": None, "groups": 1, "orders": 0, "ranked": 0}  # at the text itself
 KEPT = Path(__file__).parents[1] / "build" / "study"
@@ -63,14 +65,11 @@ class OnPath:
 KINDS = (  # of paths
     Paths(10),
     Paths(4, groups=2, orders=4),
-    Paths(4, groups=4, orders=2),
     Paths(4, groups=4, ranked=1),
     Paths(4, groups=4, ranked=2),
     Paths(4, groups=4, ranked=3),
-    Paths(4, groups=4, orders=1, ranked=1),
     Paths(4, groups=4, orders=2, ranked=1),
     Paths(4, groups=8, ranked=1),
-    Paths(3, groups=8, ranked=2),
 )
 LAST = Paths(4, groups=4, ranked=2)  # the paths that options are left out on
 
@@ -152,16 +151,18 @@ def main() -> None:
     folder = Path(given.kept) / key_of(given, texts)
     folder.mkdir(parents=True, exist_ok=True)
     grid = choose(variants(), given.only)
-    wanted = {name: method for name, method in grid.items() if not place(folder, name).exists()}
-    for names in chunks(list(wanted), given.chunk):
-        study(explainer, texts, {name: wanted[name] for name in names}, folder, given)
-    rows = [json.loads(place(folder, name).read_text()) for name in grid]
+    parts = [texts[k : k + given.batch_size] for k in range(0, len(texts), given.batch_size)]
+    turn, turns = (int(n) for n in given.share.split("/"))
+    for number in range(turn - 1, len(parts), turns):
+        study(explainer, parts[number], grid, folder / f"{number:04d}.json", given.seed)
+        print(f"part {number + 1} of {len(parts)}", flush=True)
+    rows, count = gather(folder, list(grid))
     lines = [
-        f"# Variants of the flow methods on {len(texts)} texts of {Path(given.data).name}",
+        f"# Variants of the flow methods on {count} texts of {Path(given.data).name}",
         "",
         "Held-in texts; see benchmarks/study.py for what is measured.",
         "",
-        provenance(model=Path(given.model).name, texts=len(texts), seed=given.seed, replacement="pad"),
+        provenance(model=Path(given.model).name, texts=count, seed=given.seed, replacement="pad"),
         *table(rows),
         "",
     ]
@@ -178,8 +179,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--column", default="text")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names of variants")
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--chunk", type=int, default=8, help="variants judged together, and lost by a kill")
+    parser.add_argument("--batch-size", type=int, default=16, help="texts together, which a kill costs at most")
+    parser.add_argument("--share", default="1/1", help="2/3: the second of three processes that share the texts")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kept", default=str(KEPT), help="folder of what is done")
@@ -208,26 +209,18 @@ def key_of(given: argparse.Namespace, texts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:12]
 
 
-def place(folder: Path, name: str) -> Path:
-    """Where a variant's result is kept."""
-    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
-
-
-def chunks(names: list[str], size: int) -> Iterator[list[str]]:
-    """Names, `size` at a time."""
-    yield from (names[k : k + size] for k in range(0, len(names), size))
-
-
-def study(
-    explainer: gaflow.Explainer, texts: list[str], asked: dict[str, Method], folder: Path, given: argparse.Namespace
-) -> None:
-    """Explain all texts by some variants, judge them, and keep one file for each."""
-    settings: dict[str, Any] = {"batch_size": given.batch_size, "truncation": True}
+def study(explainer: gaflow.Explainer, texts: list[str], grid: dict[str, Method], place: Path, seed: int) -> None:
+    """Explain some texts by the variants that are not there yet, judge them, and keep what was found."""
+    there = json.loads(place.read_text()) if place.exists() else {}
+    asked = {name: method for name, method in grid.items() if name not in there}
+    if not asked:
+        return
+    settings: dict[str, Any] = {"batch_size": len(texts), "truncation": True}
     _, tracing = _timed(lambda: explainer(texts, Panel({}), keep_flow=False, **settings))
     panel = Panel(asked)
     explainer(texts, panel, keep_flow=False, **settings)
     stored = {name: [panel.scores[name][text] for text in texts] for name in asked}
-    judged = gaflow.evaluate(explainer, texts, methods=[], scores=stored, eraser=False, seed=given.seed, **settings)
+    judged = gaflow.evaluate(explainer, texts, methods=[], scores=stored, eraser=False, seed=seed, **settings)
     values = {
         "aopc_top": judged.per_text("aopc", "top"),
         "lodds_top": judged.per_text("lodds", "top"),
@@ -235,14 +228,24 @@ def study(
     }
     for name, method in asked.items():
         at = judged.methods.index(name)
-        row = {
-            "name": name,
+        there[name] = {
             "passes": passes_of(method),
-            "seconds": (tracing + panel.seconds[name]) / len(texts),
-            "failed": panel.failed[name],
+            "seconds": [tracing + panel.seconds[name]],
+            "failed": [panel.failed[name]],
             **{metric: values[metric][at].tolist() for metric in METRICS},
         }
-        place(folder, name).write_text(json.dumps(row))
+    write_whole(place, json.dumps(there).encode())
+
+
+def gather(folder: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+    """The rows of variants over all parts that have them all, and how many texts these are."""
+    parts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    parts = [part for part in parts if set(names) <= set(part)]
+    rows = []
+    for name in names:
+        lists = {key: [v for part in parts for v in part[name][key]] for key in ("seconds", "failed", *METRICS)}
+        rows.append({"name": name, "passes": parts[0][name]["passes"] if parts else "", **lists})
+    return rows, len(rows[0]["srg"]) if rows else 0
 
 
 def passes_of(method: Any) -> str:
@@ -264,7 +267,9 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         aopc, lodds, srg = (float(np.mean(row[metric])) for metric in METRICS)
         gap = "" if ig is None else _gap(np.array(row["aopc_top"]) - ig)
         cells = [f"`{row['name']}`", f"{aopc:.3f}", f"{lodds:.2f}", f"{srg:.3f}", gap, row["passes"]]
-        lines.append("| " + " | ".join([*cells, f"{row['seconds']:.3f}", str(row["failed"])]) + " |")
+        lines.append(
+            "| " + " | ".join([*cells, f"{sum(row['seconds']) / len(row['srg']):.3f}", str(sum(row["failed"]))]) + " |"
+        )
     return lines
 
 
