@@ -70,6 +70,19 @@ def test_an_unknown_column_is_refused_with_those_there_are(tmp_path, name):
         read(write(tmp_path / name), "zzz")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_column_that_is_there_twice_is_named(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("text,label,text\none,1,two\n", encoding="utf-8")
+    else:
+        pq.write_table(pa.table([["one"], [1], ["two"]], names=["text", "label", "text"]), path)
+    with pytest.raises(DataError, match="has 2 columns 'text'; give each a name of its own"):
+        read(path)
+    (row,) = reader_of(path)(path, ("label",), ())
+    assert int(row[0]) == 1
+
+
 def test_a_column_that_holds_no_text_is_refused(tmp_path):
     write(tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"'other' holds double, not text; columns of text are 'text'"):

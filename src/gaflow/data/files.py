@@ -46,12 +46,14 @@ def reader_of(path: Path) -> Reader:
 
 
 def check_columns(wanted: Iterable[str], there: Sequence[str], name: str) -> None:
-    """Refuse a column that is not there, naming those that are."""
+    """Refuse a column that is not there, naming those that are, and one that is there more than once."""
     for column in wanted:
         if column not in there:
             near = difflib.get_close_matches(column, there, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise DataError(f"{name} has no column {column!r}{hint} Its columns are {', '.join(map(repr, there))}")
+        if there.count(column) > 1:
+            raise DataError(f"{name} has {there.count(column)} columns {column!r}; give each a name of its own")
 
 
 def parquet_files(folder: Path) -> list[Path]:
