@@ -43,7 +43,9 @@ def test_a_data_set_stays_what_it_is():
     assert open_data(data) is data
 
 
-@pytest.mark.parametrize("place", ["no.csv", "./no", "/no/such/file", Path("no")])
+@pytest.mark.parametrize(
+    "place", ["no.csv", "data/no.csv", "no.txt", "data/no.JSON", "no.tsv.gz", "./no", "a/b/no", "/no/such", Path("no")]
+)
 def test_what_can_only_be_a_path_is_not_looked_up_on_the_hub(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="no such file"):
@@ -54,6 +56,8 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"no file 'org/name'.*gaflow\[hub\]"):
         open_data("org/name")
+    with pytest.raises(MissingExtraError, match=r"no file 'org/name-v1\.1'"):  # a dot alone is no file's ending
+        open_data("org/name-v1.1")
 
 
 def test_a_hub_id_is_loaded_with_its_split_and_brings_its_label_names(monkeypatch):

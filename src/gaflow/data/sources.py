@@ -12,6 +12,10 @@ from gaflow.errors import DataError, GaflowError, MissingExtraError
 
 __all__ = ["DataSet", "LabelNames", "open_data"]
 
+_ENDINGS = (  # of files, readable or not; names on the hub may well have a dot, but end in none of these
+    *READERS, ".txt", ".json", ".xml", ".html", ".md", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".npy", ".npz",
+    ".pkl", ".pickle", ".pt", ".db", ".sqlite", ".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".gz",
+)  # fmt: skip
 LabelNames = Sequence[str] | Mapping[Any, str | int]  # names of labels 0, 1, ..., or label -> the model's
 
 
@@ -73,7 +77,7 @@ def open_data(
 
 def _must_be_path(source: str) -> bool:
     looks = source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source.strip()
-    return looks or source.lower().removesuffix(".gz").endswith(tuple(READERS))
+    return looks or source.lower().endswith(_ENDINGS)
 
 
 def _file_rows(path: Path, columns: tuple[str, str | None, str | None]) -> Callable[[], Iterator[tuple[Any, Any, Any]]]:
