@@ -37,7 +37,6 @@ import torch
 from torch import nn
 
 from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, shown, sizes, spearman
-from benchmarks.planted import table as planted_table
 from benchmarks.rationales import SETS, agreement, read_marked
 from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
@@ -189,10 +188,17 @@ def planted(folder: Path, methods: Sequence[Method], given: argparse.Namespace) 
         name: [replace(subject.seen[k], scores=each[k], method=name) for k in whole] for name, each in scores.items()
     }
     judged = recovery(found, [rows[k] for k in whole], seed=given.seed)
-    left = (
-        f" {len(rows) - len(whole)} texts are left out, since a method fails on them." if len(whole) < len(rows) else ""
-    )
-    return ["## Planted words", "", f"Classifier {folder.name}.{left}", "", *planted_table(judged)]
+    measures = judged.precision, judged.mean_rank, judged.depth
+    cells = [[name, *(shown(each[k], ".3f") for each in measures)] for k, name in enumerate(judged.methods)]
+    return [
+        "## Planted words",
+        "",
+        f"Classifier {folder.name}: {len(judged.rows)} texts of {np.mean(judged.sizes):.1f} tokens, k = "
+        f"{np.mean(judged.planted):.1f} of which decide. The rule is followed in {judged.followed:.1%} of the texts; "
+        f"others are left out, as are {len(rows) - len(whole)} that a method fails on.",
+        "",
+        *markdown(["method", "precision@k", "mean rank", "depth"], cells),
+    ]
 
 
 def plausible(methods: Sequence[Method], given: argparse.Namespace) -> list[str]:
