@@ -28,6 +28,7 @@ _LATER = "capacity"  # a field of flows that older files do not have
 _KINDS = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in _KINDS}
 _OTHERS = {  # what these names promise, and what writes it
+    **dict.fromkeys((".pkl", ".pickle"), "pickle, which runs what it reads,"),
     ".html": "att.to_html",
     **dict.fromkeys((".svg", ".pdf", ".png"), "att.plot().savefig"),
     **dict.fromkeys((".csv", ".parquet", ".xlsx"), "att.to_pandas()"),

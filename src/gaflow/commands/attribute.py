@@ -25,7 +25,7 @@ from gaflow.commands.app import (
     count,
     label_names_of,
 )
-from gaflow.commands.streams import print_json
+from gaflow.commands.streams import check_folder, print_json
 from gaflow.commands.watching import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.explainer import Explainer
@@ -82,6 +82,7 @@ def attribute(
       gaflow attribute reviews.parquet -o why --engine ray --workers 8
     """
     find_windows(windows, truncation)
+    check_folder("--out", out)
     methods, chosen = _methods(method), _engine(engine, workers, device)
     opened = open_data(
         data, text_column=text_column, pair_column=pair_column, label_column=label_column,

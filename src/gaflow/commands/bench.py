@@ -26,7 +26,7 @@ from gaflow.commands.app import (
     method_names,
     split_names,
 )
-from gaflow.commands.streams import print_json
+from gaflow.commands.streams import check_folder, print_json
 from gaflow.commands.watching import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.evaluation.bench import LARGEST, PAPER, Benched, name_of
@@ -93,6 +93,7 @@ def bench(
       gaflow bench imdb=a/test.csv yelp=b/test.csv -o bench --methods agf,ig --replacement pad --replacement delete
       gaflow bench attributions/ -o bench --model org/name
     """
+    check_folder("--out", out)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     columns |= {"label_names": label_names_of(label_names), "split": split, "subset": subset}
     sources = _sources(inputs, lambda given: open_data(given, **columns))

@@ -26,6 +26,7 @@ from gaflow.commands.streams import (
     check_file,
     check_flow,
     check_picture,
+    check_saved,
     print_json,
     read_text,
     waiting,
@@ -34,7 +35,6 @@ from gaflow.commands.streams import (
 )
 from gaflow.explainer import Explainer
 from gaflow.methods import DEFAULT, find_method
-from gaflow.storage import check_name
 from gaflow.terminal import make_console, render, show
 from gaflow.units import unit_of
 from gaflow.windows import find_windows
@@ -58,7 +58,7 @@ def explain(
     device: Device = None,
     as_json: Json = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all to FILE (safetensors or .json), for gaflow.load.")
+        Path | None, typer.Option(metavar="FILE", help="Write all to FILE (.safetensors or .json), for gaflow.load.")
     ] = None,
     html: Html = None,
     flow_html: FlowHtml = None,
@@ -80,9 +80,7 @@ def explain(
         raise ValueError(f"--top must be at least 0, not {top}")
     find_windows(windows, truncation)
     find_method(method)  # a slip should not cost the loading of a model
-    check_file("--save", save)
-    if save is not None:
-        check_name(save)
+    check_saved("--save", save)
     check_file("--html", html)
     check_flow("--flow-html", flow_html, [method])
     unit_of(words=words, sentences=sentences)

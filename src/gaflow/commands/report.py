@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gaflow.commands.app import Json, app, count
-from gaflow.commands.streams import print_json, waiting
+from gaflow.commands.streams import check_folder, print_json, waiting
 from gaflow.methods import DEFAULT
 from gaflow.terminal import one_line
 
@@ -39,8 +39,7 @@ def report(
     import gaflow.plots  # noqa: F401  # which says what to install
     from gaflow.evaluation.report import report as write_report
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise OSError(f"--out {str(out)!r} is a file; give a folder for the report")
+    check_folder("DIR" if out is None else "--out", out or folder)
     names = None if datasets is None else [name.strip() for name in datasets.split(",")]
     with waiting("comparing"):
         files = write_report(folder, out, datasets=names, method=method, resamples=resamples, seed=seed)

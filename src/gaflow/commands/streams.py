@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "check_file",
     "check_flow",
+    "check_folder",
     "check_picture",
+    "check_saved",
     "print_json",
     "read_text",
     "waiting",
@@ -33,6 +36,7 @@ __all__ = [
 ]
 
 PICTURES = (".svg", ".pdf", ".png")
+SAVED = (".safetensors", ".json")
 
 _LARGEST = 1 << 20  # bytes read from stdin: far more than any model takes
 
@@ -59,10 +63,31 @@ def _stdin() -> str:
 
 def check_file(option: str, path: Path | None) -> None:
     """Refuse a path that cannot be written, before the work is done."""
-    if path is not None and path.is_dir():
+    if path is None:
+        return
+    if path.is_dir():
         raise OSError(f"{option} {str(path)!r} is a folder; give the name of a file")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise OSError(f"{option} {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+    _try(option, path, path.parent)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a folder that cannot be made or written to, before the work is done."""
+    there = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
+    if not there.is_dir():
+        raise OSError(f"{option} {str(path)!r}: {str(there)!r} is a file; give a folder")
+    _try(option, path, there)
+
+
+def _try(option: str, path: Path, folder: Path) -> None:
+    """Only by making something does it show that it can be made."""
+    try:
+        with TemporaryDirectory(dir=folder, prefix=".gaflow-"):
+            pass
+    except OSError as error:
+        why = f"nothing can be made in {str(folder)!r} ({error.strerror or error})"
+        raise OSError(f"{option} {str(path)!r} cannot be written: {why}") from error
 
 
 def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None:
@@ -71,6 +96,14 @@ def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None
         write(path)
     except OSError as error:  # which names a temporary file
         raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
+
+
+def check_saved(option: str, path: Path | None) -> None:
+    """Refuse a name that says nothing of what is written there, or something else."""
+    check_file(option, path)
+    if path is not None and path.suffix and path.suffix.lower() not in SAVED:
+        others = "pages and pictures are written by --html and --svg"
+        raise ValueError(f"{option} {str(path)!r} must end in {' or '.join(SAVED)}; {others}")
 
 
 def check_picture(option: str, path: Path | None) -> None:
