@@ -112,6 +112,32 @@ def test_an_empty_text_is_refused(capfd, folder, text):
     assert_fails(capfd, ["explain", text, "--model", folder], "text is", "give at least one word")
 
 
+@pytest.mark.parametrize(
+    ("args", "message", "spoken"),
+    [
+        (
+            ["explain", "a"],
+            "pass truncation=True, or windows=True to read on",
+            "pass --truncation, or --windows to read on",
+        ),
+        (["bench", "a"], "use batch_size=2 or less", "use --batch-size 2 or less"),
+        (["bench", "a"], "they mean what label_names says.", "they mean what --label-names says."),
+        (["bench", "a"], "no column 'label_names' and no 'seed=1'", "no column 'label_names' and no 'seed=1'"),
+        (["bench", "a"], "sample must be 1 for a sample", "--sample must be 1 for a sample"),
+        (["explain", "a"], "words and sentences are both asked for", "--words and --sentences are both asked for"),
+        (["explain", "a"], "sample must be 1; batch_size is 2", "sample must be 1; batch_size is 2"),
+        (["explain", "a"], "text[1] is empty", "--pair is empty"),
+        (["--version"], "label_names is wrong", "label_names is wrong"),
+    ],
+)
+def test_arguments_of_python_are_named_as_options_of_the_command(capfd, monkeypatch, args, message, spoken):
+    def fail(args):
+        raise ValueError(message)
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert_fails(capfd, args, f"gaflow: {spoken}\n")
+
+
 def test_bad_arguments_are_named(capfd, folder):
     assert_fails(capfd, ["explain", "a", "--model", folder, "--method", "agff"], "'agff'", "agf")
     assert_fails(capfd, ["explain", "a", "--model", folder, "--target", "nice"], "'nice'", "'negative'")

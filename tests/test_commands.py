@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -71,7 +72,9 @@ def test_a_long_text_is_read_in_windows(capfd, folder):
     assert found["facts"]["windows"] > 2
     assert "windows" in gives(capfd, *args)
     assert "or --windows to read all of it in parts" in refused(capfd, "explain", text, "--model", folder)
-    assert "truncation and windows are both asked for" in refused(capfd, "explain", "a", "--windows", "--truncation")
+    assert "--truncation and --windows are both asked for" in refused(
+        capfd, "explain", "a", "--windows", "--truncation"
+    )
 
 
 @pytest.mark.parametrize("data", [b"a good film", b"a good film\n", b"\xef\xbb\xbfa good film\r\n"])
@@ -114,7 +117,9 @@ def test_nothing_is_written_when_something_is_wrong(capfd, folder, tmp_path, mon
     refused(capfd, "explain", "a", "--model", folder, "--target", "nope", "--save", place)
     assert f"no folder '{tmp_path / 'no'}'" in refused(capfd, "explain", "a", "--save", tmp_path / "no" / "x")
     assert "is a folder" in refused(capfd, "explain", "a", "--save", tmp_path)
-    assert "to_pandas" in refused(capfd, "explain", "a", "--model", "not/there", "--save", tmp_path / "x.csv")
+    for name in ("x.csv", "x.pkl", "x.unknown"):
+        err = refused(capfd, "explain", "a", "--model", "not/there", "--save", tmp_path / name)
+        assert f"{name}' must end in .safetensors or .json" in err
     place.write_text("mine")
     monkeypatch.setattr(os, "replace", full)
     err = refused(capfd, "explain", "a", "--model", folder, "--save", place)
@@ -229,3 +234,35 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_a_model_is_loaded(capf
         assert "--svg" in error
         assert ".svg, .pdf or .png" in error
     assert "no folder" in refused(capfd, "explain", "a", "--svg", tmp_path / "no" / "why.svg")
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (["explain", "a", "--save"], "--save"),
+        (["explain", "a", "--html"], "--html"),
+        (["compare", "a", "--svg"], "--svg"),
+        (["attribute", "a.csv", "-o"], "--out"),
+        (["bench", "a.csv", "-o"], "--out"),
+        (["report", "a", "-o"], "--out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_before_a_model_is_loaded(capfd, tmp_path, monkeypatch, args, option):
+    def refuse(*args, **settings):
+        raise PermissionError(errno.EACCES, "Permission denied", "a temporary name")
+
+    monkeypatch.setattr(streams, "TemporaryDirectory", refuse)  # root may write anywhere
+    deep = tmp_path / "new" / "deeper" if option == "--out" else tmp_path / "x.json"
+    place = deep.with_suffix(".svg") if option == "--svg" else deep
+    err = refused(capfd, *args, place, *([] if args[0] == "report" else ["--model", "not/there"]))
+    why = f"nothing can be made in {str(tmp_path)!r} (Permission denied)"
+    assert err == f"gaflow: {option} {str(place)!r} cannot be written: {why}\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["attribute", "bench"])
+def test_results_do_not_go_into_a_file(capfd, tmp_path, command):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        err = refused(capfd, command, tmp_path / "no.csv", "-o", place)
+        assert f"{str(tmp_path / 'file')!r} is a file; give a folder" in err

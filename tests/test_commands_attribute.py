@@ -112,8 +112,9 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
         (["--method", "agg"], "no method 'agg'"),
         (["--text-column", "txt"], "no column 'txt'; did you mean 'text'?"),
         (["--label-column", "text", "--method", "rawatt"], "is no class of the model"),
+        (["--label-column", "text", "--method", "rawatt"], "Say what labels mean by --label-names"),
         (["--batch-size", "many"], "'many' is no whole number"),
-        (["--batch-size", "0"], "batch_size must be"),
+        (["--batch-size", "0"], "--batch-size must be"),
         (["--method", "agf", "--method", "agf"], "each method once"),
     ],
 )

@@ -126,7 +126,8 @@ def test_skips_and_methods_left_out_are_said_loudly(capfd, folder, tmp_path, mon
         (["--text-column", "txt"], "no column 'txt'; did you mean 'text'?"),
         (["--label-column", "lable"], "no column 'lable'"),
         (["--replacement", "blank"], "replacement must be"),
-        (["--batch-size", "0"], "batch_size must be"),
+        (["--batch-size", "0"], "--batch-size must be"),
+        (["--sample", "-1"], "--sample must be"),
         (["--sample", "few"], "'few' is no whole number"),
     ],
 )

@@ -74,7 +74,7 @@ def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
 
 
 def test_info_refuses_batches_of_nothing(capfd, folder):
-    assert "batch must be at least 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
+    assert "--batch-size must be at least 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
 
 
 def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -24,12 +25,12 @@ _QUIET = {  # read by the libraries when they are imported, which is later
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-_SPOKEN = {  # what Python's users read, and those of the command line
+_SPOKEN = {  # what Python's users read, and those of the command line; names of arguments are read as options, too
     "pass model=,": "give --model,",
     ", or a transformers model with its tokenizer": "",
-    "pass truncation=True": "add --truncation",
-    ", or windows=True": ", or --windows",
-    "use batch_size=": "use --batch-size ",
+    "text[0] ": "TEXT ",
+    "text[1] ": "--pair ",
+    "batch must be": "--batch-size must be",
 }
 
 
@@ -54,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (GaflowError, ValueError, TypeError, OSError) as error:
         if debug:
             raise
-        return _fail(_translate(str(error)) or type(error).__name__, 2)
+        return _fail(_translate(str(error), args) or type(error).__name__, 2)
     except Exception as error:
         if debug:
             raise
@@ -84,9 +85,21 @@ def _run(args: Sequence[str] | None) -> int:
     return code
 
 
-def _translate(message: str) -> str:
+def _translate(message: str, args: Sequence[str] | None) -> str:
+    """The message with options of the command in place of Python's arguments, except in quotes."""
     for python, command in _SPOKEN.items():
         message = message.replace(python, command)
+    try:
+        from gaflow.commands import options_of
+    except ModuleNotFoundError:  # one of their libraries is the very thing that is missing
+        return message
+    for name, option in options_of(sys.argv[1:] if args is None else args).items():
+        word = rf"(?<![\w'\"./-]){name}(?![\w'\"/-])"
+        message = re.sub(rf"{word}=(True\b)?", lambda found, o=option: o if found[1] else f"{o} ", message)
+        if "_" in name:  # no word of any other sentence
+            message = re.sub(word, option, message)
+        else:
+            message = re.sub(rf"^{word}(?= (must|is|has|and)\b)|(?<= and ){word}(?= are both\b)", option, message)
     return message
 
 

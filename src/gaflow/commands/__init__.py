@@ -5,6 +5,6 @@ document, in ASCII, so that no text can steer a terminal. Errors are raised, and
 """
 
 from gaflow.commands import attribute, bench, compare, explain, info, methods, report  # each adds itself to the app
-from gaflow.commands.app import app, run
+from gaflow.commands.app import app, options_of, run
 
-__all__ = ["app", "attribute", "bench", "compare", "explain", "info", "methods", "report", "run"]
+__all__ = ["app", "attribute", "bench", "compare", "explain", "info", "methods", "options_of", "report", "run"]

@@ -34,6 +34,7 @@ __all__ = [
     "count",
     "label_names_of",
     "method_names",
+    "options_of",
     "run",
     "split_names",
 ]
@@ -88,6 +89,14 @@ def run(args: Sequence[str] | None = None) -> int:
         elif reason.startswith("Got unexpected extra argument") and asked.endswith(("explain", "compare")):
             reason += "; a text of several words goes in quotes"
         raise ValueError(f"{reason}; see '{asked} --help'") from None
+
+
+def options_of(args: Sequence[str]) -> dict[str, str]:
+    """The options of the command that `args` name, by what Python calls them; none if they name no command."""
+    known = getattr(typer.main.get_command(app), "commands", {})
+    command = next((known[each] for each in args if each in known), None)
+    options = {p.name: max(p.opts, key=len) for p in (command.params if command else ()) if p.name}
+    return {name: option for name, option in options.items() if option.startswith("--")}
 
 
 def count(value: Any) -> int:
