@@ -116,14 +116,13 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
     for step in range(steps + 1):
         _lower(state)
         balance = state.linearize(careful)
-        value = state.edges.flow[:, -1]
-        lost = largest(balance.imbalance) / value
-        error = torch.maximum(balance.off / value, lost)
-        done = (state.level <= state.floor) & (error < TOLERANCE)
-        hopeless = ~torch.isfinite(error) | (step == steps)
+        value, lost = state.edges.flow[:, -1], largest(balance.imbalance)
+        error = torch.maximum(balance.off, lost)
+        done = (state.level <= state.floor) & (error < TOLERANCE * value)
+        hopeless = ~(error < torch.inf) | (step == steps)
         leaving = done | hopeless
         if bool(leaving.any()):
-            errors = torch.stack([lost, *(x / value for x in state.errors())])
+            errors = torch.stack([lost, *state.errors()]) / value
             done &= errors.amax(0) < 10 * TOLERANCE  # residuals were measured with the multipliers: are they right?
             leaving = done | hopeless
             if bool(leaving.any()):
@@ -148,19 +147,16 @@ def _newton(state: State, balance: Balance, care: Care) -> Tensor:
     """The change of every potential, (b, n)."""
     layers, t = state.shape
     inner, outer = state.edges.weight[:, : layers * t * t], state.edges.weight[:, layers * t * t :]
-    right = balance.imbalance + balance.pushed
-    node, source = solve_laplacian(
+    return solve_laplacian(
         inner.unflatten(-1, (layers, t, t)),
         outer[:, :t],
         outer[:, t:-1],
         outer[:, -1],
-        right[:, :-1].unflatten(-1, (layers + 1, t)),
-        right[:, -1],
+        balance.imbalance + balance.pushed,
         care,
         state.top,
         (balance.up, balance.down),
     )
-    return torch.cat([node.flatten(1), source[:, None]], 1)
 
 
 class _Result:

@@ -12,6 +12,8 @@ Cost: about `3 L t^3` flops for `L` layers of `t` nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,80 +40,82 @@ def solve_laplacian(
     target: Tensor,
     returning: Tensor,
     right: Tensor,
-    right_source: Tensor,
     care: Care = "exact",
     top: int | None = None,
     sums: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Potentials (b, l+1, t) and, of the super-source, (b,) whose Laplacian is the right-hand side; target at 0.
+) -> Tensor:
+    """Potentials (b, n) whose Laplacian is the right-hand side (b, n); target at 0.
 
-    Edge weights: `weight` (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are
-    known to be dead: with a head that reads one token that is nearly all of a layer. `sums` are the weights of each
-    node to the layer above and to the one below, (b, l+1, t) each, if they are known. A batch item whose matrix is
-    singular in floating point comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast, and
-    solves to at least three digits; "exact" is float64, "careful" without cancellation.
+    Nodes are those of the layers from the input up, then the super-source: `n = (l + 1) t + 1`. Edge weights: `weight`
+    (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are known to be dead: with
+    a head that reads one token that is nearly all of a layer. `sums` are the weights of the edges that enter each node
+    and of those that leave it, (b, n) each, if they are known. A batch item whose matrix is singular in floating point
+    comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast, and solves to at least three
+    digits; "exact" is float64, "careful" without cancellation.
     """
     b, layers, t, _ = weight.shape
     if sums is None:
         sums = (
-            torch.cat([weight.sum(-2), source[:, None]], 1),
-            torch.cat([target[:, None], weight.sum(-1)], 1),
+            torch.cat([weight.sum(-2).flatten(1), source, returning[:, None]], 1),
+            torch.cat([target, weight.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1),
         )
     up, down = sums
-    # a dead node has no weight at all: a 1 on the diagonal gives it potential 0
-    up = up + ((up == 0) & (down == 0))
+    degree = up + down
+    dead = degree == 0  # no weight at all: a 1 on the diagonal gives such a node potential 0
+    small, medium = (b * (k * t) ** 3 for k in (layers + 1, layers // 2 + 2))
+    if care != "careful" and small <= SMALL:
+        return _dense(weight, source, degree.add_(dead), right)
+    if care != "careful" and medium <= MEDIUM:
+        return _halved(weight, source, target, returning, degree.add_(dead), right)
+    given = (weight, source, target, returning, up + dead, right)
     if care == "careful":
-        return _careful(weight, source, target, returning, up, right, right_source)
-    if b * ((layers + 1) * t) ** 3 <= SMALL:
-        return _dense(weight, source, up + down, source.sum(-1) + returning, right, right_source)
-    if b * ((layers // 2 + 2) * t) ** 3 <= MEDIUM:
-        return _halved(weight, source, target, returning, up + down, right, right_source)
-    given = (weight, source, target, returning, up, right, right_source)
+        return _careful(*given)
     if care == "rough" and t in ROUGH:
         return _rough(*given, down, top or t)
     return _descend(*_eliminate(*given, top or t))
 
 
-def _dense(
-    weight: Tensor, source: Tensor, degree: Tensor, degree_source: Tensor, right: Tensor, right_source: Tensor
-) -> tuple[Tensor, Tensor]:
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One thread: to wake others takes longer than such small factorisations do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_alone()
+def _dense(weight: Tensor, source: Tensor, degree: Tensor, right: Tensor) -> Tensor:
     """The whole Laplacian as one matrix, for networks so small that calls cost more than arithmetic."""
     b, layers, t, _ = weight.shape
     n = (layers + 1) * t + 1
     matrix = weight.new_zeros(b, n, n)
-    matrix.as_strided((b, layers, t, t), (n * n, t * n + t, n, 1), t * n).copy_(weight).neg_()  # below the diagonal
-    matrix[:, -1, -1 - t : -1] = -source
-    matrix.diagonal(dim1=-2, dim2=-1).copy_(torch.cat([degree.flatten(1), degree_source[:, None]], 1))
+    torch.neg(weight, out=matrix.as_strided(weight.shape, (n * n, t * n + t, n, 1), t * n))  # below the diagonal
+    torch.neg(source, out=matrix[:, -1, -1 - t : -1])
+    matrix.diagonal(dim1=-2, dim2=-1).copy_(degree)
     factor, failed = cholesky_ex(matrix)
-    rights = torch.cat([right.flatten(1), right_source[:, None]], 1)[..., None]
-    answer = torch.cholesky_solve(rights, factor)[..., 0] + torch.where(failed > 0, torch.nan, 0.0)[:, None]
-    return answer[:, :-1].reshape(b, layers + 1, t), answer[:, -1]
+    answer = torch.cholesky_solve(right[..., None], factor)[..., 0]
+    return answer.masked_fill_(failed[:, None] > 0, torch.nan)
 
 
-def _halved(
-    weight: Tensor,
-    source: Tensor,
-    target: Tensor,
-    returning: Tensor,
-    degree: Tensor,
-    right: Tensor,
-    right_source: Tensor,
-) -> tuple[Tensor, Tensor]:
+@_alone()
+def _halved(weight: Tensor, source: Tensor, target: Tensor, returning: Tensor, degree: Tensor, right: Tensor) -> Tensor:
     """Every other layer eliminated in one go, what is left as one matrix: where calls cost more than arithmetic.
 
     The super-source is node 0 of a layer above the others; where that leaves the last layer odd, one of dead nodes is
     added. Nodes of odd layers have no edges among themselves, so that none of them waits for another.
     """
     b, layers, t, _ = weight.shape
-    odd = layers // 2 + 1
+    odd, n = layers // 2 + 1, right.shape[1]
     weights = weight.new_zeros(b, 2 * odd, t, t)
     weights[:, :layers], weights[:, layers, 0] = weight, source
     degrees = weight.new_ones(b, 2 * odd + 1, t)
-    degrees[:, : layers + 1], degrees[:, layers + 1, 0] = degree, source.sum(-1) + returning
-    sides = weight.new_zeros(2, b, 2 * odd + 1, t)  # weights to the ground, right-hand side
-    sides[0, :, 0], sides[1, :, : layers + 1] = target, right
-    sides[:, :, layers + 1, 0] = torch.stack([returning, right_source])
-    sides = sides.movedim(0, -1)
+    degrees.flatten(1)[:, :n] = degree
+    sides = weight.new_zeros(b, 2 * odd + 1, t, 2)  # weights to the ground, right-hand side
+    ground, given = sides.flatten(1, 2).unbind(-1)
+    ground[:, :t], ground[:, n - 1], given[:, :n] = target, returning, right
     root = degrees[:, 1::2, :, None].rsqrt()
     half = torch.cat([weights[:, ::2], weights[:, 1::2].mT], -1).mul_(root)  # (b, odd, t, 2 t): to below and above
     side = sides[:, 1::2] * root
@@ -120,15 +124,14 @@ def _halved(
     kept[:, :-1] += carried[:, :, 0]
     kept[:, 1:] += carried[:, :, 1]
     factor, failed = cholesky_ex(_overlay(inner, kept[..., 0].flatten(1)))
-    even = (
-        torch.cholesky_solve(kept[..., 1].reshape(b, -1, 1), factor)
-        + torch.where(failed > 0, torch.nan, 0.0)[:, None, None]
+    even = torch.cholesky_solve(kept[..., 1].reshape(b, -1, 1), factor).masked_fill_(
+        failed[:, None, None] > 0, torch.nan
     )
     even = even.unflatten(1, (odd + 1, t))
     nodes = torch.empty_like(degrees)
     nodes[:, ::2] = even[..., 0]
     nodes[:, 1::2] = (root * (side[..., 1:] + half @ torch.cat([even[:, :-1], even[:, 1:]], 2)))[..., 0]
-    return nodes[:, : layers + 1], nodes[:, layers + 1, 0]
+    return nodes.flatten(1)[:, :n]
 
 
 def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
@@ -165,11 +168,11 @@ def _eliminate(
     returning: Tensor,
     up: Tensor,
     right: Tensor,
-    right_source: Tensor,
     top: int,
 ) -> tuple[_Factors, list[Tensor], Tensor]:
     """Layer by layer, LAPACK inside a layer; the right-hand side (b, t, 1) is eliminated along with the matrix."""
     layers, t = weight.shape[1], weight.shape[-1]
+    up, (right, right_source) = _layered(up, t)[0], _layered(right, t)
     above = [weight[:, k].mT for k in range(layers)] + [source[:, :top, None]]  # columns are the nodes above
     above[layers - 1] = above[layers - 1][..., :top]
     root = (target + up[:, 0]).rsqrt()[..., None]
@@ -194,22 +197,29 @@ def _eliminate(
     return _Factors(factors, halves, pivot), sides, (right_source + carried[:, 1]) / pivot
 
 
-def _descend(factors: _Factors, sides: list[Tensor], highest: Tensor) -> tuple[Tensor, Tensor]:
+def _layered(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the nodes, (b, n), as those of the layers (b, l+1, t) and of the super-source (b,)."""
+    return nodes[:, :-1].unflatten(1, (-1, t)), nodes[:, -1]
+
+
+def _descend(factors: _Factors, sides: list[Tensor], highest: Tensor) -> Tensor:
     """Potentials from the source down, given the eliminated right-hand side and the potential of the source (b,)."""
     t = len(factors.factor[0][0])
-    node, nodes = highest[:, None, None], []
+    node = highest[:, None, None]
+    nodes = [node]
     for k in reversed(range(len(sides))):
         pushed = factors.half[k] @ node
         if k and t >= LONG:
             pushed = solve_triangular(factors.factor[k], pushed, upper=False)
         node = solve_triangular(factors.factor[k].mT, sides[k] + pushed, upper=True)
         nodes.append(node)
-    nodes[0] = torch.nn.functional.pad(nodes[0], (0, 0, 0, t - nodes[0].shape[1]))
-    return torch.cat(nodes[::-1], -1).mT, highest
+    nodes[1] = torch.nn.functional.pad(nodes[1], (0, 0, 0, t - nodes[1].shape[1]))
+    return torch.cat(nodes[::-1], 1)[..., 0]
 
 
-def _ascend(factors: _Factors, right: Tensor, right_source: Tensor) -> tuple[list[Tensor], Tensor]:
+def _ascend(factors: _Factors, right: Tensor) -> tuple[list[Tensor], Tensor]:
     """Another right-hand side eliminated, for `_descend`."""
+    right, right_source = _layered(right, len(factors.factor[0][0]))
     sides = [solve_triangular(factors.factor[0], right[:, 0, :, None], upper=False)]
     for k in range(1, right.shape[1]):
         half, factor = factors.half[k - 1], factors.factor[k]
@@ -226,31 +236,30 @@ def _rough(
     returning: Tensor,
     up: Tensor,
     right: Tensor,
-    right_source: Tensor,
     down: Tensor,
     top: int,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Factors in float32, and what their solution leaves over solved again; items where that fails in float64."""
-    given = (weight, source, target, returning, up, right, right_source)
+    given = (weight, source, target, returning, up, right)
     factors, sides, highest = _eliminate(*(x.float() for x in given), top=top)
-    node, potential = torch.zeros_like(right), torch.zeros_like(right_source)
-    limit = ENOUGH * torch.maximum(right.abs().amax((-2, -1)), right_source.abs())
-    rest, rest_source, fine = right, right_source, limit < 0
+    answer, limit = torch.zeros_like(right), ENOUGH * right.abs().amax(-1)
+    failed = limit < 0
     for _ in range(CORRECTIONS + 1):
-        change, change_source = _descend(factors, sides, highest)
-        node, potential = node + change, potential + change_source
-        rest = right - (up + down) * node
-        rest[:, 1:] += (node[:, :-1, None] @ weight.mT)[:, :, 0]
-        rest[:, :-1] += (node[:, 1:, None] @ weight)[:, :, 0]
-        rest[:, -1] += source * potential[:, None]
-        rest_source = right_source - returning * potential + (source * (node[:, -1] - potential[:, None])).sum(-1)
-        fine = torch.maximum(rest.abs().amax((-2, -1)), rest_source.abs()) <= limit
-        if bool(fine.all()):
-            return node, potential
-        sides, highest = _ascend(factors, rest.float(), rest_source.float())
-    failed = (~fine).nonzero().flatten()
-    node[failed], potential[failed] = _descend(*_eliminate(*(x[failed] for x in given), top=top))
-    return node, potential
+        answer = answer + _descend(factors, sides, highest)
+        node, potential = _layered(answer, weight.shape[-1])
+        rest = right - (up + down) * answer
+        inner, outer = _layered(rest, weight.shape[-1])
+        inner[:, 1:] += (node[:, :-1, None] @ weight.mT)[:, :, 0]
+        inner[:, :-1] += (node[:, 1:, None] @ weight)[:, :, 0]
+        inner[:, -1] += source * potential[:, None]
+        outer += (source * node[:, -1]).sum(-1)
+        failed = ~(rest.abs().amax(-1) <= limit)
+        if not bool(failed.any()):
+            return answer
+        sides, highest = _ascend(factors, rest.float())
+    items = failed.nonzero().flatten()
+    answer[items] = _descend(*_eliminate(*(x[items] for x in given), top=top))
+    return answer
 
 
 def _gram(half: Tensor) -> Tensor:
@@ -284,10 +293,10 @@ def _careful(
     returning: Tensor,
     up: Tensor,
     right: Tensor,
-    right_source: Tensor,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """The same elimination in shares of a pivot, which are exactly 1 where one weight is all that counts."""
-    layers = weight.shape[1]
+    layers, t = weight.shape[1], weight.shape[-1]
+    up, (right, right_source) = _layered(up, t)[0], _layered(right, t)
     inner, side = torch.zeros_like(weight[:, 0]), torch.stack([target, right[:, 0]], -1)
     done, carried = [], side
     for k in range(layers + 1):
@@ -300,11 +309,12 @@ def _careful(
         if k < layers:
             side = torch.stack([carried[..., 0], right[:, k + 1] + carried[..., 1]], -1)
     top = (right_source + carried[:, 0, 1]) / (returning + carried[:, 0, 0])
-    node, nodes = top[:, None, None], []
+    node = top[:, None, None]
+    nodes = [node]
     for factor, share, side in reversed(done):
         node = solve_triangular(factor, side[..., 1:] + share @ node, upper=True, unitriangular=True)
         nodes.append(node)
-    return torch.cat(nodes[::-1], -1).mT, top
+    return torch.cat(nodes[::-1], 1)[..., 0]
 
 
 def _shares(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,10 +50,10 @@ class Edges:
     capacity: Tensor  # (b, m) u
     live: Tensor  # (b, m) 1.0 or 0.0; on a GPU a mask, which is smaller, on the CPU numbers, which are faster
     goal: Tensor  # (b, m) or (b, 1): the mu_e to reach
-    book: Tensor  # (6, b, m): what the six names below say; side by side, so that one call can sum the last three
+    book: Tensor  # (6, b, m): what the six names below say; side by side, so that one call can work on several
 
-    below = property(lambda self: self.book[0])  # z, multiplier of f >= 0
-    above = property(lambda self: self.book[1])  # v, multiplier of g >= 0
+    above = property(lambda self: self.book[0])  # v, multiplier of g >= 0
+    below = property(lambda self: self.book[1])  # z, multiplier of f >= 0
     slack = property(lambda self: self.book[2])  # g, kept apart from u - f, which rounds to 0 where an edge is full
     flow = property(lambda self: self.book[3])  # f
     residual = property(lambda self: self.book[4])  # e of the current step, then the change of flow
@@ -64,15 +64,13 @@ class Edges:
         """A central start: a moderate flow on every edge, whatever its capacity, and multipliers to match."""
         live = capacity > 0
         book = capacity.new_empty(6, *capacity.shape)
-        below, above, slack, flow, residual, weight = book
+        slack, flow = book[2:4]
         torch.div(capacity, capacity + 2, out=flow)
         flow.masked_fill_(~live, GONE)
         torch.sub(capacity, flow, out=slack).masked_fill_(~live, 1.0)
         push = torch.maximum(goal, level[:, None])  # as in push()
-        torch.div(push, flow, out=below)
-        torch.div(push, slack, out=above)
-        residual.zero_()
-        weight.zero_()
+        torch.div(push, book[2:4], out=book[:2])
+        book[4:].zero_()
         return cls(capacity, live if live.is_cuda else live.to(capacity.dtype), goal, book)
 
     def push(self, level: Tensor) -> Tensor:
@@ -81,33 +79,31 @@ class Edges:
 
     def linearize(self, cost: Tensor, level: Tensor, careful: bool) -> None:
         """Set the Newton weight w and the residual e of every edge; overwrites `cost`."""
-        below, above, slack, flow, residual, weight = self.book
+        above, below, slack, flow, residual, weight = self.book
         torch.mul(flow, slack, out=weight)
         torch.sub(slack, flow, out=residual).mul_(self.push(level)).addcmul_(weight, cost, value=-1)
         scale = torch.mul(below, slack, out=cost).addcmul_(above, flow).reciprocal_().mul_(self.live)
-        residual.mul_(scale)
-        weight.mul_(scale)
+        self.book[4:].mul_(scale)
         if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
             residual.mul_(residual.abs() > ROUNDING * flow)
 
-    def step(self, drop: Tensor, level: Tensor) -> Tensor:
-        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows.
-
-        Gives the sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are
-        central. Overwrites `drop`.
-        """
-        below, above, slack, flow, residual, weight = self.book
+    def step(self, drop: Tensor, level: Tensor) -> None:
+        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows."""
+        above, below, slack, flow, residual, weight = self.book
         push, change = self.push(level), residual.addcmul_(weight, drop, value=-1)
-        wanted = torch.addcmul(push, below, change, value=-1, out=drop).div_(flow)
-        torch.maximum(wanted, below.mul_(KEEP), out=below)
-        wanted = torch.addcmul(push, above, change, out=drop).div_(slack)
-        torch.maximum(wanted, above.mul_(KEEP), out=above)
-        change.clamp_(torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
+        wanted, both = torch.empty_like(self.book[:2]), self.book[:2]
+        torch.addcmul(push, above, change, out=wanted[0])
+        torch.addcmul(push, below, change, value=-1, out=wanted[1])
+        torch.maximum(wanted.div_(self.book[2:4]), both.mul_(KEEP), out=both)
+        upper, lower = torch.mul(self.book[2:4], 1 - KEEP, out=wanted)
+        change.clamp_(lower.neg_(), upper)
         flow.add_(change)
         slack.sub_(change)
-        lower = torch.mul(flow, below, out=drop).square_()
-        upper = torch.mul(slack, above, out=weight)
-        return lower.addcmul_(upper, upper).mul_(self.live).div_(push.square()).sum(-1)
+
+    def spread(self, level: Tensor) -> Tensor:
+        """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
+        product = (self.book[:2] * self.book[2:4]).mul_(self.live).div_(self.push(level))
+        return product.square_().sum((0, -1))
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
@@ -143,8 +139,8 @@ class Balance:
 
     imbalance: Tensor  # (b, n) outflow less inflow
     pushed: Tensor  # (b, n) the same of the residuals
-    up: Tensor  # (b, l+1, t) weights to the layer above, or the source
-    down: Tensor  # (b, l+1, t) weights to the layer below, or the target
+    up: Tensor  # (b, n) weights of the edges that enter
+    down: Tensor  # (b, n) weights of the edges that leave
     off: Tensor  # (b,)
 
     def take(self, items: Tensor) -> Balance:
@@ -203,13 +199,12 @@ class State:
         items, row = self.edges.capacity.shape
         most, tails = MANY if self.edges.book.is_cuda else CACHED, layers * t
         if items * row <= most:
-            chosen = [Part(0, tails, True, slice(0, row))]
-        else:
-            size = max(1, most // (items * t))  # tails at a time
-            ends = [k for start in range(0, tails, t) for k in range(start, start + t, size)] if size < t else []
-            ends = [*(ends or range(0, tails, size // t * t)), tails]
-            chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
-            chosen.append(self.outside()[0])
+            return iter([(Part(0, tails, True, slice(0, row)), self.edges)])
+        size = max(1, most // (items * t))  # tails at a time
+        ends = [k for start in range(0, tails, t) for k in range(start, start + t, size)] if size < t else []
+        ends = [*(ends or range(0, tails, size // t * t)), tails]
+        chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
+        chosen.append(self.outside()[0])
         return ((part, self.edges[part.edges]) for part in chosen)
 
     def outside(self) -> tuple[Part, Edges]:
@@ -233,7 +228,7 @@ class State:
 
     def cost(self, part: Part) -> Tensor:
         """Reduced costs (b, edges) of a part; the return edge costs -1."""
-        high, *low = (self.drop(node, part) for node in self.node)
+        high, *low = self.drop(self.node, part)
         if part.outer:
             high[:, -1] -= 1
         return high.add_(low[0] if len(low) == 1 else low[0].add_(low[1]))  # small ones first: the others may cancel
@@ -244,11 +239,10 @@ class State:
         rows, columns, off = self._linearize(careful)
         outer = self.edges.book[3:, :, layers * t * t :]
         source, target, returning = outer[..., :t], outer[..., t:-1], outer[..., -1:]
-        leaving, entering = torch.cat([target, rows], -1), torch.cat([columns, source], -1)  # (3, b, (l+1) t)
-        above = source[:2].sum(-1, keepdim=True) - returning[:2]
-        excess = torch.cat([leaving[:2] - entering[:2], above], -1)
-        up, down = (x[2].unflatten(-1, (layers + 1, t)) for x in (entering, leaving))
-        return Balance(excess[0], excess[1], up, down, off)
+        leaving = torch.cat([target, rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
+        entering = torch.cat([columns, source, returning], -1)
+        imbalance, pushed = leaving[:2] - entering[:2]
+        return Balance(imbalance, pushed, entering[2], leaving[2], off)
 
     def _linearize(self, careful: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
@@ -272,10 +266,12 @@ class State:
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
         total, rest, fused = torch.zeros_like(self.level), self.parts(), _fused(self.edges.book)
+        falling = self.level.is_cuda or bool((self.level > self.floor).any())  # else the spread is of no use
         if fused is not None:
             total, rest = fused.step(self, change, KEEP), [self.outside()]
         for part, edges in rest:
-            total = total + edges.step(self.drop(change, part), self.level)
+            edges.step(self.drop(change, part), self.level)
+            total = total + edges.spread(self.level) if falling else total
         self.spread = total / (2 * self.count)
         self.node = _accumulate(self.node, change)
 
@@ -305,7 +301,7 @@ class State:
 
 def largest(values: Tensor) -> Tensor:
     """The largest magnitude of each item, (b,)."""
-    return torch.maximum(values.amax(-1), -values.amin(-1))
+    return values.abs().amax(-1)
 
 
 def _fused(book: Tensor) -> Any:
@@ -319,9 +315,12 @@ def _fused(book: Tensor) -> Any:
 
 def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
     """A number in two or three parts plus a plain one, in as many parts again."""
+    if len(parts) == 2:  # each rounding error goes to the low part; one of `change` itself is corrected like any other
+        high = parts[0] + change
+        low = (change - (high - parts[0])).add_(parts[1])
+        total = high + low
+        return torch.stack([total, low.sub_(total - high)])
     high, rest = _two_sum(parts[0], change)
-    if len(parts) == 2:
-        return torch.stack(_two_sum(high, parts[1] + rest))
     middle, rest = _two_sum(parts[1], rest)
     high, middle = _two_sum(high, middle)
     return torch.stack([high, *_two_sum(middle, parts[2] + rest)])

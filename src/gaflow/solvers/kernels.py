@@ -46,8 +46,8 @@ def linearize(
         in_column = j < t
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        below = tl.load(book + at, here, 1.0)
-        above = tl.load(book + size + at, here, 1.0)
+        above = tl.load(book + at, here, 1.0)
+        below = tl.load(book + size + at, here, 1.0)
         slack = tl.load(book + 2 * size + at, here, 1.0)
         flow = tl.load(book + 3 * size + at, here, 0.0)
         alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
@@ -100,8 +100,8 @@ def step(
         in_column = j < t
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        below = tl.load(book + at, here, 1.0)
-        above = tl.load(book + size + at, here, 1.0)
+        above = tl.load(book + at, here, 1.0)
+        below = tl.load(book + size + at, here, 1.0)
         slack = tl.load(book + 2 * size + at, here, 1.0)
         flow = tl.load(book + 3 * size + at, here, 1.0)
         residual = tl.load(book + 4 * size + at, here, 0.0)
@@ -115,8 +115,8 @@ def step(
         moved = tl.minimum(tl.maximum(moved, flow * (KEEP - 1)), slack * (1 - KEEP))
         flow += moved
         slack -= moved
-        tl.store(book + at, below, here)
-        tl.store(book + size + at, above, here)
+        tl.store(book + at, above, here)
+        tl.store(book + size + at, below, here)
         tl.store(book + 2 * size + at, slack, here)
         tl.store(book + 3 * size + at, flow, here)
         lower = flow * below / push
