@@ -9,13 +9,16 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, Scores
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, PathFlow, Scores
 from tests.models import FAMILIES, SENTENCE
 from tests.test_tracing import state
 
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
 # Methods that ask the model often ask less often here: the laws hold for any settings.
-QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20)}
+QUICK = {
+    "path_flow": PathFlow(steps=1, groups=2, ranked=1), "ig": IntegratedGradients(steps=3),
+    "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20),
+}  # fmt: skip
 # In eager attention this model's softmax is in float32, where the mask of float64 is infinite and padding becomes NaN.
 SINGLE = ("modernbert",)
 
@@ -28,6 +31,7 @@ class Catch:
 
     kept: list = field(default_factory=list)
     name = "catch"
+    needs = ("residual",)
 
     def __call__(self, trace):
         self.kept.append(trace)
@@ -90,6 +94,8 @@ def test_what_padding_holds_changes_nothing(name, family):
         found,
         hidden=tuple(h.masked_fill(padding[..., None], torch.nan) for h in found.hidden),
         hidden_gradient=tuple(g if g is None else g.masked_fill(padding[..., None], 7) for g in found.hidden_gradient),
+        stream=tuple(s.masked_fill(padding[..., None], torch.nan) for s in found.stream),
+        stream_gradient=tuple(g.masked_fill(padding[..., None], 7) for g in found.stream_gradient),
     )
     assert np.array_equal(method(name)(poisoned).values.double().numpy(), scores(name, family))
 

@@ -131,7 +131,8 @@ class FlowMethod:
         if paths := self.paths:
             asked = 1 + paths.passes
             passes = f"{asked} forward, {asked} backward"
-        return About("flow", self.signed, not attention_only, passes, "Azarkhalili and Libbrecht 2025, ACL")
+        by = "gaflow, after " if self.called else ""
+        return About("flow", self.signed, not attention_only, passes, f"{by}Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
