@@ -21,8 +21,8 @@ likewise for the residual stream, and attention weights stay those of the text. 
 line integral of the gradient along the way that hidden states really take, which no norm lets be straight. So the
 contributions of every layer sum to what `y` gains, but for the error of the rule; those of word embeddings are
 integrated gradients. The convention this file owns: the result **is a trace**, so that every method of a trace has a
-path-averaged twin. Each text runs by itself, the points of its paths in one batch where that fits, and draws its own
-orders, so that a batch gives what each text alone gives.
+path-averaged twin. Each text draws its own orders, so that a batch gives what each text alone gives; points of as many
+texts as fit run together.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gaflow.borrowing import borrow
 from gaflow.errors import UnsupportedModelError
@@ -86,26 +87,36 @@ def along_path(
     trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
 ) -> Trace:
     """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
-    question = trace.again()
-    found = _Averages(trace)
+    question, walkers = trace.again(), []
     for item, encoding in enumerate(question.batch.encodings):
         text = Presence.of(question, item, replacement, batch_size)
-        ids = [int(token) for token in encoding.inputs["input_ids"]]
-        found.put(item, _average(text, paths.at_most(len(text)), Draws(paths.seed, ids), bool(trace.stream)))
-        question.report((item + 1) / len(trace.mask))
-    return found.trace()
+        draws = Draws(paths.seed, [int(token) for token in encoding.inputs["input_ids"]])
+        walkers.append(_Walker(text, paths.at_most(len(text)), draws))
+    stages = 1 + paths.ranked
+    for stage in range(stages):
+        waiting = [(walker, point) for walker in walkers for point in walker.set_out(stage)]
+        rows = min(walker.text.rows for walker in walkers)
+        for start in range(0, len(waiting), rows):
+            _ask(waiting[start : start + rows], bool(trace.stream))
+            question.report((stage + min(1.0, (start + rows) / len(waiting))) / stages)
+    return _averaged(trace, walkers)
 
 
-def _average(text: Presence, paths: Paths, draws: Draws, residual: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Averages of one text: gradients of attention, l x (h, n, n); contributions of hidden states and streams, (n,)."""
-    tokens, walked = len(text), _Walked(text, paths, residual)
-    with draws:
-        drawn = [torch.randperm(tokens) for _ in range(paths.orders)]
-    walked.walk([walk for order in drawn for walk in (order, order.flip(0))] or [None])
-    for _ in range(paths.ranked):
-        order = walked.own[0][text.places].argsort(stable=True).cpu()
-        walked.walk([order, order.flip(0)])
-    return walked.gradient, walked.own
+def _ask(some: Sequence[tuple[_Walker, int]], residual: bool) -> None:
+    """Ask the model about points of one or more texts in one pass, and tell their walkers."""
+    asked: dict[_Walker, list[int]] = {}
+    for walker, point in some:
+        asked.setdefault(walker, []).append(point)
+    found = _pass([(walker.text, walker.points[numbers]) for walker, numbers in asked.items()], residual)
+    start = 0
+    for walker, numbers in asked.items():
+        rows, n = slice(start, start + len(numbers)), walker.text.present.shape[1]
+        of_attention, slopes, states = found
+        walker.hear(
+            [g[rows, :, :n, :n] for g in of_attention],
+            _Points(numbers, [g[rows, :n] for g in slopes], [x[rows, :n] for x in states]),
+        )
+        start += len(numbers)
 
 
 @dataclass(frozen=True)
@@ -131,34 +142,47 @@ class _Points:
         )
 
 
-class _Walked:
-    """What paths have told of one text so far."""
+class _Walker:
+    """Walks the paths of one text and adds up what it hears on the way."""
 
-    def __init__(self, text: Presence, paths: Paths, residual: bool) -> None:
+    def __init__(self, text: Presence, paths: Paths, draws: Draws) -> None:
+        self.text = text
         self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
-        self._text, self._paths, self._residual = text, paths, residual
-        self._ends: _Points | None = None  # point 0: nothing there, 1: all of it; every path begins and ends there
+        self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
+        self._paths, self._draws = paths, draws
+        self._share = torch.empty(0)  # (r,) of each point in the mean
+        self._left: list[tuple[int, int]] = []  # steps of this stage that are still to be added
+        self._held: _Points | None = None  # point 0: nothing there, 1: all of it; every path begins and ends there
 
-    def walk(self, orders: Sequence[Tensor | None]) -> None:
-        """Add the paths on which groups of the tokens come in by these orders; None is straight."""
-        points, steps = self._route(orders)
-        share = torch.bincount(torch.tensor(steps).flatten(), minlength=len(points)).double()  # steps with a part in it
+    def set_out(self, stage: int) -> range:
+        """Choose the paths of a stage, drawn or straight first, then ranked; gives the points to ask about."""
+        if stage > self._paths.ranked:  # a text of one token
+            return range(0)
+        self.points, self._left = self._route(self._ranked() if stage else self._first())
+        share = torch.bincount(torch.tensor(self._left).flatten(), minlength=len(self.points)).double()
         share[:2] = self._paths.count  # both ends are asked about once for all paths
-        share /= 2 * self._paths.count * self._paths.groups * self._paths.steps
-        held, left = self._ends, steps
-        for start in range(2 if held else 0, len(points), self._text.rows):
-            some = range(start, min(start + self._text.rows, len(points)))
-            of_attention, slopes, states = _pass(self._text, points[some.start : some.stop], self._residual)
-            means = [torch.tensordot(share[some.start : some.stop].to(g), g, 1) for g in of_attention]
-            self.gradient = [a + b for a, b in zip(self.gradient, means, strict=True)] if self.gradient else means
-            here = _Points(list(some), slopes, states)
-            held = here if held is None else held.beside(here)
-            ready = [step for step in left if set(step) <= set(held.numbers)]
-            self._add(held, ready)
-            left = [step for step in left if step not in set(ready)]
-            held = held.only({0, 1}.union(*left))  # long texts need the memory
-        self._ends = held
+        self._share = share / (2 * self._paths.count * self._paths.groups * self._paths.steps)
+        return range(2 if stage else 0, len(self.points))
+
+    def hear(self, of_attention: Sequence[Tensor], here: _Points) -> None:
+        """Add what is known at some points of this stage."""
+        means = [torch.tensordot(self._share[here.numbers].to(g), g, 1) for g in of_attention]
+        self.gradient = [a + b for a, b in zip(self.gradient, means, strict=True)] if self.gradient else means
+        held = here if self._held is None else self._held.beside(here)
+        known = set(held.numbers)
+        self._add(held, [step for step in self._left if known.issuperset(step)])
+        self._left = [step for step in self._left if not known.issuperset(step)]
+        self._held = held.only({0, 1}.union(*self._left))  # long texts need the memory
+
+    def _first(self) -> list[Tensor | None]:
+        with self._draws:
+            drawn = [torch.randperm(len(self.text)) for _ in range(self._paths.orders)]
+        return [walk for order in drawn for walk in (order, order.flip(0))] or [None]
+
+    def _ranked(self) -> list[Tensor | None]:
+        order = self.own[0][self.text.places].argsort(stable=True).cpu()
+        return [order, order.flip(0)]
 
     def _add(self, held: _Points, steps: Sequence[tuple[int, int]]) -> None:
         """Some steps of the trapezoidal rule."""
@@ -171,8 +195,8 @@ class _Walked:
             total += ((g[i] + g[j]) * (x[j] - x[i])).sum((0, -1)) / (2 * self._paths.count)
 
     def _route(self, orders: Sequence[Tensor | None]) -> tuple[Tensor, list[tuple[int, int]]]:
-        """Points (r, m), how much each token is there; and the steps between them as they are walked."""
-        tokens, groups, each = len(self._text), self._paths.groups, self._paths.steps
+        """Points (r, m) of the paths on which groups come in by these orders, None being straight; and their steps."""
+        tokens, groups, each = len(self.text), self._paths.groups, self._paths.steps
         known = {(0.0,) * tokens: 0, (1.0,) * tokens: 1}  # paths meet at both their ends, and may elsewhere
         steps: list[tuple[int, int]] = []
         for order in orders:
@@ -188,54 +212,47 @@ class _Walked:
         return torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), steps
 
 
-def _pass(text: Presence, rows: Tensor, residual: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Gradients of `y` by attention, and by hidden states and streams, at some points; and these states."""
-    s, question = len(rows), text.question
-    inputs = {name: value.expand(s, -1) for name, value in text.inputs.items()}
-    mask = torch.ones(inputs["input_ids"].shape, dtype=torch.bool, device=text.present.device)
-    batch = Batch(inputs, mask, False, (question.batch.encodings[text.item],) * s)
+def _pass(asked: Sequence[tuple[Presence, Tensor]], residual: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Gradients of `y` by attention, and by hidden states and streams, at points of some texts; and these states."""
+    question = asked[0][0].question
+    items = [text.item for text, points in asked for _ in points]
+    lengths = [text.present.shape[1] for text, _ in asked]
+    n = max(lengths)
+    at = torch.tensor(items, device=question.batch.mask.device)
+    inputs = {name: value[at, :n] for name, value in question.batch.inputs.items()}
+    encodings = tuple(question.batch.encodings[item] for item in items)
+    batch = Batch(inputs, question.batch.mask[at, :n], min(lengths) < n, encodings)
     with borrow(question.model):
-        words = text.words(rows.to(text.present)).requires_grad_()
-        seen = look(question.model, batch, residual=residual, words=words)
-        of_attention, *of_states = seen.slopes(question.read(seen.logits, [text.item] * s))
+        each = [text.words(points.to(text.present)) for text, points in asked]
+        words = torch.cat([pad(x, (0, 0, 0, n - x.shape[1])) for x in each]).requires_grad_()
+        seen = look(question.model, batch, residual=residual, words=words, proven=False)  # the trace has proven it
+        of_attention, *of_states = seen.slopes(question.read(seen.logits, items))
     with torch.no_grad():
         states = [*(h.detach() for h in seen.hidden), *(x.stream for x in seen.sums)]
+        for x in states:
+            if x.shape[1] != n:
+                raise UnsupportedModelError(f"a path needs one hidden state per token, not {x.shape[1]} for {n} tokens")
         wide = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in states]
         found = [g for part in of_states for g in part]
         slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(wide, found, strict=True)]
     return list(of_attention), slopes, wide
 
 
-class _Averages:
-    """Collects the averages of a batch, text by text."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._given = trace
-        b, t = trace.mask.shape
-        self._gradient = torch.zeros_like(trace.gradient)
-        count = len(trace.hidden) + len(trace.stream)
-        self._own = trace.gradient.new_zeros(count, b, t, 1)
-
-    def put(self, item: int, found: tuple[Sequence[Tensor], Sequence[Tensor]]) -> None:
-        """Keep the averages of text `item`."""
-        gradient, own = found
-        n = gradient[0].shape[-1]
-        self._gradient[item, ..., :n, :n] = torch.stack([g.to(self._gradient) for g in gradient])
-        for total, each in zip(self._own, own, strict=True):
-            if len(each) != n:
-                raise UnsupportedModelError(f"a path needs one hidden state per token, not {len(each)} for {n} tokens")
-            total[item, :n, 0] = each.to(total)
-
-    def trace(self) -> Trace:
-        """The whole batch."""
-        given, split = self._given, len(self._given.hidden)
-        hidden, stream = tuple(self._own[:split]), tuple(self._own[split:])
-        ones = self._gradient.new_ones(*given.mask.shape, 1)
-        return replace(
-            given,
-            gradient=self._gradient,
-            hidden=hidden,
-            hidden_gradient=tuple(None if g is None else ones for g in given.hidden_gradient),
-            stream=stream,
-            stream_gradient=tuple(ones for _ in stream),
-        )
+def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
+    """The trace of the whole batch, of what was heard of each text."""
+    b, t = given.mask.shape
+    split = len(given.hidden)
+    gradient, own = torch.zeros_like(given.gradient), given.gradient.new_zeros(split + len(given.stream), b, t, 1)
+    for item, walker in enumerate(walkers):
+        n = walker.text.present.shape[1]
+        gradient[item, ..., :n, :n] = torch.stack([g.to(gradient) for g in walker.gradient])
+        own[:, item, :n, 0] = torch.stack([x.to(own) for x in walker.own])
+    ones = gradient.new_ones(b, t, 1)
+    return replace(
+        given,
+        gradient=gradient,
+        hidden=tuple(own[:split]),
+        hidden_gradient=tuple(None if g is None else ones for g in given.hidden_gradient),
+        stream=tuple(own[split:]),
+        stream_gradient=tuple(ones for _ in given.stream),
+    )
