@@ -69,7 +69,7 @@ class Subject:
     ) -> list[Scored]:
         """Scores of each text; `asked` says what is special, and must if the model is not what it was."""
         texts = self.texts if texts is None else texts
-        decided = json.dumps([method.name, asked, list(texts), targets, groups]).encode()
+        decided = json.dumps([repr(method), asked, list(texts), targets, groups]).encode()
         path = self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
         if not path.exists():
             started = time.perf_counter()
