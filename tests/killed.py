@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 
-import pyarrow.parquet  # noqa: F401  # once, for all that are forked
+import pandas  # noqa: F401  # once, for all that are forked
+import pyarrow.dataset
+import pyarrow.parquet  # noqa: F401
 import torch
 
 import gaflow

@@ -12,6 +12,14 @@ from gaflow.cli import main
 from tests.models import SENTENCE, bert
 
 BLOCKED = "import sys; sys.modules[{!r}] = None; from gaflow.cli import main; sys.exit(main({!r}))"
+ONE_BY_ONE = """
+import json, os, sys
+from gaflow.cli import main
+for settings in json.loads(sys.argv[1]):
+    os.environ.update(settings)
+    assert main(sys.argv[2:]) == 0
+    sys.stdout.write("\\0")
+"""
 IMPORTED = "import sys; from gaflow.cli import main; [main(a) for a in {!r}]; sys.stderr.write(str([*sys.modules]))"
 
 
@@ -63,15 +71,14 @@ def test_a_process_prints_one_json_document_and_nothing_else(folder):
 
 
 def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colours(folder):
-    command = ("-m", "gaflow", "explain", SENTENCE, "--model", str(folder))
-    piped = python(*command)
-    forced = python(*command, env={**os.environ, "FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm"})
-    plain = python(*command, env={**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"})
-    assert piped.returncode == forced.returncode == plain.returncode == 0
-    assert b"\x1b" not in piped.stdout + piped.stderr
-    assert re.search(rb"\x1b\[38;2;[\d;]+;48;2;[\d;]+msmart\x1b\[0m", forced.stdout)
-    assert not re.search(rb"\x1b\[[\d;]*[34]8;", plain.stdout)
-    assert forced.stderr == b""
+    settings = [{}, {"FORCE_COLOR": "1", "COLORTERM": "truecolor", "TERM": "xterm"}, {"NO_COLOR": "1"}]
+    done = python("-c", ONE_BY_ONE, json.dumps(settings), "explain", SENTENCE, "--model", str(folder))
+    assert (done.returncode, done.stderr) == (0, b"")
+    piped, forced, plain, _ = done.stdout.split(b"\0")
+    assert b"\x1b" not in piped
+    assert re.search(rb"\x1b\[38;2;[\d;]+;48;2;[\d;]+msmart\x1b\[0m", forced)
+    assert not re.search(rb"\x1b\[[\d;]*[34]8;", plain)
+    assert all(b"smart" in shown for shown in (piped, forced, plain))
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

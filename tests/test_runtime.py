@@ -6,9 +6,13 @@ import gaflow
 from benchmarks.runtime import ALL, PAPER, SENTENCE, UNIT, length, measure, table, text_of
 
 
+@pytest.fixture(scope="module")
+def explainer():
+    return gaflow.Explainer()
+
+
 @pytest.mark.parametrize("tokens", [3, 14, 15, 29, 128, 512])
-def test_texts_have_as_many_tokens_as_asked_for(tokens):
-    explainer = gaflow.Explainer()
+def test_texts_have_as_many_tokens_as_asked_for(explainer, tokens):
     text = text_of(explainer, tokens)
     assert length(explainer, text) == tokens
     assert f"{SENTENCE} {SENTENCE}".startswith(text) or tokens > 25
@@ -27,11 +31,11 @@ def test_every_method_is_timed_beside_the_paper_and_relative_to_one_of_them():
 
 
 @pytest.mark.parametrize(("patience", "turns"), [(1e9, 3), (0.0, 1)])
-def test_methods_take_turns_after_a_first_one_and_slow_ones_take_that_only(patience, turns, capsys):
-    explainer = gaflow.Explainer()
+def test_methods_take_turns_after_a_first_one_and_slow_ones_take_that_only(explainer, patience, turns, capsys):
     asked = []
-    explainer.model.register_forward_pre_hook(lambda *_: asked.append(1))
+    watch = explainer.model.register_forward_pre_hook(lambda *_: asked.append(1))
     found = measure(explainer, "a film", ["rawatt", UNIT], repeats=2, patience=patience)
+    watch.remove()
     assert list(found) == ["rawatt", UNIT, ALL.format(2)]
     assert min(found.values()) > 0
     assert len(asked) == turns * 3
