@@ -27,7 +27,7 @@ texts as fit run together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -42,6 +42,8 @@ from gaflow.text import Batch
 from gaflow.tracing import Trace, look
 
 __all__ = ["Paths", "along_path"]
+
+_ALIKE = 0.8  # texts at least this long beside the first of a pass share it
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,26 @@ def along_path(
         walkers.append(_Walker(text, paths.at_most(len(text)), draws))
     stages = 1 + paths.ranked
     for stage in range(stages):
-        waiting = [(walker, point) for walker in walkers for point in walker.set_out(stage)]
-        rows = min(walker.text.rows for walker in walkers)
-        for start in range(0, len(waiting), rows):
-            _ask(waiting[start : start + rows], bool(trace.stream))
-            question.report((stage + min(1.0, (start + rows) / len(waiting))) / stages)
+        waiting, done = [(walker, point) for walker in walkers for point in walker.set_out(stage)], 0
+        for some in _passes(waiting):
+            _ask(some, bool(trace.stream))
+            done += len(some)
+            question.report((stage + done / len(waiting)) / stages)
     return _averaged(trace, walkers)
+
+
+def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
+    """Points that run together: as many as fit, of texts of much the same length, so that little is padding."""
+    some: list[tuple[_Walker, int]] = []
+    for one in waiting:
+        together = [walker.text for walker, _ in (*some[:1], one)]
+        short, long = sorted(text.present.shape[1] for text in (together[0], together[-1]))
+        if some and (len(some) == min(text.rows for text in together) or short < _ALIKE * long):
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
 
 
 def _ask(some: Sequence[tuple[_Walker, int]], residual: bool) -> None:
