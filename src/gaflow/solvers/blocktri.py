@@ -32,6 +32,7 @@ ENOUGH = 1e-3  # of the right-hand side may be left over: Newton's method correc
 CORRECTIONS = 3
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 MEDIUM = 4e7  # and up to this one, one of half the unknowns
+ONE_SMALL, ONE_MEDIUM = 1e8, 1e10  # the same for one item on a GPU, where a call costs as much as a million flops
 
 
 def solve_laplacian(
@@ -62,10 +63,10 @@ def solve_laplacian(
     up, down = sums
     degree = up + down
     dead = degree == 0  # no weight at all: a 1 on the diagonal gives such a node potential 0
-    small, medium = (b * (k * t) ** 3 for k in (layers + 1, layers // 2 + 2))
-    if care != "careful" and small <= SMALL:
+    small, medium = (ONE_SMALL, ONE_MEDIUM) if weight.is_cuda and b == 1 else (SMALL, MEDIUM)
+    if care != "careful" and b * ((layers + 1) * t) ** 3 <= small:
         return _dense(weight, source, degree.add_(dead), right)
-    if care != "careful" and medium <= MEDIUM:
+    if care != "careful" and b * ((layers // 2 + 2) * t) ** 3 <= medium:
         return _halved(weight, source, target, returning, degree.add_(dead), right)
     given = (weight, source, target, returning, up + dead, right)
     if care == "careful":
@@ -159,6 +160,7 @@ class _Factors:
     factor: list[Tensor]  # (b, t, t) lower Cholesky factors
     half: list[Tensor]  # (b, t, t) their inverses times the weights to the layer above; to the source (b, t, 1)
     pivot: Tensor  # (b,) what is left on the diagonal of the source
+    failed: Tensor  # (b,) bool: there are no such factors
 
 
 def _eliminate(
@@ -178,23 +180,25 @@ def _eliminate(
     root = (target + up[:, 0]).rsqrt()[..., None]
     half = root * above[0]
     side = root * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): weights to the ground, right-hand side
-    factors, halves, sides = [torch.diag_embed(1 / root[..., 0])], [half], [side[..., 1:]]
+    factors, halves, sides, failed = [torch.diag_embed(1 / root[..., 0])], [half], [side[..., 1:]], []
     for k in range(1, layers + 1):
         size = half.shape[-1]
         inner, carried = _gram(half), half.mT @ side
         ground = carried[..., 0]
-        factor = _cholesky(inner, ground + up[:, k, :size])
-        rest = torch.stack([ground, right[:, k, :size] + carried[..., 1]], -1)
-        given = torch.cat([above[k].mT, rest.mT], -2).mT  # column by column, as LAPACK has it
-        both = solve_triangular(factor, given, upper=False)
+        factor, info = _cholesky(inner, ground + up[:, k, :size])
+        rest = (ground, right[:, k, :size] + carried[..., 1])
+        given = torch.cat([above[k].mT, *(x[:, None] for x in rest)], -2).mT  # column by column, as LAPACK has it
+        both = solve_triangular(factor, given, upper=False, out=given)
         half, side = both[..., :-2], both[..., -2:]
         factors.append(factor)
         # of long texts half the memory is worth one more solve with a single column on the way down
         halves.append(half if t < LONG else above[k])
-        sides.append(side[..., 1:].clone())
+        sides.append(side[..., 1:] if t < LONG else side[..., 1:].clone())
+        failed.append(info)
     carried = (half.mT @ side)[:, 0]
     pivot = returning + carried[:, 0]
-    return _Factors(factors, halves, pivot), sides, (right_source + carried[:, 1]) / pivot
+    factors = _Factors(factors, halves, pivot, torch.stack(failed).any(0))
+    return factors, sides, (right_source + carried[:, 1]) / pivot
 
 
 def _layered(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
@@ -208,13 +212,14 @@ def _descend(factors: _Factors, sides: list[Tensor], highest: Tensor) -> Tensor:
     node = highest[:, None, None]
     nodes = [node]
     for k in reversed(range(len(sides))):
-        pushed = factors.half[k] @ node
         if k and t >= LONG:
-            pushed = solve_triangular(factors.factor[k], pushed, upper=False)
-        node = solve_triangular(factors.factor[k].mT, sides[k] + pushed, upper=True)
+            given = sides[k] + solve_triangular(factors.factor[k], factors.half[k] @ node, upper=False)
+        else:
+            given = torch.baddbmm(sides[k], factors.half[k], node)
+        node = solve_triangular(factors.factor[k].mT, given, upper=True)
         nodes.append(node)
     nodes[1] = torch.nn.functional.pad(nodes[1], (0, 0, 0, t - nodes[1].shape[1]))
-    return torch.cat(nodes[::-1], 1)[..., 0]
+    return torch.cat(nodes[::-1], 1)[..., 0].masked_fill_(factors.failed[:, None], torch.nan)
 
 
 def _ascend(factors: _Factors, right: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -273,8 +278,8 @@ def _gram(half: Tensor) -> Tensor:
     return torch.cat([upper, torch.cat([cross.mT, right.mT @ right], -1)], -2)
 
 
-def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
-    """Lower factor of `diag(inner 1 + excess) - inner`, NaN where there is none; overwrites `inner`."""
+def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower factor of `diag(inner 1 + excess) - inner`, and above 0 where there is none; overwrites `inner`."""
     diagonal = inner.diagonal(dim1=-2, dim2=-1)
     diagonal.zero_()
     total = inner.sum(-1).add_(excess)
@@ -282,8 +287,7 @@ def _cholesky(inner: Tensor, excess: Tensor) -> Tensor:
     diagonal.copy_(total)
     upper = not inner.is_cuda  # what each library does without turning the matrix round
     factor, failed = cholesky_ex(inner, upper=upper)
-    factor.add_(torch.where(failed > 0, torch.nan, 0.0)[:, None, None])
-    return factor.mT if upper else factor
+    return (factor.mT if upper else factor), failed
 
 
 def _careful(
