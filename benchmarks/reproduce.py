@@ -6,13 +6,15 @@ For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_c
 drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
 masked. The report compares the data sets. Killed at any moment it goes on when called again: no text is explained or
 masked twice; costs and report are made anew. `--jobs` data sets run at the same time, each in a process of its own;
-`--costs` are measured afterwards, one at a time.
+`--costs` are measured afterwards, one at a time. With `--beside`, an earlier call's OUT, only new methods are computed,
+on the same texts and models, and the report has all of them.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
     OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
     OUT/costs.csv          seconds, peak memory and passes of each method, alone, a text at a time
     OUT/report/            tables, curves, one page
-    OUT/significance.csv   af, gf and agf against every other method: intervals and tests, see Evaluation.significance
+    OUT/significance.csv   flow methods against every other method: intervals and tests, see Evaluation.significance
+    OUT/joined/<set>/      evaluations of both calls, with `--beside`
 """
 
 from __future__ import annotations
@@ -20,29 +22,32 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import torch
+from pyarrow import parquet
 from torch import Tensor
 
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.data import open_data
-from gaflow.evaluation.bench import PAPER, Benched, bench
+from gaflow.evaluation.bench import ABOUT, PAPER, SAMPLE, Benched, bench
 from gaflow.evaluation.piecewise import slug
 from gaflow.evaluation.report import report
 from gaflow.evaluation.result import Evaluation
 
 SAY = 20.0  # seconds between words about progress
-OURS = ("af", "gf", "agf")  # the paper's own methods, which are tested against all others
+OURS = ("af", "gf", "agf", "signed_flow", "path_flow")  # tested against all others
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Work:
     device: str
     seed: int
     methods: tuple[str, ...] = PAPER
+    folder: str = "bench"
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
@@ -83,6 +89,11 @@ class Work:
     def model(self, name: str) -> Path:
         """The folder of its classifier."""
         return self.out / "models" / name
+
+    @property
+    def bench(self) -> Path:
+        """The folder of evaluations."""
+        return self.out / self.folder
 
 
 def explainer(work: Work, name: str) -> Explainer:
@@ -102,7 +113,7 @@ def compare(work: Work, name: str) -> Benched:
     (found,) = bench(
         explainer(work, name),
         {SETS[name].title: data},
-        work.out / "bench",
+        work.bench,
         methods=work.methods,
         replacements=work.replacements,
         sample=SETS[name].sample if work.sample is None else work.sample,
@@ -194,13 +205,30 @@ def significance(work: Work, names: list[str]) -> str:
     found = []
     for name in names:
         for replacement in work.replacements:
-            evaluation = Evaluation.load(work.out / "bench" / slug(SETS[name].title) / replacement)
+            evaluation = Evaluation.load(work.bench / slug(SETS[name].title) / replacement)
             for method in [method for method in OURS if method in work.methods]:
                 table = evaluation.significance(method, seed=work.seed)
                 table.insert(0, "replacement", replacement)
                 table.insert(0, "data_set", SETS[name].title)
                 found.append(table)
     return pd.concat(found).to_csv(index=False, float_format="%.6g", lineterminator="\n") if found else ""
+
+
+def join(work: Work, earlier: Path, names: list[str]) -> Work:
+    """Evaluations and examples of both calls side by side, in a folder of their own."""
+    joined = replace(work, folder="joined")
+    for title in (slug(SETS[name].title) for name in names):
+        both = [folder / title for folder in (earlier / "bench", work.bench)]
+        for replacement in work.replacements:
+            old, new = (Evaluation.load(place / replacement) for place in both)
+            old.beside(new).save(joined.bench / title / replacement)
+            joined = replace(joined, methods=tuple(dict.fromkeys((*joined.methods, *old.methods))))
+        shutil.copy(both[0] / ABOUT, joined.bench / title)
+        tables = [parquet.read_table(place / SAMPLE) for place in both]
+        known = tables[0]["method"].to_pylist()
+        more = tables[1].filter([method not in known for method in tables[1]["method"].to_pylist()])
+        parquet.write_table(pyarrow.concat_tables([tables[0], more]), joined.bench / title / SAMPLE)
+    return joined
 
 
 def _start(device: str) -> Any:
@@ -247,6 +275,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--beside", type=Path, help="OUT of an earlier call with other methods: report those too")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
     given = parser.parse_args(arguments)
@@ -267,8 +296,10 @@ def main(arguments: list[str] | None = None) -> None:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)
+    if given.beside:
+        work = join(work, given.beside, names)
     (given.out / "significance.csv").write_text(significance(work, names))
-    for path in report(given.out / "bench", given.out / "report", datasets=[SETS[name].title for name in names]):
+    for path in report(work.bench, given.out / "report", datasets=[SETS[name].title for name in names]):
         print(path)
 
 

@@ -2,15 +2,18 @@
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from benchmarks.reproduce import Work, all_of, compare, costs, main
+from benchmarks.reproduce import Work, all_of, compare, costs, join, main
 from gaflow import Explainer
 from gaflow.evaluation.bench import PAPER
+from gaflow.evaluation.report.collect import collect
 from gaflow.evaluation.result import Evaluation
 from tests.models import SIZE, wordpiece
 
@@ -109,3 +112,17 @@ def test_every_data_set_has_a_process_and_one_that_fails_ends_it(tmp_path):
     with pytest.raises(SystemExit, match="b failed"):
         all_of(["b", "e"], 1, command)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "c", "d"]
+
+
+def test_new_methods_join_those_of_an_earlier_call(work, first, tmp_path):
+    (tmp_path / "models").symlink_to(work.out / "models")
+    later = replace(work, out=tmp_path, methods=("attgrads",))
+    compare(later, "sst2")
+    joined = join(later, work.out, ["sst2"])
+    found, old, new = (Evaluation.load(w.bench / "sst-2" / "pad") for w in (joined, work, later))
+    assert found.methods == (*old.methods, "attgrads")
+    assert np.array_equal(found.masked, np.concatenate([old.masked, new.masked[:1]]))
+    assert "attgrads" in joined.methods
+    (data,) = collect(joined.bench)
+    assert set(data.example) == {*METHODS, "attgrads"}
+    assert found.manifest["beside"][0]["methods"][0]["name"] == "attgrads"

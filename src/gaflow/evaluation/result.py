@@ -7,7 +7,7 @@ first, and intervals and tests resample texts, the same ones for every method (p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation"]
 
 _CURVES = ("aopc", "lodds")
+_SAME = 1e-3  # log-probabilities of the same text by the same model, on whatever device, agree within this
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -207,6 +208,22 @@ class Evaluation:
             return share(self.base, self.zero, self.soft[:, :, side])
         return self._values(metric, order).mean(-1)
 
+    def beside(self, other: Evaluation) -> Evaluation:
+        """These methods and those of `other` that are not among them, where both judge the same texts and model."""
+        for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold"):
+            if not np.array_equal(getattr(self, name), getattr(other, name)):
+                raise ValueError(f"the other evaluation is not of the same texts, model and settings: {name} differs")
+        if not np.allclose(self.base, other.base, rtol=0, atol=_SAME):
+            raise ValueError("the other evaluation is not of the same model: probabilities of whole texts differ")
+        if (self.soft is None) != (other.soft is None):
+            raise ValueError("only one of the two evaluations has soft_ns and soft_nc; evaluate both with soft=True")
+        rows = [k for k, method in enumerate(other.methods) if method not in self.methods]
+        joined: dict[str, Any] = {"methods": (*self.methods, *(other.methods[k] for k in rows))}
+        for name in ("masked", "prediction", "soft"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            joined[name] = None if mine is None else np.concatenate([mine, theirs[rows]])
+        return replace(self, **joined, manifest={**self.manifest, "beside": [*_beside(self), *_beside(other, True)]})
+
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder: values.parquet, texts.parquet and, once these are whole, evaluation.json."""
         from gaflow.evaluation.files import save
@@ -257,6 +274,12 @@ class Evaluation:
 
     def __repr__(self) -> str:
         return f"Evaluation({', '.join(self.methods)}; {len(self.sizes)} texts, replacement {self.replacement!r})"
+
+
+def _beside(found: Evaluation, itself: bool = False) -> list[Any]:
+    """Manifests of the evaluations that were put beside another one."""
+    before = list(found.manifest.get("beside", ()))
+    return [{name: value for name, value in found.manifest.items() if name != "beside"}, *before] if itself else before
 
 
 def _bins(metric: str) -> list[tuple[str, int]]:
