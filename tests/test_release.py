@@ -47,6 +47,7 @@ def test_the_installed_wheel_explains_a_text_offline(wheel, tmp_path):
     environment = os.environ | {
         "PYTHONPATH": str(site),  # before the editable install
         "HF_HOME": str(tmp_path / "empty"),
+        "HF_HUB_OFFLINE": "0",  # nobody need say so
         "HTTPS_PROXY": "http://127.0.0.1:9",  # whoever asks the network fails
         "HTTP_PROXY": "http://127.0.0.1:9",
     }
