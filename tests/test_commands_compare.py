@@ -14,7 +14,9 @@ from tests.models import SENTENCE
 
 pytestmark = pytest.mark.usefixtures("plain")
 
-QUICK = ["af", "gf", "agf", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "random"]
+QUICK = [
+    "af", "gf", "agf", "signed_flow", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "random",
+]  # fmt: skip
 
 
 def heads(output):
@@ -26,7 +28,7 @@ def test_by_default_one_trace_serves_all_methods_and_nothing_else_need_be_instal
         monkeypatch.setitem(sys.modules, name, None)
     output = gives(capfd, "compare", SENTENCE, "--model", folder)
     assert heads(output) == QUICK
-    assert re.search(r"^( +-?\d+){11} smart$", output, re.M)
+    assert re.search(r"^( +-?\d+){12} smart$", output, re.M)
 
 
 def test_json_is_what_python_gives(capfd, folder):
