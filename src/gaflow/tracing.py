@@ -289,15 +289,16 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bo
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            ends += (stack([weights], batch) if batch.padded else weights).aminmax()
-    known: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
-    if not all(map(math.isfinite, known)):
+            known = stack([weights], batch) if batch.padded else weights
+            ends += (known.amin(), known.amax())
+    values: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
+    if not all(map(math.isfinite, values)):
         dtype = f"{layers[0].parts[0].dtype}".removeprefix("torch.")
         advice = "load the model with dtype=torch.float32, or give texts of one length"
         raise unsupported(model, f"its attention weights are not finite in {dtype}: {advice}")
-    if min(known) < 0:
+    if min(values) < 0:
         raise unsupported(model, "its attention weights are negative, so no weights of an average")
-    return batch.padded or min(known) == 0
+    return batch.padded or min(values) == 0
 
 
 def _depends(result: Tensor, layers: Sequence[Layer]) -> bool:
