@@ -82,8 +82,8 @@ class Edges:
         above, below, slack, flow, residual, weight = self.book
         torch.mul(flow, slack, out=weight)
         torch.sub(slack, flow, out=residual).mul_(self.push(level)).addcmul_(weight, cost, value=-1)
-        scale = torch.mul(below, slack, out=cost).addcmul_(above, flow).reciprocal_().mul_(self.live)
-        self.book[4:].mul_(scale)
+        scale = torch.mul(below, slack, out=cost).addcmul_(above, flow)
+        self.book[4:].mul_(torch.div(self.live, scale, out=scale))
         if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
             residual.mul_(residual.abs() > ROUNDING * flow)
 
@@ -95,15 +95,14 @@ class Edges:
         torch.addcmul(push, above, change, out=wanted[0])
         torch.addcmul(push, below, change, value=-1, out=wanted[1])
         torch.maximum(wanted.div_(self.book[2:4]), both.mul_(KEEP), out=both)
-        upper, lower = torch.mul(self.book[2:4], 1 - KEEP, out=wanted)
-        change.clamp_(lower.neg_(), upper)
+        change.clamp_(torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
         flow.add_(change)
         slack.sub_(change)
 
     def spread(self, level: Tensor) -> Tensor:
         """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
-        product = (self.book[:2] * self.book[2:4]).mul_(self.live).div_(self.push(level))
-        return product.square_().sum((0, -1))
+        upper, lower = self.book[:2] * self.book[2:4]
+        return lower.square_().addcmul_(upper, upper).mul_(self.live).div_(self.push(level).square()).sum(-1)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
