@@ -75,24 +75,23 @@ LAST = Paths(4, groups=4, ranked=2)  # the paths that options are left out on
 
 
 def variants() -> dict[str, Any]:
-    """The grid: one option after the other from the paper's `agf`, kinds of paths, one option less each time."""
-    one = FlowMethod("agf", heads="sum", residual=True, signed=True, barrier="capacity", layer="all", throw=False)
-    full = replace(one, nodes=True, layer=0)
+    """The grid: one option after the other from the paper's `agf`, kinds of paths, one option less."""
+    one = FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", layer="all", throw=False)
+    full = replace(one, information="agf", nodes=True, layer=0)
     on = {kind: replace(full, **asdict(kind)) for kind in KINDS}
     less: list[dict[str, Any]] = [
-        {"residual": False}, {"signed": False}, {"nodes": False}, {"barrier": "uniform"}, {"heads": "mean"},
-        {"information": "agf_net"}, {"information": "gf"}, {"layer": "all"}, {"layer": 1}, {"epsilon": 1e-3},
+        {"residual": False}, {"signed": False}, {"barrier": "uniform"}, {"heads": "mean"}, {"information": "gf"},
     ]  # fmt: skip
+    of_one: list[dict[str, Any]] = [{"information": "agf"}, {"layer": 0}, {"nodes": True}]
+    of_paths: list[dict[str, Any]] = [{"information": "agf_net"}, {"layer": "all"}, {"nodes": False}, {"layer": 1}]
     chosen: list[FlowMethod] = [
         *(replace(METHODS[name], throw=False) for name in ("af", "gf", "agf")),  # type: ignore[type-var]
         FlowMethod("agf", layer="all", throw=False),
         FlowMethod("agf", signed=True, layer="all", throw=False),
         FlowMethod("agf", heads="sum", residual=True, layer="all", throw=False),
-        FlowMethod("agf", heads="sum", residual=True, signed=True, layer="all", throw=False),
-        FlowMethod("agf", signed=True, barrier="capacity", layer="all", throw=False),
-        *(one, replace(one, layer=0), replace(one, information="agf_net"), replace(one, nodes=True)),
+        *(one, *(replace(one, **change) for change in (*less, *of_one))),
         *on.values(),
-        *(replace(on[LAST], **change) for change in less),
+        *(replace(on[LAST], **change) for change in (*less, *of_paths)),
     ]
     raw = [OnPath(kind, layers=1) for kind in KINDS] + [OnPath(LAST)]
     return {**{name: METHODS[name] for name in CONTROLS}, **{m.name: m for m in (*raw, *chosen)}}

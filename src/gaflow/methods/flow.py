@@ -233,6 +233,7 @@ class SignedFlow(FlowMethod):
     """The most faithful flow of a single backward pass, by benchmarks/results/study_*.md."""
 
     called: ClassVar[str] = "signed_flow"
+    information: str | Information = "agf_net"
     barrier: Barrier = "capacity"
     layer: Layer = "all"
     heads: Literal["mean", "sum"] = field(default="sum", kw_only=True)
@@ -245,6 +246,7 @@ class PathFlow(SignedFlow):
     """The most faithful flow of all, by benchmarks/results/study_*.md: on paths, with node capacities."""
 
     called: ClassVar[str] = "path_flow"
+    information: str | Information = "agf"
     layer: Layer = 0
     nodes: bool = field(default=True, kw_only=True)
     steps: int | None = field(default=4, kw_only=True)
