@@ -163,7 +163,7 @@ KINDS: dict[str, Kind] = {
         [("N do", [("[UNK]", "N"), (" ", ""), ("d", "d"), ("o", "o")])],
     ),
     "CANINE": Kind(
-        CanineTokenizer,
+        cache(CanineTokenizer),  # which takes seconds to list all characters there are
         lambda token: token,
         ("\ue000", "\ue001"),
         [("Né\u0301 d", [("N", "N"), ("é", "é"), ("\u0301", "\u0301"), (" ", ""), ("d", "d")])],
