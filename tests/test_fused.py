@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("barrier", ["uniform", "capacity"])
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-6, 1e-15])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 5), (3, 4, 21), (2, 12, 130)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 5), (3, 4, 21), (2, 12, 130), (1, 2, 300)])
 def test_kernels_take_the_steps_of_the_plain_passes(shape, epsilon, barrier, monkeypatch):
     torch.manual_seed(0)
     b, layers, t = shape

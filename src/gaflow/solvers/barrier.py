@@ -20,7 +20,7 @@ from torch import Tensor
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
 from gaflow.solvers.blocktri import Care, solve_laplacian
-from gaflow.solvers.edges import KEEP, Balance, State, largest
+from gaflow.solvers.edges import KEEP, Balance, State
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 
@@ -116,13 +116,12 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
     for step in range(steps + 1):
         _lower(state)
         balance = state.linearize(careful)
-        value, lost = state.edges.flow[:, -1], largest(balance.imbalance)
-        error = torch.maximum(balance.off, lost)
+        value, error = state.edges.flow[:, -1], torch.maximum(balance.off, balance.lost)
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
         hopeless = ~(error < torch.inf) | (step == steps)
         leaving = done | hopeless
         if bool(leaving.any()):
-            errors = torch.stack([lost, *state.errors()]) / value
+            errors = torch.stack([balance.lost, *state.errors()]) / value
             done &= errors.amax(0) < 10 * TOLERANCE  # residuals were measured with the multipliers: are they right?
             leaving = done | hopeless
             if bool(leaving.any()):
@@ -152,7 +151,7 @@ def _newton(state: State, balance: Balance, care: Care) -> Tensor:
         outer[:, :t],
         outer[:, t:-1],
         outer[:, -1],
-        balance.imbalance + balance.pushed,
+        balance.right,
         care,
         state.top,
         (balance.up, balance.down),

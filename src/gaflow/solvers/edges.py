@@ -134,13 +134,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Balance:
-    """Sums over the edges of every node, and the largest residual."""
+    """Sums over the edges of every node, and what is furthest from balance."""
 
-    imbalance: Tensor  # (b, n) outflow less inflow
-    pushed: Tensor  # (b, n) the same of the residuals
+    right: Tensor  # (b, n) outflow less inflow, of flows and residuals together
     up: Tensor  # (b, n) weights of the edges that enter
     down: Tensor  # (b, n) weights of the edges that leave
-    off: Tensor  # (b,)
+    off: Tensor  # (b,) the largest residual
+    lost: Tensor  # (b,) the largest imbalance of flows
 
     def take(self, items: Tensor) -> Balance:
         """Those of these items."""
@@ -203,13 +203,8 @@ class State:
         ends = [k for start in range(0, tails, t) for k in range(start, start + t, size)] if size < t else []
         ends = [*(ends or range(0, tails, size // t * t)), tails]
         chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
-        chosen.append(self.outside()[0])
+        chosen.append(Part(0, 0, True, slice(tails * t, row)))
         return ((part, self.edges[part.edges]) for part in chosen)
-
-    def outside(self) -> tuple[Part, Edges]:
-        """The outer edges alone."""
-        where = slice(self.shape[0] * self.shape[1] ** 2, self.edges.capacity.shape[1])
-        return Part(0, 0, True, where), self.edges[where]
 
     def drop(self, node: Tensor, part: Part) -> Tensor:
         """Potential (..., n) at the tail less that at the head, for the edges of a part: (..., edges)."""
@@ -234,6 +229,9 @@ class State:
 
     def linearize(self, careful: bool) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
+        fused = None if careful else _fused(self.edges.book)
+        if fused is not None:
+            return Balance(*fused.linearize(self))
         layers, t = self.shape
         rows, columns, off = self._linearize(careful)
         outer = self.edges.book[3:, :, layers * t * t :]
@@ -241,18 +239,14 @@ class State:
         leaving = torch.cat([target, rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
         entering = torch.cat([columns, source, returning], -1)
         imbalance, pushed = leaving[:2] - entering[:2]
-        return Balance(imbalance, pushed, entering[2], leaving[2], off)
+        return Balance(imbalance + pushed, entering[2], leaving[2], off, largest(imbalance))
 
     def _linearize(self, careful: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
         layers, t = self.shape
         book, off = self.edges.book[3:], torch.zeros_like(self.level)  # flows, residuals, weights
-        rows, columns, rest = [], book.new_zeros(3, len(off), layers * t), self.parts()
-        fused = None if careful else _fused(self.edges.book)
-        if fused is not None:
-            found, columns, off = fused.linearize(self)
-            rows, rest = [found], [self.outside()]
-        for part, edges in rest:
+        rows, columns = [], book.new_zeros(3, len(off), layers * t)
+        for part, edges in self.parts():
             edges.linearize(self.cost(part), self.level, careful)
             off = torch.maximum(off, largest(edges.residual))
             if part.stop:
@@ -264,14 +258,16 @@ class State:
 
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
-        total, rest, fused = torch.zeros_like(self.level), self.parts(), _fused(self.edges.book)
-        falling = self.level.is_cuda or bool((self.level > self.floor).any())  # else the spread is of no use
+        fused = _fused(self.edges.book)
         if fused is not None:
-            total, rest = fused.step(self, change, KEEP), [self.outside()]
-        for part, edges in rest:
-            edges.step(self.drop(change, part), self.level)
-            total = total + edges.spread(self.level) if falling else total
-        self.spread = total / (2 * self.count)
+            self.spread = fused.step(self, change, KEEP)
+        else:
+            total = torch.zeros_like(self.level)
+            falling = bool((self.level > self.floor).any())  # else the spread is of no use
+            for part, edges in self.parts():
+                edges.step(self.drop(change, part), self.level)
+                total = total + edges.spread(self.level) if falling else total
+            self.spread = total / (2 * self.count)
         self.node = _accumulate(self.node, change)
 
     def errors(self) -> tuple[Tensor, Tensor]:

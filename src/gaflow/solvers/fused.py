@@ -1,10 +1,11 @@
-"""The passes of a Newton step over the edges of the layers, each as one GPU kernel.
+"""The passes of a Newton step over the edges, each as two GPU kernels.
 
 `State.linearize` and `State.step` read and write every edge some thirty times, one torch operation after the other. On
 a GPU that costs more than the factorisations; here every number is read once and written once. The arithmetic and
 its order are those of `edges.py`, which is what runs wherever Triton is not (it comes with torch's CUDA builds).
 A program works on `ROWS` tails of one layer; sums over heads are finished by it, sums over tails by adding up the
-programs' in a fixed order, so that the same input gives the same bits.
+programs' in a fixed order, so that the same input gives the same bits. Then one program for each item works on its
+outer edges and draws up the sums at its nodes: small texts cost as much as there are kernels to start.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["available", "linearize", "step"]
 
 ROWS, COLUMNS, WARPS = 8, 64, 4  # of the shapes tried, the fastest at 64 x 128 and 16 x 512 tokens on an H200
+BLOCK = 256  # outer edges at a time
 
 
 def available(book: Tensor) -> bool:
@@ -46,33 +49,42 @@ def _grid(state: State) -> tuple[int, int, int, int, int]:
     return items, layers, t, blocks, items * layers * blocks
 
 
-def linearize(state: State) -> tuple[Tensor, Tensor, Tensor]:
-    """Set weight and residual of the edges of all layers.
-
-    Sums of flows, residuals and weights over the heads of each tail and over the tails of each head, (3, b, l t) both,
-    and the largest residual (b,).
-    """
+def linearize(state: State) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Set weight and residual of all edges; the fields of a `Balance`."""
     items, layers, t, blocks, programs = _grid(state)
-    edges = state.edges
+    edges, node = state.edges, state.node.contiguous()
     rows = edges.book.new_empty(3, items, layers * t)
     columns = edges.book.new_empty(3, items, layers, blocks, t)
     off = edges.book.new_empty(programs)
+    kinds = {"parts": len(node), "weighted": edges.goal.shape[1] > 1, "num_warps": WARPS}
+    sizes = (items, edges.book.shape[-1], layers, t, node.shape[-1])
     _kernels().linearize[(programs,)](
-        edges.book, state.node.contiguous(), edges.capacity, edges.goal, state.level, rows, columns, off,
-        items, edges.book.shape[-1], layers, t, state.node.shape[-1],
-        parts=len(state.node), weighted=edges.goal.shape[1] > 1, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS,
+        edges.book, node, edges.capacity, edges.goal, state.level, rows, columns, off,
+        *sizes, ROWS=ROWS, COLUMNS=COLUMNS, **kinds,
     )  # fmt: skip
-    return rows, columns.sum(-2).flatten(-2), off.view(items, -1).amax(-1)
+    right, up, down = edges.book.new_empty(3, items, node.shape[-1])
+    worst, lost = edges.book.new_empty(2, items)
+    _kernels().gather[(items,)](
+        edges.book, node, edges.capacity, edges.goal, state.level, rows, columns.sum(-2), off.view(items, -1).amax(-1),
+        right, up, down, worst, lost,
+        *sizes, BLOCK=BLOCK, **kinds,
+    )  # fmt: skip
+    return right, up, down, worst, lost
 
 
 def step(state: State, change: Tensor, keep: float) -> Tensor:
-    """Let the edges of all layers follow the `change` (b, n) of the potentials; what `Edges.step` sums up, (b,)."""
+    """Let all edges follow the `change` (b, n) of the potentials; the spread after it, (b,)."""
     items, layers, t, _, programs = _grid(state)
-    edges = state.edges
-    spread = edges.book.new_empty(programs)
+    edges, change = state.edges, change.contiguous()
+    found, spread = edges.book.new_empty(programs), torch.empty_like(state.level)
+    kinds = {"weighted": edges.goal.shape[1] > 1, "KEEP": keep, "num_warps": WARPS}
+    sizes = (items, edges.book.shape[-1], layers, t, change.shape[-1])
     _kernels().step[(programs,)](
-        edges.book, change.contiguous(), edges.capacity, edges.goal, state.level, spread,
-        items, edges.book.shape[-1], layers, t, change.shape[-1],
-        weighted=edges.goal.shape[1] > 1, KEEP=keep, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS,
+        edges.book, change, edges.capacity, edges.goal, state.level, found,
+        *sizes, ROWS=ROWS, COLUMNS=COLUMNS, **kinds,
     )  # fmt: skip
-    return spread.view(items, -1).sum(-1)
+    _kernels().step_outer[(items,)](
+        edges.book, change, edges.capacity, edges.goal, state.level, found.view(items, -1).sum(-1), state.count, spread,
+        *sizes, BLOCK=BLOCK, **kinds,
+    )  # fmt: skip
+    return spread

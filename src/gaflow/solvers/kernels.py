@@ -5,7 +5,57 @@
 import triton
 import triton.language as tl
 
-__all__ = ["linearize", "step"]
+__all__ = ["gather", "linearize", "step", "step_outer"]
+
+
+@triton.jit
+def magnitude(values):
+    """Absolute values; infinite for NaN, which must not get lost in a maximum."""
+    return tl.where(values == values, tl.abs(values), float("inf"))
+
+
+@triton.jit
+def weigh(book, size, capacity, goal, item, mu, at, here, cost, weighted: tl.constexpr):
+    """Set weight and residual of some edges; gives their flows, residuals and weights, 0 where there is no edge."""
+    above = tl.load(book + at, here, 1.0)
+    below = tl.load(book + size + at, here, 1.0)
+    slack = tl.load(book + 2 * size + at, here, 1.0)
+    flow = tl.load(book + 3 * size + at, here, 0.0)
+    alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
+    push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
+    product = flow * slack
+    scale = alive / (below * slack + above * flow)
+    residual = ((slack - flow) * push - product * cost) * scale
+    weight = product * scale
+    tl.store(book + 4 * size + at, residual, here)
+    tl.store(book + 5 * size + at, weight, here)
+    return flow, tl.where(here, residual, 0.0), weight
+
+
+@triton.jit
+def follow(book, size, capacity, goal, item, mu, at, here, drop, weighted: tl.constexpr, KEEP: tl.constexpr):
+    """New flows, slacks and multipliers of some edges; gives what each adds to the spread."""
+    above = tl.load(book + at, here, 1.0)
+    below = tl.load(book + size + at, here, 1.0)
+    slack = tl.load(book + 2 * size + at, here, 1.0)
+    flow = tl.load(book + 3 * size + at, here, 1.0)
+    residual = tl.load(book + 4 * size + at, here, 0.0)
+    weight = tl.load(book + 5 * size + at, here, 0.0)
+    alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
+    push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
+    moved = residual - weight * drop
+    below = tl.maximum((push - below * moved) / flow, below * KEEP)
+    above = tl.maximum((push + above * moved) / slack, above * KEEP)
+    moved = tl.minimum(tl.maximum(moved, flow * (KEEP - 1)), slack * (1 - KEEP))
+    flow += moved
+    slack -= moved
+    tl.store(book + at, above, here)
+    tl.store(book + size + at, below, here)
+    tl.store(book + 2 * size + at, slack, here)
+    tl.store(book + 3 * size + at, flow, here)
+    lower = flow * below / push
+    upper = slack * above / push
+    return (lower * lower + upper * upper) * alive
 
 
 @triton.jit
@@ -46,25 +96,12 @@ def linearize(
         in_column = j < t
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        above = tl.load(book + at, here, 1.0)
-        below = tl.load(book + size + at, here, 1.0)
-        slack = tl.load(book + 2 * size + at, here, 1.0)
-        flow = tl.load(book + 3 * size + at, here, 0.0)
-        alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
-        push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
         cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, parts, in_row, in_column)
-        product = flow * slack
-        scale = alive / (below * slack + above * flow)
-        residual = ((slack - flow) * push - product * cost) * scale
-        weight = product * scale
-        tl.store(book + 4 * size + at, residual, here)
-        tl.store(book + 5 * size + at, weight, here)
-        residual = tl.where(here, residual, 0.0)
+        flow, residual, weight = weigh(book, size, capacity, goal, item, mu, at, here, cost, weighted)
         flows += tl.sum(flow, 1)
         residuals += tl.sum(residual, 1)
         weights += tl.sum(weight, 1)
-        # NaN must not get lost in a maximum
-        worst = tl.maximum(worst, tl.max(tl.where(residual == residual, tl.abs(residual), float("inf")), 1))
+        worst = tl.maximum(worst, tl.max(magnitude(residual), 1))
         under = columns + (rest * blocks + block) * t + j
         apart = many * layers * blocks * t
         tl.store(under, tl.sum(flow, 0), in_column)
@@ -75,6 +112,82 @@ def linearize(
     tl.store(beside + many * layers * t, residuals, in_row)
     tl.store(beside + 2 * many * layers * t, weights, in_row)
     tl.store(off + program, tl.max(worst, 0))
+
+
+@triton.jit
+def gather(
+    book, node, capacity, goal, level, rows, columns, off, right, up, down, worst, lost,
+    items, row, layers, t, nodes,
+    parts: tl.constexpr, weighted: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Weights and residuals of an item's outer edges, and the sums of all its edges at the nodes."""
+    item = tl.program_id(0).to(tl.int64)
+    many = item - item + items  # int64, as above
+    size, apart, below = many * row, many * layers * t, many * nodes
+    mu = tl.load(level + item)
+    outer = item * row + row - 2 * t - 1  # where source edges, target edges and the return edge begin
+    lane = tl.arange(0, BLOCK)
+    first = lane < 1  # scalars are vectors of one here
+    base = node + item * nodes
+    crest = base + nodes - 1 + lane * 0
+    high_source = tl.load(crest)
+    low_source = tl.load(crest + below)
+    low = -low_source
+    if parts == 3:
+        low -= tl.load(crest + 2 * below)
+    cost = (-high_source - 1) + low
+    flow, residual, weight = weigh(book, size, capacity, goal, item, mu, outer + 2 * t + lane, first, cost, weighted)
+    flows = -flow
+    residuals = -residual
+    weights = tl.zeros((BLOCK,), tl.float64)
+    entering = tl.sum(weight, 0)
+    largest = magnitude(residual)
+    furthest = tl.zeros((BLOCK,), tl.float64)
+    for start in range(0, t, BLOCK):
+        j = start + lane
+        here = j < t
+        top = layers * t + j
+        low = tl.load(base + below + j, here, 0.0)
+        low_top = low_source - tl.load(base + below + top, here, 0.0)
+        if parts == 3:
+            low += tl.load(base + 2 * below + j, here, 0.0)
+            low_top += tl.load(crest + 2 * below) - tl.load(base + 2 * below + top, here, 0.0)
+        cost = tl.load(base + j, here, 0.0) + low
+        leaving, leaving_residual, leaving_weight = weigh(
+            book, size, capacity, goal, item, mu, outer + t + j, here, cost, weighted
+        )
+        largest = tl.maximum(largest, magnitude(leaving_residual))
+        cost = (high_source - tl.load(base + top, here, 0.0)) + low_top
+        flow, residual, weight = weigh(book, size, capacity, goal, item, mu, outer + j, here, cost, weighted)
+        largest = tl.maximum(largest, magnitude(residual))
+        flows += flow
+        residuals += residual
+        weights += weight
+        for k in range(layers):
+            under = (item * layers + k) * t + j
+            to = item * nodes + k * t + j
+            excess = leaving - tl.load(columns + under, here, 0.0)
+            pushed = leaving_residual - tl.load(columns + apart + under, here, 0.0)
+            tl.store(right + to, excess + pushed, here)
+            tl.store(up + to, tl.load(columns + 2 * apart + under, here, 0.0), here)
+            tl.store(down + to, leaving_weight, here)
+            furthest = tl.maximum(furthest, magnitude(excess))
+            leaving = tl.load(rows + under, here, 0.0)
+            leaving_residual = tl.load(rows + apart + under, here, 0.0)
+            leaving_weight = tl.load(rows + 2 * apart + under, here, 0.0)
+        excess = leaving - flow
+        tl.store(right + item * nodes + top, excess + (leaving_residual - residual), here)
+        tl.store(up + item * nodes + top, weight, here)
+        tl.store(down + item * nodes + top, leaving_weight, here)
+        furthest = tl.maximum(furthest, magnitude(excess))
+    total = tl.sum(flows, 0)
+    last = item * nodes + nodes - 1
+    tl.store(right + last, total + tl.sum(residuals, 0))
+    tl.store(up + last, entering)
+    tl.store(down + last, tl.sum(weights, 0))
+    tl.store(worst + item, tl.maximum(tl.max(largest, 0), tl.load(off + item)))
+    furthest = tl.maximum(furthest, magnitude(tl.zeros((BLOCK,), tl.float64) + total))
+    tl.store(lost + item, tl.max(furthest, 0))
 
 
 @triton.jit
@@ -90,8 +203,7 @@ def step(
     layer, item = rest % layers, rest // layers
     i = block * ROWS + tl.arange(0, ROWS)
     in_row = i < t
-    many = program - program + items  # int64, also where there is one item, which Triton takes for a constant
-    size = many * row
+    many = program - program + items  # int64, as above
     mu = tl.load(level + item)
     tails = tl.load(change + item * nodes + (layer + 1) * t + i, in_row)
     total = tl.zeros((ROWS,), tl.float64)
@@ -100,26 +212,32 @@ def step(
         in_column = j < t
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        above = tl.load(book + at, here, 1.0)
-        below = tl.load(book + size + at, here, 1.0)
-        slack = tl.load(book + 2 * size + at, here, 1.0)
-        flow = tl.load(book + 3 * size + at, here, 1.0)
-        residual = tl.load(book + 4 * size + at, here, 0.0)
-        weight = tl.load(book + 5 * size + at, here, 0.0)
-        alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
-        push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
         heads = tl.load(change + item * nodes + layer * t + j, in_column)
-        moved = residual - weight * (tails[:, None] - heads[None, :])
-        below = tl.maximum((push - below * moved) / flow, below * KEEP)
-        above = tl.maximum((push + above * moved) / slack, above * KEEP)
-        moved = tl.minimum(tl.maximum(moved, flow * (KEEP - 1)), slack * (1 - KEEP))
-        flow += moved
-        slack -= moved
-        tl.store(book + at, above, here)
-        tl.store(book + size + at, below, here)
-        tl.store(book + 2 * size + at, slack, here)
-        tl.store(book + 3 * size + at, flow, here)
-        lower = flow * below / push
-        upper = slack * above / push
-        total += tl.sum((lower * lower + upper * upper) * alive, 1)
+        drop = tails[:, None] - heads[None, :]
+        total += tl.sum(follow(book, many * row, capacity, goal, item, mu, at, here, drop, weighted, KEEP), 1)
     tl.store(spread + program, tl.sum(total, 0))
+
+
+@triton.jit
+def step_outer(
+    book, change, capacity, goal, level, total, count, spread,
+    items, row, layers, t, nodes,
+    weighted: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The same for an item's outer edges; then its spread, `total` being what the other edges add to it."""
+    item = tl.program_id(0).to(tl.int64)
+    many = item - item + items  # int64, as above
+    size = many * row
+    mu = tl.load(level + item)
+    outer = item * row + row - 2 * t - 1
+    lane = tl.arange(0, BLOCK)
+    source = tl.load(change + item * nodes + nodes - 1 + lane * 0)
+    found = follow(book, size, capacity, goal, item, mu, outer + 2 * t + lane, lane < 1, -source, weighted, KEEP)
+    for start in range(0, t, BLOCK):
+        j = start + lane
+        here = j < t
+        bottom = tl.load(change + item * nodes + j, here, 0.0)
+        top = tl.load(change + item * nodes + layers * t + j, here, 0.0)
+        found += follow(book, size, capacity, goal, item, mu, outer + j, here, source - top, weighted, KEEP)
+        found += follow(book, size, capacity, goal, item, mu, outer + t + j, here, bottom, weighted, KEEP)
+    tl.store(spread + item, (tl.load(total + item) + tl.sum(found, 0)) / (2 * tl.load(count + item)))
