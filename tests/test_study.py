@@ -32,20 +32,37 @@ def test_a_study_is_resumed_and_its_numbers_are_those_of_the_methods(tmp_path, m
     explainer.model.save_pretrained(folder)
     explainer.tokenizer.save_pretrained(folder)
     data, out, kept = write_texts(tmp_path / "dev.parquet"), tmp_path / "table.md", tmp_path / "kept"
-    chosen = ["--only", "random", "attgrads", "agf(heads", "steps=3)"]
-    given = ["--data", data, "--model", folder, "--texts", 9, "--steps", 3, "--kept", kept, "--output", out, *chosen]
+    chosen = ["--only", "random", "attgrads", "agf(heads", "steps=10)"]
+    given = [
+        "--data",
+        data,
+        "--model",
+        folder,
+        "--texts",
+        9,
+        "--batch-size",
+        2,
+        "--kept",
+        kept,
+        "--output",
+        out,
+        *chosen,
+    ]
+    first = run(monkeypatch, capsys, *given, "--share", "2/2")  # one of two texts parts
+    assert "on 1 texts" in first
     printed = run(monkeypatch, capsys, *given)
+    assert "on 3 texts" in printed
     assert out.read_text() in printed
-    files = sorted(kept.rglob("*.json"))
-    rows = {row["name"]: row for row in (json.loads(f.read_text()) for f in files)}
-    assert set(rows) == set(study.choose(study.variants(3), chosen[1:]))
-    assert sum(name.endswith("steps=3)") for name in rows) > 3
-    method = study.variants(3)["agf(heads='sum', residual=True)"]
+    parts = [json.loads(path.read_text()) for path in sorted(kept.rglob("*.json"))]
+    assert [set(part) for part in parts] == [set(study.choose(study.variants(), chosen[1:]))] * 2
+    assert sum("steps=10)" in name for name in parts[0]) == 2
+    method = study.variants()["agf(heads='sum', residual=True, layer='all')"]
     assert isinstance(method, FlowMethod)
     texts = study.read_texts(data, "text", 9, 0)
     expected = gaflow.evaluate(explainer, texts, methods=[method], eraser=False).per_text("aopc", "top")[0]
-    np.testing.assert_allclose(rows[method.name]["aopc_top"], expected, atol=1e-6)
-    monkeypatch.setattr(study, "study", lambda *_: pytest.fail("what is done was done again"))
+    found = [value for part in parts for value in part[method.name]["aopc_top"]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    monkeypatch.setattr(gaflow, "evaluate", lambda *_, **__: pytest.fail("what is done was done again"))
     assert run(monkeypatch, capsys, *given).split("| variant")[1] == printed.split("| variant")[1]
 
 
@@ -62,14 +79,14 @@ def test_rows_are_sorted_and_compared_with_integrated_gradients_text_by_text():
         {"name": "ig", "aopc_top": [0.1, 0.3], "lodds_top": [-1.0, -1.0], "srg": [0.0, 0.0]},
         {"name": "best", "aopc_top": [0.3, 0.3], "lodds_top": [-2.0, -1.0], "srg": [0.5, 0.0]},
     ]
-    rows = [{**row, "passes": "1 forward", "seconds": 0.25, "failed": 0} for row in rows]
+    rows = [{**row, "passes": "1 forward", "seconds": [0.5], "failed": [0]} for row in rows]
     best, ig = study.table(rows)[2:]
     assert best == "| `best` | 0.300 | -1.50 | 0.250 | +0.100 ± 0.100 | 1 forward | 0.250 | 0 |"
     assert ig.startswith("| `ig` | 0.200 | -1.00 | 0.000 | +0.000 ± 0.000 |")
 
 
 def test_parts_of_names_choose_variants_and_whole_names_one_each():
-    grid = study.variants(3)
+    grid = study.variants()
     assert list(study.choose(grid, ["ig", "cat"])) == ["cat", "ig"]
     assert list(study.choose(grid, [])) == list(grid)
     assert all("groups=4" in name for name in study.choose(grid, ["groups=4"]))

@@ -56,17 +56,26 @@ class Dimming:
     def __len__(self) -> int:
         return len(self.places)
 
+    @property
+    def length(self) -> int:
+        """All tokens, special ones too."""
+        return len(self.question.batch.encodings[self.item].segments)
+
     def vector(self, value: float) -> Tensor:
         """All ordinary tokens there to the same part, (1, m)."""
         wide = torch.promote_types(self.given.dtype, torch.float32)
         return torch.full((1, len(self)), value, dtype=wide, device=self.given.device)
 
-    def __call__(self, presence: Tensor) -> Tensor:
-        """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
+    def dimmed(self, presence: Tensor) -> Tensor:
+        """The input (s, c, h, w) or (s, n) for `presence` (s, m)."""
         kept = torch.cat([presence, torch.ones_like(presence[:, :1])], 1).to(self.given.device)
         parts = kept[:, self.region].to(self.given.dtype)  # (s, h, w) or (s, n)
-        changed = self.given * (parts[:, None] if self.given.dim() == 4 else parts)
-        return self.question.output([self.item] * len(presence), eager=False, **{self.name: changed})
+        return self.given * (parts[:, None] if self.given.dim() == 4 else parts)
+
+    def __call__(self, presence: Tensor) -> Tensor:
+        """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
+        changed = {self.name: self.dimmed(presence)}
+        return self.question.output([self.item] * len(presence), eager=False, **changed)
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""

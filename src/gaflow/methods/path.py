@@ -36,6 +36,7 @@ from torch.nn.functional import pad
 
 from gaflow.borrowing import borrow
 from gaflow.errors import UnsupportedModelError
+from gaflow.methods.dimming import Dimming, dimming_or_presence
 from gaflow.methods.draws import Draws
 from gaflow.methods.presence import Presence
 from gaflow.text import Batch
@@ -91,8 +92,8 @@ def along_path(
     """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
     question, walkers = trace.again(), []
     for item, encoding in enumerate(question.batch.encodings):
-        text = Presence.of(question, item, replacement, batch_size)
-        draws = Draws(paths.seed, [int(token) for token in encoding.inputs["input_ids"]])
+        text = dimming_or_presence(question, item, replacement, batch_size)
+        draws = Draws(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
         walkers.append(_Walker(text, paths.at_most(len(text)), draws))
     stages = 1 + paths.ranked
     for stage in range(stages):
@@ -109,7 +110,7 @@ def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walk
     some: list[tuple[_Walker, int]] = []
     for one in waiting:
         together = [walker.text for walker, _ in (*some[:1], one)]
-        short, long = sorted(text.present.shape[1] for text in (together[0], together[-1]))
+        short, long = sorted(text.length for text in (together[0], together[-1]))
         if some and (len(some) == min(text.rows for text in together) or short < _ALIKE * long):
             yield some
             some = []
@@ -126,7 +127,7 @@ def _ask(some: Sequence[tuple[_Walker, int]], residual: bool) -> None:
     found = _pass([(walker.text, walker.points[numbers]) for walker, numbers in asked.items()], residual)
     start = 0
     for walker, numbers in asked.items():
-        rows, n = slice(start, start + len(numbers)), walker.text.present.shape[1]
+        rows, n = slice(start, start + len(numbers)), walker.text.length
         of_attention, slopes, states = found
         walker.hear(
             [g[rows, :, :n, :n] for g in of_attention],
@@ -161,7 +162,7 @@ class _Points:
 class _Walker:
     """Walks the paths of one text and adds up what it hears on the way."""
 
-    def __init__(self, text: Presence, paths: Paths, draws: Draws) -> None:
+    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws) -> None:
         self.text = text
         self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
@@ -228,19 +229,21 @@ class _Walker:
         return torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), steps
 
 
-def _pass(asked: Sequence[tuple[Presence, Tensor]], residual: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+def _pass(
+    asked: Sequence[tuple[Presence | Dimming, Tensor]], residual: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients of `y` by attention, and by hidden states and streams, at points of some texts; and these states."""
-    question = asked[0][0].question
+    question, n = asked[0][0].question, max(text.length for text, _ in asked)
     items = [text.item for text, points in asked for _ in points]
-    lengths = [text.present.shape[1] for text, _ in asked]
-    n = max(lengths)
     at = torch.tensor(items, device=question.batch.mask.device)
-    inputs = {name: value[at, :n] for name, value in question.batch.inputs.items()}
-    encodings = tuple(question.batch.encodings[item] for item in items)
-    batch = Batch(inputs, question.batch.mask[at, :n], min(lengths) < n, encodings)
+    inputs = {name: value[at, :n] if value.dim() == 2 else value[at] for name, value in question.batch.inputs.items()}
+    parts = [text.words(points) for text, points in asked if isinstance(text, Presence)]
+    words = torch.cat([pad(x, (0, 0, 0, n - x.shape[1])) for x in parts]).requires_grad_() if parts else None
+    for name in {text.name for text, _ in asked if isinstance(text, Dimming)}:
+        inputs[name] = torch.cat([text.dimmed(points) for text, points in asked if isinstance(text, Dimming)])
+    padded = any(text.length < n for text, _ in asked)
+    batch = Batch(inputs, question.batch.mask[at, :n], padded, tuple(question.batch.encodings[k] for k in items))
     with borrow(question.model):
-        each = [text.words(points.to(text.present)) for text, points in asked]
-        words = torch.cat([pad(x, (0, 0, 0, n - x.shape[1])) for x in each]).requires_grad_()
         seen = look(question.model, batch, residual=residual, words=words, proven=False)  # the trace has proven it
         of_attention, *of_states = seen.slopes(question.read(seen.logits, items))
     with torch.no_grad():
@@ -260,7 +263,7 @@ def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
     split = len(given.hidden)
     gradient, own = torch.zeros_like(given.gradient), given.gradient.new_zeros(split + len(given.stream), b, t, 1)
     for item, walker in enumerate(walkers):
-        n = walker.text.present.shape[1]
+        n = walker.text.length
         gradient[item, ..., :n, :n] = torch.stack([g.to(gradient) for g in walker.gradient])
         own[:, item, :n, 0] = torch.stack([x.to(own) for x in walker.own])
     ones = gradient.new_ones(b, t, 1)

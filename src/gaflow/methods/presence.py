@@ -76,6 +76,11 @@ class Presence:
     def __len__(self) -> int:
         return len(self.places)
 
+    @property
+    def length(self) -> int:
+        """All tokens, special ones too."""
+        return self.present.shape[1]
+
     def vector(self, value: float) -> Tensor:
         """All ordinary tokens there to the same part, (1, m)."""
         return self.present.new_full((1, len(self)), value)
