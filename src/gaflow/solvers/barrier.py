@@ -147,7 +147,7 @@ def _newton(state: State, balance: Balance, care: Care) -> Tensor:
     layers, t = state.shape
     inner, outer = state.edges.weight[:, : layers * t * t], state.edges.weight[:, layers * t * t :]
     return solve_laplacian(
-        inner.unflatten(-1, (layers, t, t)),
+        inner.view(-1, layers, t, t),
         outer[:, :t],
         outer[:, t:-1],
         outer[:, -1],

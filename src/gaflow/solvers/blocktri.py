@@ -97,8 +97,8 @@ def _dense(weight: Tensor, source: Tensor, degree: Tensor, right: Tensor) -> Ten
     torch.neg(source, out=matrix[:, -1, -1 - t : -1])
     matrix.diagonal(dim1=-2, dim2=-1).copy_(degree)
     factor, failed = cholesky_ex(matrix)
-    answer = torch.cholesky_solve(right[..., None], factor)[..., 0]
-    return answer.masked_fill_(failed[:, None] > 0, torch.nan)
+    answer = solve_triangular(factor.mT, solve_triangular(factor, right[..., None], upper=False), upper=True)
+    return answer[..., 0].masked_fill_(failed[:, None] > 0, torch.nan)
 
 
 @_alone()

@@ -212,9 +212,10 @@ class State:
         found = []
         if part.stop:
             first, last = part.start // t, -(-part.stop // t)
-            tails = node[..., t + part.start : t + part.stop].unflatten(-1, (last - first, -1))
-            heads = node[..., first * t : last * t].unflatten(-1, (last - first, t))
-            found = [(tails[..., None] - heads[..., None, :]).flatten(-3)]
+            shape = (*node.shape[:-1], last - first)
+            tails = node[..., t + part.start : t + part.stop].view(*shape, -1, 1)
+            heads = node[..., first * t : last * t].view(*shape, 1, t)
+            found = [(tails - heads).view(*node.shape[:-1], -1)]
         if part.outer:
             source = node[..., -1:]
             found += [source - node[..., -1 - t : -1], node[..., :t], -source]
@@ -224,7 +225,7 @@ class State:
         """Reduced costs (b, edges) of a part; the return edge costs -1."""
         high, *low = self.drop(self.node, part)
         if part.outer:
-            high[:, -1] -= 1
+            high[:, -1].sub_(1)
         return high.add_(low[0] if len(low) == 1 else low[0].add_(low[1]))  # small ones first: the others may cancel
 
     def linearize(self, careful: bool) -> Balance:
@@ -243,18 +244,23 @@ class State:
 
     def _linearize(self, careful: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
-        layers, t = self.shape
-        book, off = self.edges.book[3:], torch.zeros_like(self.level)  # flows, residuals, weights
-        rows, columns = [], book.new_zeros(3, len(off), layers * t)
+        t = self.shape[1]
+        book, items = self.edges.book[3:], len(self.level)  # flows, residuals, weights
+        rows, columns, off = [], [], []
         for part, edges in self.parts():
             edges.linearize(self.cost(part), self.level, careful)
-            off = torch.maximum(off, largest(edges.residual))
+            off.append(largest(edges.residual))
             if part.stop:
                 first, last = part.start // t, -(-part.stop // t)
-                inner = book[..., part.start * t : part.stop * t].unflatten(-1, (last - first, -1, t))
-                rows.append(inner.sum(-1).flatten(-2))
-                columns[..., first * t : last * t] += inner.sum(-2).flatten(-2)
-        return torch.cat(rows, -1), columns, off
+                inner = book[..., part.start * t : part.stop * t].view(3, items, last - first, -1, t)
+                rows.append(inner.sum(-1).view(3, items, -1))
+                if part.start % t:
+                    columns[-1] += inner.sum(-2).view(3, items, -1)
+                else:
+                    columns.append(inner.sum(-2).view(3, items, -1))
+        if len(rows) == 1:
+            return rows[0], columns[0], off[0]
+        return torch.cat(rows, -1), torch.cat(columns, -1), torch.stack(off).amax(0)
 
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
