@@ -32,7 +32,7 @@ ENOUGH = 1e-3  # of the right-hand side may be left over: Newton's method correc
 CORRECTIONS = 3
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 MEDIUM = 4e7  # and up to this one, one of half the unknowns
-ONE_SMALL, ONE_MEDIUM = 1e8, 1e10  # the same for one item on a GPU, where a call costs as much as a million flops
+ONE_SMALL, ONE_MEDIUM = 1e10, 1e12  # the same for one item on a GPU, where a call costs as much as a million flops
 
 
 def solve_laplacian(
