@@ -6,8 +6,8 @@ For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_c
 drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
 masked. The report compares the data sets. Killed at any moment it goes on when called again: no text is explained or
 masked twice; costs and report are made anew. `--jobs` data sets run at the same time, each in a process of its own;
-`--costs` are measured afterwards, one at a time. With `--beside`, an earlier call's OUT, only new methods are computed,
-on the same texts and models, and the report has all of them.
+`--costs` are measured afterwards, one at a time. With `--beside`, an earlier call's OUT, its models are used
+and its methods not computed again; the report has all of them, costs only the new ones.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
     OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
@@ -81,14 +81,15 @@ class Work:
     seed: int
     methods: tuple[str, ...] = PAPER
     folder: str = "bench"
+    earlier: Path | None = None  # OUT of another call
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
         return str(self.data / f"{name}-{part}.parquet")
 
     def model(self, name: str) -> Path:
-        """The folder of its classifier."""
-        return self.out / "models" / name
+        """The folder of its classifier, an earlier call's if there is one."""
+        return (self.earlier or self.out) / "models" / name
 
     @property
     def bench(self) -> Path:
@@ -286,6 +287,10 @@ def main(arguments: list[str] | None = None) -> None:
     replacements = tuple(given.replacement or ["pad"])
     methods = tuple(given.methods.split(","))
     work = Work(given.base, given.data, given.out, replacements, given.sample, given.device, given.seed, methods)
+    if given.beside:
+        known = [Evaluation.load(given.beside / "bench" / slug(SETS[name].title) / replacements[0]) for name in names]
+        new = tuple(method for method in methods if not all(method in found.methods for found in known))
+        work = replace(work, earlier=given.beside, methods=new)
     if given.only:
         compare(work, given.only)
         return

@@ -44,7 +44,7 @@ KEPT = Path(__file__).parents[1] / "build" / "study"
 
 @dataclass(frozen=True)
 class OnPath:
-    """Not a flow: CAT on path averages, the sum over layers of `<path-averaged dy/dh, h - h of the baseline>`.
+    """Not a flow: CAT on path averages, the sum over layers of the path integrals `∫ <dy/dh, dh>`.
 
     With `layers=1` the input layer alone: integrated gradients along the same paths, the node capacities of the flow.
     """
@@ -156,6 +156,8 @@ def main() -> None:
         study(explainer, parts[number], grid, folder / f"{number:04d}.json", given.seed)
         print(f"part {number + 1} of {len(parts)}", flush=True)
     rows, count = gather(folder, list(grid))
+    if not count:
+        raise SystemExit("no batch of texts is done yet")
     lines = [
         f"# Variants of the flow methods on {count} texts of {Path(given.data).name}",
         "",
@@ -204,7 +206,7 @@ def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:
 
 def key_of(given: argparse.Namespace, texts: Sequence[str]) -> str:
     """What decides the numbers, in a few letters: results of other texts or another model are other results."""
-    decided = [str(given.model), list(texts)]
+    decided = [str(given.model), given.batch_size, list(texts)]
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:12]
 
 

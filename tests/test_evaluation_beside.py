@@ -25,7 +25,10 @@ def test_methods_judged_apart_are_those_judged_together(explainer, evaluated):
         (lambda e: {"target": 1 - e.target}, "target differs"),
         (lambda e: {"replacement": "mask"}, "replacement differs"),
         (lambda e: {"base": e.base - 0.1}, "not of the same model"),
-        (lambda e: {"soft": np.zeros((*e.masked.shape[:2], 2))}, "only one of the two"),
+        (lambda e: {"soft": np.zeros((*e.masked.shape[:2], 2))}, "has soft"),
+        (lambda e: {"bounds": np.zeros((len(e.sizes), 2))}, "has bounds"),
+        (lambda e: {"base_prediction": 1 - e.base_prediction}, "base_prediction differs"),
+        (lambda e: {"manifest": {**e.manifest, "seed": 77}}, "another seed"),
     ],
 )
 def test_what_is_not_the_same_is_refused(evaluated, change, message):

@@ -181,6 +181,48 @@ def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
     assert_close(own(path, 0)[0, ordinary], contributions / 3, 1e-9)
 
 
+def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
+    texts = [
+        ("a good film", None),
+        (SENTENCE, None),
+        ("smart.", None),
+        (f"{SENTENCE} {SENTENCE}", None),
+        (SENTENCE, None),
+    ]
+    found = traced(texts=texts)
+    model: Any = found.again().model
+    shapes = []
+    handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: shapes.append(given[0].shape[:2]))
+    along_path(found, Paths(12), batch_size=20)
+    handle.remove()
+    assert max(rows for rows, _ in shapes) <= 20
+    assert sum(rows for rows, _ in shapes) == 5 * 13
+
+
+def test_half_precision_is_added_up_in_float32():
+    model, tokenizer = bert()
+    model = model.bfloat16()
+    padding = Padding.of(model, tokenizer)
+    batch = collate(encode(tokenizer, [TEXTS[0]]), padding, None, neutral_tokens(tokenizer, padding))
+    found = trace(model, batch, first_logit, residual=True)
+    whole, single = (along_path(found, Paths(4, 4, 0, 1), batch_size=size).gradient for size in (None, 1))
+    assert whole.dtype == torch.float32
+    assert (whole - single).abs().max() < 2e-2 * whole.abs().max()
+
+
+def test_models_without_hidden_states_have_paths_but_no_ranked_ones():
+    found = replace(traced(texts=TEXTS[:1], residual=False))
+    model: Any = found.again().model
+    handle = model.bert.register_forward_hook(lambda m, i, o: setattr(o, "hidden_states", ()))
+    try:
+        bare = replace(found, hidden=(), hidden_gradient=())
+        assert torch.isfinite(along_path(bare, Paths(2)).gradient).all()
+        with pytest.raises(UnsupportedModelError, match="ranked paths need hidden states"):
+            along_path(bare, Paths(2, 2, ranked=1))
+    finally:
+        handle.remove()
+
+
 def test_a_text_of_fewer_tokens_than_groups_has_as_many_groups_as_tokens():
     paths = Paths(3, groups=4, ranked=1)
     assert (paths.at_most(2), paths.at_most(4)) == (Paths(3, groups=2, ranked=1), paths)

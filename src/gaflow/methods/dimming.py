@@ -68,8 +68,8 @@ class Dimming:
 
     def dimmed(self, presence: Tensor) -> Tensor:
         """The input (s, c, h, w) or (s, n) for `presence` (s, m)."""
-        kept = torch.cat([presence, torch.ones_like(presence[:, :1])], 1).to(self.given.device)
-        parts = kept[:, self.region].to(self.given.dtype)  # (s, h, w) or (s, n)
+        kept = torch.cat([presence, torch.ones_like(presence[:, :1])], 1).to(self.given)
+        parts = kept[:, self.region]  # (s, h, w) or (s, n)
         return self.given * (parts[:, None] if self.given.dim() == 4 else parts)
 
     def __call__(self, presence: Tensor) -> Tensor:

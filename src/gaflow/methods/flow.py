@@ -230,7 +230,7 @@ class FlowMethod:
 
 @dataclass(frozen=True)
 class SignedFlow(FlowMethod):
-    """The most faithful flow of a single backward pass, by benchmarks/results/study_*.md."""
+    """Flow for and against the output, of a single backward pass (docs/path_flow.md)."""
 
     called: ClassVar[str] = "signed_flow"
     information: str | Information = "agf_net"
@@ -243,7 +243,7 @@ class SignedFlow(FlowMethod):
 
 @dataclass(frozen=True)
 class PathFlow(SignedFlow):
-    """The most faithful flow of all, by benchmarks/results/study_*.md: on paths, with node capacities."""
+    """Flow for and against the output along ranked paths, with node capacities (docs/path_flow.md)."""
 
     called: ClassVar[str] = "path_flow"
     information: str | Information = "agf"

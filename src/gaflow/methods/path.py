@@ -27,6 +27,7 @@ texts as fit run together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -108,13 +109,15 @@ def along_path(
 def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
     """Points that run together: as many as fit, of texts of much the same length, so that little is padding."""
     some: list[tuple[_Walker, int]] = []
-    for one in waiting:
-        together = [walker.text for walker, _ in (*some[:1], one)]
-        short, long = sorted(text.length for text in (together[0], together[-1]))
-        if some and (len(some) == min(text.rows for text in together) or short < _ALIKE * long):
+    lengths: set[int] = set()
+    fit = math.inf
+    for walker, point in waiting:
+        lengths.add(walker.text.length)
+        fit = min(fit, walker.text.rows)
+        if some and (len(some) >= fit or min(lengths) < _ALIKE * max(lengths)):
             yield some
-            some = []
-        some.append(one)
+            some, lengths, fit = [], {walker.text.length}, walker.text.rows
+        some.append((walker, point))
     if some:
         yield some
 
@@ -152,11 +155,7 @@ class _Points:
     def only(self, wanted: set[int]) -> _Points:
         """Those that are still wanted."""
         at = [k for k, number in enumerate(self.numbers) if number in wanted]
-        rows = torch.tensor(at, device=self.states[0].device)
-        numbers = [self.numbers[k] for k in at]
-        return _Points(
-            numbers, [x[rows.to(x.device)] for x in self.slopes], [x[rows.to(x.device)] for x in self.states]
-        )
+        return _Points([self.numbers[k] for k in at], [x[at] for x in self.slopes], [x[at] for x in self.states])
 
 
 class _Walker:
@@ -170,13 +169,15 @@ class _Walker:
         self._paths, self._draws = paths, draws
         self._share = torch.empty(0)  # (r,) of each point in the mean
         self._left: list[tuple[int, int]] = []  # steps of this stage that are still to be added
-        self._held: _Points | None = None  # point 0: nothing there, 1: all of it; every path begins and ends there
+        self._held: _Points | None = None
+        self._ends = {0, 1}  # 0: nothing there, 1: all of it. Every path has them, so they are held for the next stage
 
     def set_out(self, stage: int) -> range:
         """Choose the paths of a stage, drawn or straight first, then ranked; gives the points to ask about."""
         if stage > self._paths.ranked:  # a text of one token
             return range(0)
         self.points, self._left = self._route(self._ranked() if stage else self._first())
+        self._ends = {0, 1} if stage < self._paths.ranked else set()
         share = torch.bincount(torch.tensor(self._left).flatten(), minlength=len(self.points)).double()
         share[:2] = self._paths.count  # both ends are asked about once for all paths
         self._share = share / (2 * self._paths.count * self._paths.groups * self._paths.steps)
@@ -190,7 +191,7 @@ class _Walker:
         known = set(held.numbers)
         self._add(held, [step for step in self._left if known.issuperset(step)])
         self._left = [step for step in self._left if not known.issuperset(step)]
-        self._held = held.only({0, 1}.union(*self._left))  # long texts need the memory
+        self._held = held.only(self._ends.union(*self._left))  # long texts need the memory
 
     def _first(self) -> list[Tensor | None]:
         with self._draws:
@@ -198,6 +199,8 @@ class _Walker:
         return [walk for order in drawn for walk in (order, order.flip(0))] or [None]
 
     def _ranked(self) -> list[Tensor | None]:
+        if not self.own:
+            raise UnsupportedModelError("ranked paths need hidden states, which this model does not hand out")
         order = self.own[0][self.text.places].argsort(stable=True).cpu()
         return [order, order.flip(0)]
 
@@ -254,7 +257,8 @@ def _pass(
         wide = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in states]
         found = [g for part in of_states for g in part]
         slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(wide, found, strict=True)]
-    return list(of_attention), slopes, wide
+        gradients = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in of_attention]
+    return gradients, slopes, wide
 
 
 def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
@@ -265,7 +269,8 @@ def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
     for item, walker in enumerate(walkers):
         n = walker.text.length
         gradient[item, ..., :n, :n] = torch.stack([g.to(gradient) for g in walker.gradient])
-        own[:, item, :n, 0] = torch.stack([x.to(own) for x in walker.own])
+        for total, each in zip(own, walker.own, strict=True):
+            total[item, :n, 0] = each.to(total)
     ones = gradient.new_ones(b, t, 1)
     return replace(
         given,
