@@ -227,7 +227,8 @@ class Evaluation:
         for name in ("masked", "prediction", "soft"):
             mine, theirs = getattr(self, name), getattr(other, name)
             joined[name] = None if mine is None else np.concatenate([mine, theirs[rows]])
-        return replace(self, **joined, manifest={**self.manifest, "beside": [*_beside(self), *_beside(other, True)]})
+        joined["manifest"] = {**self.manifest, "beside": [*self.manifest.get("beside", ()), dict(other.manifest)]}
+        return replace(self, **joined)
 
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder: values.parquet, texts.parquet and, once these are whole, evaluation.json."""
@@ -284,12 +285,6 @@ class Evaluation:
 def _weights(said: Any) -> Any:
     """Of a described model what it is, not what it is called."""
     return (said["weights"], said.get("tokenizer")) if isinstance(said, Mapping) and "weights" in said else said
-
-
-def _beside(found: Evaluation, itself: bool = False) -> list[Any]:
-    """Manifests of the evaluations that were put beside another one."""
-    before = list(found.manifest.get("beside", ()))
-    return [{name: value for name, value in found.manifest.items() if name != "beside"}, *before] if itself else before
 
 
 def _bins(metric: str) -> list[tuple[str, int]]:

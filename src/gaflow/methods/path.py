@@ -45,7 +45,7 @@ from gaflow.tracing import Trace, look
 
 __all__ = ["Paths", "along_path"]
 
-_ALIKE = 0.8  # texts at least this long beside the first of a pass share it
+_ALIKE = 0.8  # texts share a pass if the shortest is at least this long beside the longest
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ def _ask(some: Sequence[tuple[_Walker, int]], residual: bool) -> None:
     asked: dict[_Walker, list[int]] = {}
     for walker, point in some:
         asked.setdefault(walker, []).append(point)
-    found = _pass([(walker.text, walker.points[numbers]) for walker, numbers in asked.items()], residual)
+    points = [(walker.text, walker.points[numbers]) for walker, numbers in asked.items()]
+    of_attention, slopes, states = _pass(points, residual)
     start = 0
     for walker, numbers in asked.items():
         rows, n = slice(start, start + len(numbers)), walker.text.length
-        of_attention, slopes, states = found
         walker.hear(
             [g[rows, :, :n, :n] for g in of_attention],
             _Points(numbers, [g[rows, :n] for g in slopes], [x[rows, :n] for x in states]),
