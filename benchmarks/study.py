@@ -36,7 +36,7 @@ from gaflow.methods.scores import full_name
 from gaflow.storage import write_whole
 from gaflow.tracing import Trace
 
-CONTROLS = ("random", "attgrads", "cat", "attcat", "ig")
+CONTROLS = ("random", "attgrads", "cat", "attcat", "transatt", "ig", "lime")
 METRICS = ("aopc_top", "lodds_top", "srg")
 STRAIGHT: dict[str, Any] = {"steps": None, "groups": 1, "orders": 0, "ranked": 0}  # at the text itself
 KEPT = Path(__file__).parents[1] / "build" / "study"
@@ -70,6 +70,8 @@ KINDS = (  # of paths
     Paths(4, groups=4, ranked=3),
     Paths(4, groups=4, orders=2, ranked=1),
     Paths(4, groups=8, ranked=1),
+    Paths(2, groups=8, ranked=2),
+    Paths(2, groups=8, ranked=3),
 )
 LAST = Paths(4, groups=4, ranked=2)  # the paths that options are left out on
 

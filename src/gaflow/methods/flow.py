@@ -251,7 +251,7 @@ class PathFlow(SignedFlow):
     nodes: bool = field(default=True, kw_only=True)
     steps: int | None = field(default=4, kw_only=True)
     groups: int = field(default=4, kw_only=True)
-    ranked: int = field(default=2, kw_only=True)
+    ranked: int = field(default=3, kw_only=True)
 
 
 def _turned(trace: Trace) -> Trace:

@@ -45,6 +45,7 @@ from gaflow.tracing import Trace, look
 
 __all__ = ["Paths", "along_path"]
 
+_KEPT = {"cpu": 1 << 27, "cuda": 1 << 29}  # attention weights of all heads and layers in one pass, which keeps them
 _ALIKE = 0.8  # texts share a pass if the shortest is at least this long beside the longest
 
 
@@ -95,7 +96,8 @@ def along_path(
     for item, encoding in enumerate(question.batch.encodings):
         text = dimming_or_presence(question, item, replacement, batch_size)
         draws = Draws(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
-        walkers.append(_Walker(text, paths.at_most(len(text)), draws))
+        rows = batch_size or min(text.rows, _rows_kept(trace, text.length))
+        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows))
     stages = 1 + paths.ranked
     for stage in range(stages):
         waiting, done = [(walker, point) for walker in walkers for point in walker.set_out(stage)], 0
@@ -106,6 +108,13 @@ def along_path(
     return _averaged(trace, walkers)
 
 
+def _rows_kept(trace: Trace, n: int) -> int:
+    """How many inputs of `n` tokens run together, so that their attention and its gradient fit into memory."""
+    _, layers, heads = trace.attention.shape[:3]
+    most = _KEPT.get(trace.attention.device.type, _KEPT["cpu"])
+    return max(1, most // (layers * heads * n**2))
+
+
 def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
     """Points that run together: as many as fit, of texts of much the same length, so that little is padding."""
     some: list[tuple[_Walker, int]] = []
@@ -113,10 +122,10 @@ def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walk
     fit = math.inf
     for walker, point in waiting:
         lengths.add(walker.text.length)
-        fit = min(fit, walker.text.rows)
+        fit = min(fit, walker.rows)
         if some and (len(some) >= fit or min(lengths) < _ALIKE * max(lengths)):
             yield some
-            some, lengths, fit = [], {walker.text.length}, walker.text.rows
+            some, lengths, fit = [], {walker.text.length}, walker.rows
         some.append((walker, point))
     if some:
         yield some
@@ -161,8 +170,9 @@ class _Points:
 class _Walker:
     """Walks the paths of one text and adds up what it hears on the way."""
 
-    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws) -> None:
+    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int) -> None:
         self.text = text
+        self.rows = rows  # points in one pass
         self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
         self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
