@@ -1,6 +1,6 @@
 """Which options of the flow methods are faithful: variants side by side on held-in texts, next to other methods.
 
-    python -m benchmarks.study --data dev.parquet --model DIR --texts 100 --output study_sst2_dev.md
+    python -m benchmarks.study --data dev.parquet --model DIR --texts 100 --output study_sst2.md
     python -m benchmarks.study --data train.parquet --model DIR --texts 1000 --device cuda --output study.md
 
 For every variant: AOPC and LOdds of the highest-scored tokens, the area between the curves of highest and lowest (SRG),
