@@ -6,13 +6,18 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
     activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
     trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
+    path          b (3 attention + 12 states) + points (activations + (2 + 3 / l) attention), those of one text each
 
-The peak is the larger of the last two: what is freed in between mostly stays with the process. The constants are
+A method that walks paths holds its average beside the trace, and hidden states, streams and gradients of the trace and
+of both ends, `states` being `4 l t d`; its points run in passes. The average stays for the flow, one attention more,
+and another is the turned gradient of a signed flow. With node capacities a network has `2 l` layers.
+
+The peak is the largest of the last three: what is freed in between mostly stays with the process. The constants are
 fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of
 `t x t` per step.
 
-The convention this file owns: bytes and flops are functions of sizes alone, without the weights;
-seconds come from a small network that is solved on the spot, since no formula knows the machine.
+The convention this file owns: bytes and flops are functions of sizes alone, without the weights, and so is how many
+inputs share a pass; seconds come from a small network that is solved on the spot, since no formula knows the machine.
 """
 
 from __future__ import annotations
@@ -27,12 +32,28 @@ import torch
 
 from gaflow.solvers.barrier import solve
 
-__all__ = ["Estimate", "Geometry", "estimate", "extrapolate", "longest_text", "solve_flops", "solve_seconds"]
+__all__ = [
+    "ONE_TRACE",
+    "Estimate",
+    "Geometry",
+    "Work",
+    "estimate",
+    "extrapolate",
+    "largest_batch",
+    "longest_text",
+    "points_in_a_pass",
+    "rows_in_a_pass",
+    "solve_flops",
+    "solve_seconds",
+]
 
 STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _COPIES = 18  # (l, t, t) float64 arrays alive at the peak of a solve
 _HELD = 4  # copies of the attention alive at the end of a trace
 _SCORES = 3  # of one layer's attention, before and after mask and softmax
+_BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
+_PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
+_PASS = {"cpu": 1 << 29, "cuda": 1 << 33}  # bytes of one pass that keeps autograd's graph, unless one input needs more
 _SAMPLE = 96  # tokens of the network that is solved to take the time
 
 
@@ -69,41 +90,106 @@ def _count(config: Any, *names: str) -> int:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a method does with a trace, as far as memory depends on it; by itself it solves one network at most."""
+
+    points: int = 0  # of a text's paths that are asked about before the next are known; 0: no paths
+    rows: int | None = None  # of them in one pass; None: as many as `points_in_a_pass` has it
+    signed: bool = False  # a second network is solved, of -y
+    nodes: bool = False  # have capacities
+
+
+ONE_TRACE = Work()
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Bytes and floating-point operations to explain a batch of texts of one length."""
 
     trace: int  # bytes while attention and gradient are computed
+    path: int  # bytes while paths are walked, if any are
     flow: int  # bytes while the flow is solved
     flops: int  # of the flow solver's factorisations
 
     @property
     def peak(self) -> int:
-        """The most bytes at a time, for any method that needs no more than a trace; the weights are not counted."""
-        return max(self.trace, self.flow)
+        """The most bytes at a time; the weights are not counted."""
+        return max(self.trace, self.path, self.flow)
 
 
-def estimate(geometry: Geometry, length: int, batch: int = 1) -> Estimate:
-    """The cost of one batch of texts with `length` tokens each."""
+def estimate(
+    geometry: Geometry, length: int, batch: int = 1, work: Work = ONE_TRACE, device: torch.device | str = "cpu"
+) -> Estimate:
+    """The cost of one batch of texts with `length` tokens each, for a method that does this `work` on such a device."""
     sizes = {"layers": geometry.layers, "heads": geometry.heads, "length": length, "batch": batch}
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
     edges = batch * geometry.layers * length * length
     attention = geometry.item * geometry.heads * edges
-    kept = geometry.item * batch * geometry.layers * length * (15 * geometry.width + 2 * geometry.inner)
+    kept = batch * _activations(geometry, length)
+    path, factor = 0, 1 + work.nodes
+    if work.points:
+        states = geometry.item * batch * geometry.layers * length * geometry.width
+        rows = min(batch * work.points, work.rows or points_in_a_pass(geometry, length, device))
+        path = 3 * attention + 12 * states + rows * _graph(geometry, length)
+    held = 2 + (work.points > 0) + work.signed
     return Estimate(
         trace=kept + _HELD * attention + _SCORES * attention // geometry.layers,
-        flow=kept + 2 * attention + 8 * _COPIES * edges,
-        flops=batch * solve_flops(geometry.layers, length),
+        path=path,
+        flow=kept + held * attention + 8 * _COPIES * factor * edges,
+        flops=(1 + work.signed) * batch * solve_flops(factor * geometry.layers, length),
     )
 
 
-def longest_text(geometry: Geometry, memory: int) -> int:
+def _activations(geometry: Geometry, length: int) -> int:
+    """Bytes that the blocks keep of one text for the backward pass."""
+    return geometry.item * geometry.layers * length * (15 * geometry.width + 2 * geometry.inner)
+
+
+def _graph(geometry: Geometry, length: int) -> int:
+    """Bytes of one input in a pass that keeps autograd's graph: activations, attention and gradient, scores."""
+    one = geometry.item * geometry.heads * length * length
+    return _activations(geometry, length) + (2 * geometry.layers + _SCORES) * one
+
+
+def points_in_a_pass(geometry: Geometry, length: int, device: torch.device | str) -> int:
+    """How many inputs of `length` tokens run together where each keeps its attention and autograd's graph."""
+    kind = _kind(device)
+    return max(1, min(rows_in_a_pass(device, length), _PASS[kind] // _graph(geometry, length)))
+
+
+def rows_in_a_pass(device: torch.device | str, length: int) -> int:
+    """How many inputs of `length` tokens run together: enough to keep a device busy, few enough to fit."""
+    kind = _kind(device)
+    return max(1, min(_BUSY[kind] // length, _PAIRS[kind] // length**2))
+
+
+def _kind(device: torch.device | str) -> str:
+    kind = torch.device(device).type
+    return kind if kind in _BUSY else "cpu"
+
+
+def longest_text(geometry: Geometry, memory: int, work: Work = ONE_TRACE, device: torch.device | str = "cpu") -> int:
     """The most tokens of a text whose peak is within `memory` bytes; 0 if not even one token is."""
-    low, high = 0, 1 + math.isqrt(max(memory, 0))  # a token costs a byte at the very least
+    # a token costs a byte at the very least
+    return _most(lambda n: estimate(geometry, n, 1, work, device).peak <= memory, 1 + math.isqrt(max(memory, 0)))
+
+
+def largest_batch(
+    geometry: Geometry, length: int, memory: int, work: Work = ONE_TRACE, device: torch.device | str = "cpu"
+) -> int:
+    """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
+    above = 1 + max(memory, 0) // estimate(geometry, length).trace
+    return _most(lambda n: estimate(geometry, length, n, work, device).peak <= memory, above)
+
+
+def _most(fits: Callable[[int], bool], high: int) -> int:
+    """The largest number that fits, of those below `high`, which does not; 0 if none does."""
+    low = 0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if estimate(geometry, middle).peak <= memory else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 

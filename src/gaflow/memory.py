@@ -7,15 +7,16 @@ texts make the same batches everywhere; what is free at the moment only ever spl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from gaflow.errors import TooLargeError
-from gaflow.estimate import Geometry, estimate, longest_text
+from gaflow.estimate import ONE_TRACE, Geometry, Work, estimate, largest_batch, longest_text
 
 __all__ = [
     "BUDGET",
@@ -25,6 +26,7 @@ __all__ = [
     "device_of",
     "fitting",
     "free_memory",
+    "geometry_of",
     "halving",
     "in_bytes",
     "is_out_of_memory",
@@ -49,24 +51,28 @@ def budget(device: torch.device | str) -> int:
     return BUDGET.get(torch.device(device).type, BUDGET["cpu"])
 
 
-def batch_limit(model: Any, length: int) -> int | None:
+def batch_limit(model: Any, length: int, methods: Iterable[object] = ()) -> int | None:
     """How many texts of `length` tokens are within the budget, one at least; None if it is not known what they need."""
-    geometry = _geometry(model)
-    return None if geometry is None else max(1, budget(device_of(model)) // estimate(geometry, length).peak)
+    geometry, device = geometry_of(model), device_of(model)
+    if geometry is None:
+        return None
+    return max(1, min(largest_batch(geometry, length, budget(device), work, device) for work in _works(methods)))
 
 
 @contextmanager
-def fitting(model: Any, lengths: Sequence[int]) -> Iterator[None]:
+def fitting(model: Any, lengths: Sequence[int], methods: Iterable[object] = ()) -> Iterator[None]:
     """Do work on texts of these lengths, padded to the longest, that fit into the memory of the model's device.
 
     Where they do not, TooLargeError says what would: before the work, by its estimate, since many systems end a process
     that takes too much, and where it runs out of memory nevertheless.
     """
-    geometry, device, batch, length = _geometry(model), device_of(model), len(lengths), max(lengths)
-    if geometry is not None and (peak := estimate(geometry, length, batch).peak) > TRIFLE:
-        free = free_memory(device)
+    geometry, device, batch, length = geometry_of(model), device_of(model), len(lengths), max(lengths)
+    if geometry is not None:
+        costs = {work: estimate(geometry, length, batch, work, device).peak for work in _works(methods)}
+        work, peak = max(costs.items(), key=itemgetter(1))
+        free = free_memory(device) if peak > TRIFLE else None
         if free is not None and peak > free:
-            raise TooLargeError(_advice(geometry, batch, length, device, free))
+            raise TooLargeError(_advice(geometry, work, batch, length, device, free))
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -77,9 +83,15 @@ def fitting(model: Any, lengths: Sequence[int]) -> Iterator[None]:
         raise TooLargeError(f"{device} ran out of memory on {what} of {length} tokens; use {less}") from error
 
 
-def _geometry(model: Any) -> Geometry | None:
+def geometry_of(model: Any) -> Geometry | None:
+    """The sizes of a model that memory depends on; None if it does not tell."""
     weight = next(model.parameters(), None)
     return None if weight is None else Geometry.of(getattr(model, "config", None), weight.element_size())
+
+
+def _works(methods: Iterable[object]) -> list[Work]:
+    """What methods do with a trace that they share; what does not tell does nothing that would count."""
+    return list({getattr(method, "work", ONE_TRACE) for method in methods} or {ONE_TRACE})
 
 
 def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made]:
@@ -93,15 +105,15 @@ def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[M
     return [*halving(items[:half], work), *halving(items[half:], work)]
 
 
-def _advice(geometry: Geometry, batch: int, length: int, device: torch.device | str, free: int) -> str:
-    one, all_ = (in_bytes(estimate(geometry, length, n).peak) for n in (1, batch))
+def _advice(geometry: Geometry, work: Work, batch: int, length: int, device: torch.device, free: int) -> str:
+    one, all_ = (in_bytes(estimate(geometry, length, n, work, device).peak) for n in (1, batch))
     left = f"and {device} has {in_bytes(free)} left"
-    fits = free // estimate(geometry, length).peak
+    fits, longest = largest_batch(geometry, length, free, work, device), longest_text(geometry, free, work, device)
     if fits:
         return f"{batch} texts of {length} tokens need about {all_} of memory, {left}; use batch_size={fits} or less"
     return (
         f"a text of {length} tokens needs about {one} of memory, {left}; "
-        f"up to {longest_text(geometry, free)} tokens would fit: shorten or split the text, or free memory"
+        f"up to {longest} tokens would fit: shorten or split the text, or free memory"
     )
 
 

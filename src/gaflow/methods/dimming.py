@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
+from gaflow.estimate import rows_in_a_pass
 from gaflow.media import Image, Sound
-from gaflow.methods.presence import Presence, answer_each, rows_in_a_pass
+from gaflow.methods.presence import Presence, answer_each
 from gaflow.text import Encoding
 from gaflow.tracing import Question
 

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
+from gaflow.estimate import Work
 from gaflow.information import INFORMATION, Information, af, own, split_nodes
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.path import Paths, along_path
@@ -114,6 +115,11 @@ class FlowMethod:
         given = self.information
         base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
         return full_name(base, self, leave_out=("information", "throw", "batch_size"))
+
+    @property
+    def work(self) -> Work:
+        """What it does with a trace, as far as memory depends on it."""
+        return Work(self.paths.together if self.paths else 0, self.batch_size, self.signed, self.nodes)
 
     @property
     def needs(self) -> tuple[str, ...]:

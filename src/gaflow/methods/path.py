@@ -37,6 +37,8 @@ from torch.nn.functional import pad
 
 from gaflow.borrowing import borrow
 from gaflow.errors import UnsupportedModelError
+from gaflow.estimate import Geometry, points_in_a_pass
+from gaflow.memory import geometry_of
 from gaflow.methods.dimming import Dimming, dimming_or_presence
 from gaflow.methods.draws import Draws
 from gaflow.methods.presence import Presence
@@ -45,7 +47,6 @@ from gaflow.tracing import Trace, look
 
 __all__ = ["Paths", "along_path"]
 
-_KEPT = {"cpu": 1 << 27, "cuda": 1 << 29}  # attention weights of all heads and layers in one pass, which keeps them
 _ALIKE = 0.8  # texts share a pass if the shortest is at least this long beside the longest
 
 
@@ -81,6 +82,11 @@ class Paths:
         """Points at which the model is asked, for a text that has at least as many tokens as groups."""
         return self.count * (self.groups * self.steps - 1) + 2
 
+    @property
+    def together(self) -> int:
+        """The most points that are asked about before it is known which come next."""
+        return max((self.orders == 0) + 2 * self.orders, 2 * (self.ranked > 0)) * (self.groups * self.steps - 1) + 2
+
     def at_most(self, tokens: int) -> Paths:
         """The paths of a text of so few tokens."""
         if tokens >= self.groups:
@@ -92,12 +98,14 @@ def along_path(
     trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
 ) -> Trace:
     """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
-    question, walkers = trace.again(), []
+    question, walkers, gradient = trace.again(), [], torch.zeros_like(trace.gradient)
+    geometry = geometry_of(question.model) or Geometry(*gradient.shape[1:3])
     for item, encoding in enumerate(question.batch.encodings):
         text = dimming_or_presence(question, item, replacement, batch_size)
         draws = Draws(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
-        rows = batch_size or min(text.rows, _rows_kept(trace, text.length))
-        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows))
+        n = text.length
+        rows = batch_size or min(text.rows, points_in_a_pass(geometry, n, gradient.device))
+        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows, gradient[item, ..., :n, :n]))
     stages = 1 + paths.ranked
     for stage in range(stages):
         waiting, done = [(walker, point) for walker in walkers for point in walker.set_out(stage)], 0
@@ -105,14 +113,7 @@ def along_path(
             _ask(some, bool(trace.stream))
             done += len(some)
             question.report((stage + done / len(waiting)) / stages)
-    return _averaged(trace, walkers)
-
-
-def _rows_kept(trace: Trace, n: int) -> int:
-    """How many inputs of `n` tokens run together, so that their attention and its gradient fit into memory."""
-    _, layers, heads = trace.attention.shape[:3]
-    most = _KEPT.get(trace.attention.device.type, _KEPT["cpu"])
-    return max(1, most // (layers * heads * n**2))
+    return _averaged(replace(trace, gradient=gradient), walkers)
 
 
 def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
@@ -170,10 +171,10 @@ class _Points:
 class _Walker:
     """Walks the paths of one text and adds up what it hears on the way."""
 
-    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int) -> None:
+    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int, gradient: Tensor) -> None:
         self.text = text
         self.rows = rows  # points in one pass
-        self.gradient: list[Tensor] = []  # l x (h, n, n), mean over the steps of all paths, once they are walked
+        self.gradient = gradient  # (l, h, n, n) to add to: the mean over the steps of all paths, once they are walked
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
         self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
         self._paths, self._draws = paths, draws
@@ -195,8 +196,8 @@ class _Walker:
 
     def hear(self, of_attention: Sequence[Tensor], here: _Points) -> None:
         """Add what is known at some points of this stage."""
-        means = [torch.tensordot(self._share[here.numbers].to(g), g, 1) for g in of_attention]
-        self.gradient = [a + b for a, b in zip(self.gradient, means, strict=True)] if self.gradient else means
+        for total, g in zip(self.gradient, of_attention, strict=True):
+            total += torch.tensordot(self._share[here.numbers].to(g), g, 1).to(total)
         held = here if self._held is None else self._held.beside(here)
         known = set(held.numbers)
         self._add(held, [step for step in self._left if known.issuperset(step)])
@@ -272,19 +273,17 @@ def _pass(
 
 
 def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
-    """The trace of the whole batch, of what was heard of each text."""
+    """The trace of the whole batch, of what was heard of each text; its gradient is what they added up."""
     b, t = given.mask.shape
     split = len(given.hidden)
-    gradient, own = torch.zeros_like(given.gradient), given.gradient.new_zeros(split + len(given.stream), b, t, 1)
+    own = given.gradient.new_zeros(split + len(given.stream), b, t, 1)
     for item, walker in enumerate(walkers):
         n = walker.text.length
-        gradient[item, ..., :n, :n] = torch.stack([g.to(gradient) for g in walker.gradient])
         for total, each in zip(own, walker.own, strict=True):
             total[item, :n, 0] = each.to(total)
-    ones = gradient.new_ones(b, t, 1)
+    ones = own.new_ones(b, t, 1)
     return replace(
         given,
-        gradient=gradient,
         hidden=tuple(own[:split]),
         hidden_gradient=tuple(None if g is None else ones for g in given.hidden_gradient),
         stream=tuple(own[split:]),

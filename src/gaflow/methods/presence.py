@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.estimate import rows_in_a_pass
 from gaflow.tracing import Question, borrow, word_embedding
 
 __all__ = [
@@ -30,12 +31,9 @@ __all__ = [
     "answer_each",
     "check_batch_size",
     "check_replacement",
-    "rows_in_a_pass",
 ]
 
 _KINDS = ("pad", "mask", "unk")
-_BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
-_PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,6 @@ def answer_each(
             found.append(output(different[start : start + rows]))
             tell(min(1.0, (start + rows) / len(different)))
     return torch.cat(found)[where.to(found[0].device)]
-
-
-def rows_in_a_pass(device: torch.device, n: int) -> int:
-    """How many inputs of `n` tokens run together: enough to keep a device busy, few enough to fit."""
-    kind = device.type if device.type in _BUSY else "cpu"
-    return max(1, min(_BUSY[kind] // n, _PAIRS[kind] // n**2))
 
 
 def _embedding(question: Question) -> nn.Module:
