@@ -409,6 +409,9 @@ def test_what_the_page_says_in_words_holds():
     same = {(a, b) for a, b in permutations(PAPER, 2) if all(t[n][a] > t[n][b] for t in (top, theirs) for n in SETS)}
     few = {("agf", "gf"), ("attgrads", "grads"), ("attcat", "cat"), ("ig", "af"), ("ig", "rawatt")}
     assert same == few | {(a, b) for a in ("kernel_shap", "transatt") for b in ("rawatt", "rollout")}
+    by_chance = TESTED["SST-2", "agf", "random", "lodds", "top"]
+    shown = f"ε = {float(by_chance['epsilon_runs']):.2f} over runs, and {float(by_chance['epsilon']):.2f} over texts"
+    assert f"{shown} with a p of {float(by_chance['p_holm']):.3f}" in said(TEXT)
     ahead = [top[name][m] - top[name]["agf"] for name in SETS for m in ("attgrads", "grads", "transatt")]
     assert min(ahead) > 0
 
@@ -434,6 +437,12 @@ def test_what_the_page_says_of_path_flow_in_words_holds():
         min(float(row["epsilon_back"]) for (_, m, o, *_), row in TESTED.items() if (m, o) == ("path_flow", "lime"))
         >= 0.5
     )
+    enough = {name: values(OURS, name, "sufficiency", ("path_flow", "lime")) for name in SETS}
+    assert f"ahead of it by {span([float(mine - lime) for mine, lime in enough.values()], 3)}" in text
+    first = [ALL[int(values(OURS, name, "sufficiency", ALL).argmin())] for name in SETS]
+    assert first == ["kernel_shap", "lime", "lime", "lime", "lime"]
+    assert sorted(values(OURS, "SST-2", "sufficiency", ALL))[1] == enough["SST-2"][1]
+    assert {ALL[int(values(OURS, name, "comprehensiveness", ALL).argmax())] for name in SETS} == {"path_flow"}
     low = {name: TESTED[name, "path_flow", "lime", "aopc", "bottom"] for name in SETS}
     assert {name for name in SETS if float(low[name]["p_holm"]) < 0.05} == {"SST-2", "Amazon"}
     assert f"which is ahead by {float(low['SST-2']['difference']):.3f} on SST-2" in text
