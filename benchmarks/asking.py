@@ -110,7 +110,7 @@ def explain(
         return explainer.run([encodings[k] for k in group], [wanted[k] for k in group], [method])[0]
 
     found: dict[int, Attribution | str] = {}
-    for group in groups or explainer.batches(encodings, batch_size):
+    for group in groups or explainer.batches(encodings, batch_size, [method]):
         found.update(zip(group, attempt(group, run), strict=True))
     return [found[k] for k in range(len(texts))]
 

@@ -146,7 +146,7 @@ class Explainer:
         targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
         with reporting(progress, len(text), "text") as report:
-            for group in self.batches(encodings, batch_size):
+            for group in self.batches(encodings, batch_size, [chosen]):
                 tell = within(report, len(done), len(group))
                 work = partial(self._group, encodings, targets, method=chosen, keep_flow=keep_flow, report=tell)
                 done.update(zip(group, halving(group, work), strict=True))
@@ -193,7 +193,7 @@ class Explainer:
             waiting: dict[int, Attribution] = {}
             given = 0
             # the first text of the window decides what runs next, so that results come out early
-            for group in sorted(self.batches(encodings, batch_size), key=min):
+            for group in sorted(self.batches(encodings, batch_size, [method]), key=min):
                 work = partial(self._group, encodings, targets, method=method, keep_flow=keep_flow)
                 waiting.update(zip(group, halving(group, work), strict=True))
                 while given in waiting:
@@ -265,9 +265,12 @@ class Explainer:
         padding = self.padding
         return collate(encodings, padding, device_of(self.model), neutral_tokens(self.tokenizer, padding))
 
-    def batches(self, encodings: Sequence[Encoding], size: int) -> Iterator[list[int]]:
-        """Indices of encodings to run together: at most `size`, and what the budget of the model's device holds."""
-        return batches(encodings, size, self.padding, partial(batch_limit, self.model))
+    def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
+        """Indices of encodings to run together: at most `size`, and what the budget of the model's device holds.
+
+        What `methods` need of it counts; without any it is what a trace needs and a flow of it.
+        """
+        return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
 
     def _in_windows(
         self,
@@ -318,7 +321,8 @@ class Explainer:
         `targets` are what the head's `fit` gave for each encoding. `report` is told how many are done, `watch` is shown
         the trace.
         """
-        with fitting(self.model, [len(e) for e in encodings]), torch.inference_mode(False), torch.no_grad():
+        lengths = [len(e) for e in encodings]
+        with fitting(self.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
             batch = self.collate(encodings)
             return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
 

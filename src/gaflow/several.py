@@ -119,7 +119,7 @@ def explain_each(
         yield [(k, Several({m.name: why for m in methods}, None)) for k, why in bad]
     order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
     good = [e for e in encodings if not isinstance(e, str)]
-    for group in explainer.batches(good, batch_size):
+    for group in explainer.batches(good, batch_size, methods):
         results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
         yield [(order[k], result) for k, result in zip(group, results, strict=True)]
 

@@ -142,7 +142,7 @@ def explain_in_windows(
     pieces = [(k, window) for k, found in enumerate(divided) for window in found]
     asked = [targets[k] if aim is None else aim.target for k, _ in pieces for aim in [aims[k]]]
     done: dict[int, list[Attribution]] = {}
-    for group in explainer.batches([window.encoding for _, window in pieces], batch_size):
+    for group in explainer.batches([window.encoding for _, window in pieces], batch_size, methods):
         share = len(group) / len(pieces)
         tell = within(report, len(done) / len(pieces), share / len(methods))
         work = partial(_group, explainer, pieces, asked, methods, names, keep_flow, tell, watching)

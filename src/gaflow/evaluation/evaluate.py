@@ -159,7 +159,7 @@ def _explain(
     traced = [m for m in methods.values() if not isinstance(m, Random)]
     found |= {name: control(explainer, encodings, m) for name, m in methods.items() if isinstance(m, Random)}
     done = 0.0
-    for group in explainer.batches(encodings, batch_size) if traced else ():
+    for group in explainer.batches(encodings, batch_size, traced) if traced else ():
         tell = within(report, done, len(group))
         targets = [int(aim[k]) for k in group]
         results = explainer.run([encodings[k] for k in group], targets, traced, False, tell)
