@@ -349,3 +349,22 @@ def test_nothing_is_clipped_or_moves_against_the_readers_wish(browser, place, sc
         assert page.evaluate(inside)
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(28, 30, 34)"}[scheme]
+
+
+def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
+    att = explainer("a gripping film, despite the plot.", "signed_flow")
+    data = data_of(att.to_flow_html())
+    assert [method["name"] for method in data["methods"]] == ["signed_flow, for", "signed_flow, against"]
+    for method, flow in zip(data["methods"], (att.flow, att.against), strict=True):
+        assert method["value"] == pytest.approx(flow.value.item())
+        through = np.array(method["layers"]) / 1e6 * flow.value.item()
+        np.testing.assert_allclose(through, flow.through()[0], rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(method["scores"], att.scores, rtol=1e-5)
+
+
+def test_a_signed_method_without_its_flow_shows_its_scores_and_says_so(explainer):
+    att = explainer("a gripping film, despite the plot.", "signed_flow", keep_flow=False)
+    assert (att.layers < 0).any()
+    (method,) = data_of(att.to_flow_html())["methods"]
+    assert method["layers"] == []
+    assert "not kept" in method["says"]

@@ -35,6 +35,7 @@ ROOMS = [
     "tracing",
     "lrp",
     "methods",
+    "default",
     "loading",
     "shading",
     "depiction",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import gaflow
 from gaflow.errors import GaflowError
 from gaflow.network import Flow
 from gaflow.shapley import Axioms, axioms
@@ -276,3 +277,25 @@ def test_what_cannot_be_checked_is_refused():
         axioms(attribution(), layer=9)
     with pytest.raises(ValueError, match="tolerance must be a number >= 0, not -1"):
         axioms(solve(torch.ones(1, 2, 2)), tolerance=-1)
+
+
+@pytest.mark.parametrize("name", ["signed_flow", "path_flow"])
+def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, name):
+    method = replace(gaflow.METHODS[name], **({"steps": 1, "groups": 2, "ranked": 1} if name == "path_flow" else {}))
+    att = explainer("a gripping film, despite the plot.", method)
+    for layer in range(len(att.layers)):
+
+        def game(s, k=layer):
+            return blocked(att.flow, k, s) - blocked(att.against, k, s)
+
+        found = shapley_values(game, tuple(range(len(att.tokens))))
+        np.testing.assert_allclose(found, att.layers[layer], rtol=0, atol=1e-12 * att.flow.value.item())
+    assert axioms(att).ok
+    assert axioms(replace(att, scores=-att.scores)).failed
+    assert axioms(replace(att, layers=att.layers[::-1])).failed
+
+
+def test_a_signed_attribution_without_its_flow_against_cannot_be_checked(explainer):
+    att = explainer("a gripping film.", "signed_flow")
+    with pytest.raises(GaflowError, match="holds no flow against"):
+        axioms(replace(att, against=None))

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Attribution", "Word", "load"]
 
+_NOT_PLAIN = ("flow", "against", "certificate", "media")  # fields that `to_dict` leaves out or puts in other words
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
@@ -61,6 +63,7 @@ class Attribution:
     measure: str = ""  # what `output` is, in words, if it is no logit or difference of two
     places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
     media: Media | None = None  # what was seen or heard in place of a text; then `text` is what to call it
+    against: Flow | None = None  # as `flow`, of the network of -y, which is taken off; signed flow methods only
 
     def __post_init__(self) -> None:
         for name in ("scores", "layers"):
@@ -128,7 +131,7 @@ class Attribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the edge flows and pictures or sounds, as plain JSON values."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("flow", "certificate", "media")}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_PLAIN}
         plain["special_mask"] = self.special_mask
         plain["certificate"] = None if self.certificate is None else self.certificate.to_dict()
         plain["words"] = [{f.name: getattr(w, f.name) for f in fields(w)} for w in self.words()]

@@ -9,7 +9,7 @@ padding is needed, and given back in its own order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, overload
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gaflow.attribution import Attribution
+from gaflow.default import default_method
 from gaflow.errors import SolveError, UnsupportedModelError
 from gaflow.loading import load_model
 from gaflow.memory import batch_limit, device_of, fitting, halving
@@ -65,6 +66,11 @@ class Explainer:
     def head(self) -> Any:
         """The model's labels and how its logits are read; of classifiers, a `gaflow.targets.Head`."""
         return TASKS[self.task].head(self.model, self.tokenizer)
+
+    @cached_property
+    def default(self) -> Method:
+        """The method that explains if none is named (`gaflow.default`); a few words to the model find it."""
+        return default_method(self.task, self)
 
     @property
     def limit(self) -> int | None:
@@ -118,7 +124,8 @@ class Explainer:
     ) -> Attribution | list[Attribution]:
         """Explain a text, a (text, pair) tuple (for question answering (question, context)), or a list of those.
 
-        `method` is a name of METHODS, a settings object, or a callable (attention, gradient) -> (b, l, t, t).
+        `method` is a name of METHODS, a settings object, a callable (attention, gradient) -> (b, l, t, t), or None for
+        the `default`.
         `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or for a list of
         texts a list with one of these for each. Taggers take (where, tag), question answering an answer, language
         models a word; `predictions` lists what there is. `truncation` cuts texts to what the model takes; `windows`
@@ -127,7 +134,7 @@ class Explainer:
         counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text, and keeps
         scores, layers and certificate.
         """
-        chosen = find_method(method)
+        chosen = self._find(method)
         if divide := find_windows(windows, truncation):
             texts, names = (text, _names(len(text))) if isinstance(text, list) else ([text], ["text"])
             with reporting(progress, len(texts), "text") as report:
@@ -167,7 +174,7 @@ class Explainer:
         if isinstance(texts, str):
             raise TypeError("texts must be a list or another iterable of texts, not one string")
         _check_batch_size(batch_size)
-        chosen, parsed, divide = find_method(method), self.head.parse(target), find_windows(windows, truncation)
+        chosen, parsed, divide = self._find(method), self.head.parse(target), find_windows(windows, truncation)
         return self._stream(iter(texts), chosen, parsed, batch_size, truncation, divide, keep_flow)
 
     def _stream(
@@ -217,7 +224,7 @@ class Explainer:
         """
         if isinstance(methods, str) or not (methods is None or isinstance(methods, Iterable)):
             raise TypeError(f"methods must be a list of methods, not {methods!r}")
-        chosen = [find_method(m) for m in (METHODS if methods is None else methods)]
+        chosen = [self._find(m) for m in (METHODS if methods is None else methods)]
         if not chosen:
             raise ValueError("methods is empty; name at least one, or leave it out to compare all")
         names = [m.name for m in chosen]
@@ -271,6 +278,9 @@ class Explainer:
         What `methods` need of it counts; without any it is what a trace needs and a flow of it.
         """
         return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
+
+    def _find(self, method: AnyMethod) -> Method:
+        return self.default if method is None else find_method(method)
 
     def _in_windows(
         self,

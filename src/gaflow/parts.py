@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["parts_of", "stored_parts"]
 
-_APART = ("scores", "layers", "flow", "certificate", "media")  # fields that are no JSON
+_APART = ("scores", "layers", "flow", "against", "certificate", "media")  # fields that are no JSON
+_AGAINST = "against."  # before the names of that flow's tensors
 
 
 def stored_parts(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -33,6 +34,8 @@ def stored_parts(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors["layers"] = torch.from_numpy(att.layers.copy())
     if att.flow is not None:
         tensors |= flow_tensors(att.flow)
+    if att.against is not None:
+        tensors |= flow_tensors(att.against, _AGAINST)
     about = {f.name: getattr(att, f.name) for f in fields(att) if f.name not in _APART}
     about["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     if att.media is not None:
@@ -67,6 +70,7 @@ def parts_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any
         "truncated": bool(about["truncated"]),
         "layers": None if layers is None else layers.numpy(),
         "flow": flow_of(tensors, len(tokens)),
+        "against": flow_of(tensors, len(tokens), _AGAINST),
         "certificate": None if certificate is None else Certificate(**certificate),
         "facts": about.get("facts", {}),
         "measure": str(about.get("measure", "")),

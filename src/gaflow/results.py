@@ -71,7 +71,7 @@ def attributions(
 ) -> list[Attribution]:
     """One attribution per text, from the scores that `method` gave for the traced batch."""
     values, output = _values(method, scores, traced), traced.output.tolist()
-    flow = None if scores.flow is None else _to_host(scores.flow)
+    flow, against = (None if one is None else _to_host(one) for one in (scores.flow, scores.against))
     layers = scores.layers()
     through = None if layers is None else layers.detach().cpu().numpy()
     found = []
@@ -97,6 +97,7 @@ def attributions(
                 truncated=encoding.truncated,
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
+                against=_crop(against, k, n) if against is not None and keep_flow else None,
                 certificate=None if flow is None else flow.certificate[k],
                 facts=_facts(scores, traced, k),
             )

@@ -14,7 +14,8 @@ scores and flows as they were stored:
 
 The convention this file owns: **what a node adds is read off the edges between layers**, never off the terminal edges
 that hold the scores. Residuals are in units of what all players earn together. Linearity is that of games on one flow;
-flows are not linear in the information tensor, except for its scale.
+flows are not linear in the information tensor, except for its scale. Signed scores belong to the difference of two
+games, that of the flow and that of the flow against: Shapley values are linear, so the axioms hold of it as well.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class _Game:
     adds: np.ndarray  # (t,) what each node adds to a coalition, from the edges on one side of it
     other: np.ndarray  # (t,) the same from the edges on its other side
     total: float  # the flow value, as often as there are layers in this game
+    size: float  # what residuals are measured in: the total, or of a signed game both its sides together
 
 
 def axioms(result: Attribution | Flow, *, layer: Layer | None = None, tolerance: float = 1e-9) -> Axioms:
@@ -96,6 +98,8 @@ def axioms(result: Attribution | Flow, *, layer: Layer | None = None, tolerance:
                 f"this attribution ({result.method}) holds no flow to check its scores against: "
                 "use a flow method such as agf, and keep_flow=True"
             )
+        if "value_against" in result.facts and result.against is None:
+            raise GaflowError(f"this attribution ({result.method}) is signed, but holds no flow against: explain anew")
         games = list(_of_attribution(result, layer_in_name(result.method) if layer is None else layer))
     elif isinstance(result, Flow):
         if layer is not None:
@@ -115,19 +119,22 @@ def _of_flow(flow: Flow) -> Iterator[_Game]:
     adds, other = _both_sides(flow)
     value = flow.value.item()
     for mine, theirs in zip(adds, other, strict=True):
-        yield _Game(theirs, mine, theirs, value)
+        yield _Game(theirs, mine, theirs, value, value)
 
 
 def _of_attribution(att: Attribution, layer: Layer) -> Iterator[_Game]:
     """The game that the scores belong to, then that of every row of `layers`."""
     assert att.flow is not None
     adds, other = _both_sides(att.flow)
-    value = att.flow.value.item()
+    value = earned = att.flow.value.item()
+    if att.against is not None:
+        less, lost = _both_sides(att.against), att.against.value.item()
+        adds, other, value, earned = adds - less[0], other - less[1], value - lost, value + lost
     count = len(adds) if layer == "all" else 1
-    yield _Game(att.scores, layer_scores(adds, layer), layer_scores(other, layer), count * value)
+    yield _Game(att.scores, layer_scores(adds, layer), layer_scores(other, layer), count * value, count * earned)
     for row in range(len(adds)):
         claimed = other[row] if att.layers is None else att.layers[row]
-        yield _Game(claimed, adds[row], other[row], value)
+        yield _Game(claimed, adds[row], other[row], value, earned)
 
 
 def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +147,7 @@ def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
 def _check(game: _Game, tolerance: float) -> tuple[list[float], list[int]]:
     """Violations of the four axioms, in order; how many pairs of nodes add the same, and how many nodes nothing."""
     # Where nothing flows, what is claimed in spite of it is measured in itself.
-    scale = abs(game.total) or max(np.abs(x).max() for x in (game.scores, game.adds, game.other)) or 1.0
+    scale = abs(game.size) or max(np.abs(x).max() for x in (game.scores, game.adds, game.other)) or 1.0
     scores, adds, other = game.scores / scale, game.adds / scale, game.other / scale
     apart = np.abs(adds[:, None] - adds)
     null = np.abs(adds) <= tolerance

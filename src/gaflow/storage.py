@@ -127,21 +127,21 @@ def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
     return arrays, found[_KEY]
 
 
-def flow_tensors(flow: Flow) -> dict[str, Tensor]:
+def flow_tensors(flow: Flow, prefix: str = "") -> dict[str, Tensor]:
     """A flow and its certificate as tensors to `write`."""
-    parts = {f"flow.{f.name}": getattr(flow, f.name) for f in fields(Flow) if f.name != "certificate"}
-    parts |= {f"certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(Certificate)}
+    parts = {f"{prefix}flow.{f.name}": getattr(flow, f.name) for f in fields(Flow) if f.name != "certificate"}
+    parts |= {f"{prefix}certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(Certificate)}
     return {name: value for name, value in parts.items() if value is not None}
 
 
-def flow_of(tensors: dict[str, Tensor], t: int) -> Flow | None:
+def flow_of(tensors: dict[str, Tensor], t: int, prefix: str = "") -> Flow | None:
     """The flow over `t` tokens that `flow_tensors` took apart; None if there is none, ValueError if it does not fit."""
-    if "flow.edges" not in tensors:
+    if f"{prefix}flow.edges" not in tensors:
         return None
-    certificate = Certificate(**{f.name: tensors[f"certificate.{f.name}"] for f in fields(Certificate)})
+    certificate = Certificate(**{f.name: tensors[f"{prefix}certificate.{f.name}"] for f in fields(Certificate)})
     own = [f.name for f in fields(Flow) if f.name not in ("certificate", _LATER)]
-    parts = {name: tensors[f"flow.{name}"] for name in own}
-    flow = Flow(**parts, certificate=certificate, capacity=tensors.get(f"flow.{_LATER}"))
+    parts = {name: tensors[f"{prefix}flow.{name}"] for name in own}
+    flow = Flow(**parts, certificate=certificate, capacity=tensors.get(f"{prefix}flow.{_LATER}"))
     if flow.edges.dim() != 4 or tuple(flow.edges.shape[2:]) != (t, t):
         raise ValueError("the flow does not fit the tokens")
     if flow.capacity is not None and flow.capacity.shape != flow.edges.shape:

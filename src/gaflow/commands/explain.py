@@ -33,6 +33,7 @@ from gaflow.commands.streams import (
     write_file,
     write_picture,
 )
+from gaflow.default import LEADING
 from gaflow.explainer import Explainer
 from gaflow.methods import DEFAULT, find_method
 from gaflow.terminal import make_console, render, show
@@ -48,7 +49,13 @@ def explain(
     pair: Pair = None,
     model: Model = None,
     task: TaskName = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="One of 'gaflow methods'.")] = DEFAULT,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of 'gaflow methods'; if left out {LEADING} for classes of texts, {DEFAULT} for all else.",
+        ),
+    ] = None,
     target: TargetLabel = None,
     top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
     words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
@@ -82,7 +89,7 @@ def explain(
     find_method(method)  # a slip should not cost the loading of a model
     check_saved("--save", save)
     check_file("--html", html)
-    check_flow("--flow-html", flow_html, [method])
+    check_flow("--flow-html", flow_html, [method or DEFAULT])
     unit_of(words=words, sentences=sentences)
     check_picture("--svg", svg)
     given = read_text(text, pair)

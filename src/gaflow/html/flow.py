@@ -6,13 +6,15 @@ a token is the *proportional split*: what leaves or enters a node is divided as 
 
     part[l+1, i] = sum_j part[l, j] f[l, i, j] / through[l, j]      (towards the output; likewise towards the input)
 
-over the shown edges, so that what goes by edges that are not shown is what is missing, and is told.
+over the shown edges, so that what goes by edges that are not shown is what is missing, and is told. A signed method has
+two flows, for and against, which can be switched between like methods; the scores are those of both.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +60,7 @@ def flow_page(
     if all(att.layers is None for _, att in found):
         methods = ", ".join(dict.fromkeys(att.method for _, att in found))
         raise ValueError(f"nothing flows by {methods}; take a flow method such as agf, or gaflow.html.page for scores")
+    found = [side for name, att in found for side in _sides(name, att)]
     found.sort(key=lambda pair: pair[1].layers is None)  # what can be shown best comes first
     flows = sum(att.flow is not None for _, att in found)
     most = min(edges, _ALL // max(flows, 1))
@@ -65,6 +68,15 @@ def flow_page(
     if path is not None:
         write_whole(Path(path), made.encode())
     return made
+
+
+def _sides(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
+    """A signed attribution as two, each with one flow and what goes through its nodes; any other as it is."""
+    if att.flow is not None and att.against is not None:
+        flows = ((f"{name}, for", att.flow), (f"{name}, against", att.against))
+        return [(n, replace(att, flow=flow, against=None, layers=flow.through()[0].numpy())) for n, flow in flows]
+    below = att.layers is not None and bool((att.layers < 0).any())
+    return [(name, replace(att, layers=None) if below else att)]  # what two flows leave is not drawn as one's nodes
 
 
 def _document(found: list[tuple[str, Attribution]], most: int) -> str:
@@ -132,7 +144,7 @@ def _method(name: str, att: Attribution, most: int) -> dict[str, Any]:
 
 def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
     """What is drawn, and what the script can draw of a token besides."""
-    if att.layers is None:
+    if att.certificate is None:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
         return "The flow was not kept: nodes and bars only. Explain again with keep_flow=True for the edges."

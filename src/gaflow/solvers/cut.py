@@ -106,7 +106,10 @@ def min_cut(
 def _capacity(flow: Flow) -> Tensor:
     """The capacities of a flow, which chosen sources and targets have pruned already."""
     if flow.capacity is None:
-        raise ValueError("the flow does not know its capacities (an older file?): give the information tensor instead")
+        raise ValueError(
+            "the flow does not know its capacities: it had node capacities, so that no cut is one of edges alone, or "
+            "comes from an older file; use a method without nodes, such as agf, or give the information tensor"
+        )
     return flow.capacity
 
 
