@@ -127,7 +127,7 @@ def bars(explainer: gaflow.Explainer) -> Figure:
 
 def flow(explainer: gaflow.Explainer) -> Figure:
     """What `att.plot_flow()` shows, with the minimum cut."""
-    return explainer(TEXT).plot_flow()
+    return explainer(TEXT, "agf").plot_flow()
 
 
 def figures() -> dict[str, Figure]:

@@ -1,4 +1,4 @@
-"""Explain one sentence with the embedded model by every flow method: in the terminal, and as a page in demo.html."""
+"""Explain one sentence with the embedded model by flow methods: in the terminal, and as a page in demo.html."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ TEXT = "although this dog is not cute, it is very smart."
 
 
 def main(out: Path = Path("demo.html")) -> None:
-    """Everything below comes from a single trace of the model."""
-    results = gaflow.Explainer().compare(TEXT, methods=["agf", "gf", "af"])
+    """The default, and the paper's three."""
+    results = gaflow.Explainer().compare(TEXT, methods=["path_flow", "agf", "gf", "af"])
     console = make_console()
     for attribution in results.values():
         show(console, render(attribution, console, top=3))

@@ -13,13 +13,15 @@ att = explainer("although this dog is not cute, it is very smart.")
 att
 
 # %% [markdown]
-# The stronger the shade, the more of the flow goes through a token. Hover over a token to see its score. The
-# scores of all tokens, special ones included, sum to the value of the flow:
+# The stronger the shade, the more a token counts: orange for the class, blue against it. Hover over a token to
+# see its score, the flow that arrives at it for the class less the flow against it. The scores of all tokens,
+# special ones included, sum to the difference of the two flows:
 
 # %%
-print(f"scores sum to {att.scores.sum():.6f}, the flow is {att.flow.value.item():.6f}")
-for word in att.top(3):
-    print(f"{word.text:10} {word.score:.5f}  {word.score / att.scores.sum():.1%} of the flow")
+pro, contra = att.flow.value.item(), att.against.value.item()
+print(f"scores sum to {att.scores.sum():.6f}; flow for {pro:.6f}, against {contra:.6f}")
+for word in sorted(att.words(), key=lambda word: -abs(word.score))[:4]:
+    print(f"{word.text:10} {word.score:+.5f}")
 
 # %% [markdown]
 # The certificate says how exact that is: every node passes on what it gets, and no flow at all can carry much
@@ -44,11 +46,11 @@ for found in (why_not, instead):
     print(f"{found.label}: {found.probability:.1%},", [word.text for word in found.top(2)])
 
 # %% [markdown]
-# Flow scores are never negative: they say how much, not for or against. A signed method such as `attcat` says
-# both:
+# The default, `path_flow`, asks the model 108 times. The paper's `agf` asks it once; its scores are never negative:
+# they say how much, not for or against.
 
 # %%
-explainer("a gripping film, despite the plot.", method="attcat")
+explainer("a gripping film, despite the plot.", method="agf")
 
 # %% [markdown]
 # ## Many texts

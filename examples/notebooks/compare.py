@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Compare methods
 #
-# Seventeen methods explain the same prediction. All that need no more share one trace of the model, a forward
+# Nineteen methods explain the same prediction. All that need no more share one trace of the model, a forward
 # and a backward pass; the others say how often they ask it.
 
 # %%
@@ -18,7 +18,9 @@ pd.DataFrame({name: vars(method.about) for name, method in gaflow.METHODS.items(
 # %%
 explainer = gaflow.Explainer()
 text = "although this dog is not cute, it is very smart."
-found = explainer.compare(text, methods=["af", "gf", "agf", "rollout", "gradsam", "attcat", "transatt", "ig", "random"])
+found = explainer.compare(
+    text, methods=["path_flow", "signed_flow", "agf", "af", "rollout", "attcat", "transatt", "ig", "random"]
+)
 plots.compare(found)
 
 # %% [markdown]

@@ -11,7 +11,7 @@ import torch
 import gaflow
 
 explainer = gaflow.Explainer()
-att = explainer("although this dog is not cute, it is very smart.")
+att = explainer("although this dog is not cute, it is very smart.", method="agf")
 att.flow
 
 # %% [markdown]
