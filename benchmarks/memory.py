@@ -31,10 +31,11 @@ CASES = [  # model, tokens, texts
     ("MiniLM-L6", 512, 1),
     ("MiniLM-L6", 512, 4),
     ("BERT-base", 128, 1),
+    ("BERT-base", 128, 4),
     ("BERT-base", 512, 1),
     ("a small one", 512, 1),
 ]
-METHODS = ("rawatt", "agf")
+METHODS = ("rawatt", "agf", "path_flow")
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     from transformers import BertConfig, BertForSequenceClassification
 
     import gaflow
-    from gaflow.estimate import Geometry, estimate
+    from gaflow.estimate import ONE_TRACE, Geometry, estimate
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -95,11 +96,13 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     explainer("a dog", method)
     texts = [" ".join(["dog"] * (length - 2))] * batch
     before, start = _resident(), time.perf_counter()
-    found = [explainer.run(explainer.encode(texts), [None] * batch, [gaflow.METHODS[method]])[0]]
+    chosen = gaflow.METHODS[method]
+    found = [explainer.run(explainer.encode(texts), [None] * batch, [chosen])[0]]
     seconds, whole = time.perf_counter() - start, _resident(peak=True)
     assert all(len(att.tokens) == length for att in found[0])
-    cost = estimate(Geometry(layers, heads, width, inner), length, batch)
-    expected = cost.flow if method == "agf" else cost.trace
+    flow = isinstance(chosen, gaflow.FlowMethod)
+    cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.work if flow else ONE_TRACE)
+    expected = max(cost.path, cost.flow) if flow else cost.trace
     return {"estimated": expected, "measured": whole - before, "whole": whole, "seconds": seconds}
 
 

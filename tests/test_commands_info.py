@@ -4,8 +4,9 @@ import re
 import pytest
 
 import gaflow
-from gaflow.estimate import solve_flops
+from gaflow.estimate import Geometry, estimate, solve_flops
 from gaflow.loading import outline
+from gaflow.methods import PathFlow
 from tests.commands import gives, refused, saved
 from tests.models import FAMILIES, SENTENCE, bert
 
@@ -26,7 +27,11 @@ def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     assert found["limit"] == explainer.limit
     assert found["labels"] == list(explainer.head.labels)
     assert (found["class"], found["task"], found["dtype"]) == (type(model).__name__, explainer.task, "float32")
-    assert found["estimate"]["flops"] == solve_flops(found["layers"], 7)
+    leads = explainer.task == "text-classification"
+    assert found["method"] == ("path_flow" if leads else "agf")
+    assert found["estimate"]["flops"] == (
+        2 * solve_flops(2 * found["layers"], 7) if leads else solve_flops(found["layers"], 7)
+    )
     assert found["estimate"]["seconds"] > 0
     assert found["estimate"]["peak"] > 0
 
@@ -58,19 +63,33 @@ def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length
 )
 def test_info_says_whether_a_batch_fits_and_what_would(capfd, folder, monkeypatch, free, shown):
     monkeypatch.setattr("gaflow.commands.info.free_memory", lambda device: free)
-    found = gives(capfd, "info", folder, "--batch-size", "30", "--length", "64", "--device", "cpu")
+    found = gives(capfd, "info", folder, "--batch-size", "30", "--length", "64", "--device", "cpu", "--method", "agf")
     assert re.search(shown, " ".join(found.split())), found
 
 
 def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
     monkeypatch.setattr("gaflow.commands.info.free_memory", lambda device: 1 << 30)
-    args = ["info", folder, "--json", "--length", "64", "--device", "cpu", "--batch-size"]
+    args = ["info", folder, "--json", "--length", "64", "--device", "cpu", "--method", "agf", "--batch-size"]
     one, many = (json.loads(gives(capfd, *args, n)) for n in ("1", "3"))
     assert one["weights"] == 4 * one["parameters"]
     assert many["estimate"]["peak"] == 3 * one["estimate"]["peak"]
     assert one["fits"] == many["fits"]
     assert one["fits"]["batch"] == ((1 << 30) - one["weights"]) // one["estimate"]["peak"]
     assert one["together"] == one["budget"] // one["estimate"]["peak"]
+
+
+def test_info_counts_what_the_method_does(capfd, folder):
+    args = ["info", folder, "--length", "64", "--device", "cpu"]
+    found = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
+    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, PathFlow().work)
+    assert (found["estimate"]["path"], found["estimate"]["peak"]) == (cost.path, cost.peak)
+    shown = " ".join(gives(capfd, *args).split())
+    assert "method path_flow: 108 forward, 108 backward" in shown
+    assert re.search(r"paths \d.*? MiB", shown)
+    shown = " ".join(gives(capfd, *args, "--method", "agf").split())
+    assert "method agf: 1 forward, 1 backward trace" in shown
+    assert "paths" not in shown
+    assert "--method must be a flow" in refused(capfd, *args, "--method", "lime")
 
 
 def test_info_refuses_batches_of_nothing(capfd, folder):

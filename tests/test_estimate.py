@@ -3,11 +3,24 @@ import math
 import pytest
 from transformers import BartConfig, SwinConfig, T5Config
 
-from gaflow.estimate import STEPS, Geometry, estimate, extrapolate, longest_text, solve_flops, solve_seconds
+from gaflow.estimate import (
+    STEPS,
+    Geometry,
+    Work,
+    estimate,
+    extrapolate,
+    largest_batch,
+    longest_text,
+    points_in_a_pass,
+    solve_flops,
+    solve_seconds,
+)
+from gaflow.methods import FlowMethod, PathFlow
 from tests.models import FAMILIES
 
 MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
 BERT = Geometry(layers=12, heads=12, width=768, inner=3072)
+PATHS = PathFlow().work
 
 
 @pytest.mark.parametrize(
@@ -25,6 +38,56 @@ def test_estimates_are_above_measured_peaks_and_not_far_above(geometry, length, 
     assert trace <= cost.trace / 2**20 < 1.5 * trace
     assert flow <= cost.flow / 2**20 < 1.5 * flow
     assert cost.peak == max(cost.trace, cost.flow)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "length", "batch", "measured"),
+    [  # MiB that processes on Linux grew by, with path_flow
+        (BERT, 128, 1, 581),
+        (BERT, 128, 4, 911),
+        (BERT, 512, 1, 1932),
+        (Geometry(layers=5, heads=8, width=256, inner=768), 128, 4, 580),
+        (Geometry(layers=5, heads=8, width=256, inner=768), 512, 1, 718),
+    ],
+)
+def test_estimates_of_paths_are_above_measured_peaks_and_not_far_above(geometry, length, batch, measured):
+    assert measured <= estimate(geometry, length, batch, PATHS).peak / 2**20 < 1.5 * measured
+
+
+def test_a_signed_flow_with_node_capacities_solves_two_networks_of_twice_the_layers():
+    plain, both = estimate(BERT, 100), estimate(BERT, 100, 1, FlowMethod(signed=True, nodes=True).work)
+    attention, edges = 4 * 12 * 12 * 100 * 100, 8 * 12 * 100 * 100
+    assert both.flow - plain.flow == attention + (18 + 2 * 8) * edges
+    assert both.flops == 2 * solve_flops(24, 100)
+    assert (both.trace, both.path) == (plain.trace, plain.path) == (plain.trace, 0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+@pytest.mark.parametrize("length", [1, 16, 128, 512, 4000])
+def test_a_pass_of_points_has_one_at_least_and_stays_within_its_bytes(device, length):
+    rows = points_in_a_pass(BERT, length, device)
+    one, two, all_ = (estimate(BERT, length, 1, Work(10**9, rows=r), device).path for r in (1, 2, rows))
+    assert rows == 1 or rows * (two - one) <= (1 << 33 if device == "cuda" else 1 << 29)
+    assert all_ <= estimate(BERT, length, 1, Work(10**9), device).path < all_ + two - one + 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_longer_texts_and_larger_batches_never_need_less(device):
+    lengths = [estimate(MINILM, n, 2, PATHS, device).path for n in range(1, 600)]
+    texts = [estimate(MINILM, 50, n, PATHS, device).path for n in range(1, 100)]
+    assert lengths == sorted(lengths)
+    assert texts == sorted(texts)
+
+
+def test_points_of_few_texts_make_one_small_pass_and_a_chosen_size_is_kept():
+    one, two, more = (estimate(MINILM, 8, 1, Work(points=p)).path for p in (1, 2, 3))
+    assert more - two == two - one > 0
+    assert estimate(MINILM, 8, 1, Work(points=3, rows=2)).path == two
+
+
+def test_texts_of_a_batch_share_the_passes_of_their_paths():
+    one, four = (estimate(BERT, 128, n, PATHS).path for n in (1, 4))
+    assert one < four < 2 * one
 
 
 def test_a_trace_without_width_is_four_copies_of_the_attention_and_the_scores_of_a_layer():
@@ -48,11 +111,21 @@ def test_a_batch_costs_as_much_as_its_items():
     assert (many.trace, many.flow, many.flops) == (4 * one.trace, 4 * one.flow, 4 * one.flops)
 
 
+@pytest.mark.parametrize("work", [Work(), PATHS])
 @pytest.mark.parametrize("memory", [0, 1, 10**6, 10**9, 10**11])
-def test_the_longest_text_fits_and_one_token_more_does_not(memory):
-    length = longest_text(MINILM, memory)
-    assert length == 0 or estimate(MINILM, length).peak <= memory
-    assert estimate(MINILM, length + 1).peak > memory
+def test_the_longest_text_fits_and_one_token_more_does_not(memory, work):
+    length = longest_text(MINILM, memory, work)
+    assert length == 0 or estimate(MINILM, length, 1, work).peak <= memory
+    assert estimate(MINILM, length + 1, 1, work).peak > memory
+
+
+@pytest.mark.parametrize("work", [Work(), PATHS])
+@pytest.mark.parametrize("memory", [0, 10**8, 10**9, 10**11])
+def test_the_largest_batch_fits_and_one_text_more_does_not(memory, work):
+    texts = largest_batch(MINILM, 128, memory, work)
+    assert texts == 0 or estimate(MINILM, 128, texts, work).peak <= memory
+    assert estimate(MINILM, 128, texts + 1, work).peak > memory
+    assert work.points or texts == memory // estimate(MINILM, 128).peak
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -20,6 +20,7 @@ from gaflow.memory import (
     in_bytes,
     is_out_of_memory,
 )
+from gaflow.methods import PathFlow
 from tests.models import bert
 
 MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
@@ -113,6 +114,20 @@ def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
         assert batch_limit(Model(num_attention_heads=None), 100) is None
 
 
+def test_batches_are_made_for_the_method_that_needs_most(monkeypatch):
+    methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
+    work = PathFlow().work
+    monkeypatch.setitem(BUDGET, "cpu", estimate(MINILM, 100, 5, work).peak)
+    alone = [batch_limit(Model(), 100, [m]) for m in methods]
+    assert alone[0] == batch_limit(Model(), 100, methods) == 5
+    assert (
+        alone[1]
+        == alone[2]
+        == batch_limit(Model(), 100)
+        == estimate(MINILM, 100, 5, work).peak // estimate(MINILM, 100).peak
+    )
+
+
 def test_wider_numbers_make_smaller_batches():
     narrow, wide = batch_limit(Model(), 100), batch_limit(Model(torch.float64), 100)
     assert narrow is not None
@@ -149,6 +164,18 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
         message = r"a text of 512 tokens needs about 464 MiB.*up to 333 tokens would fit"
         with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * batch):
             pytest.fail("it was begun")
+
+
+def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
+    path, agf = gaflow.METHODS["path_flow"], gaflow.METHODS["agf"]
+    give(monkeypatch, estimate(MINILM, 128, 3, PathFlow().work).peak)
+    with fitting(Model(), [128] * 3, [agf, path]), fitting(Model(), [128] * 4, [agf]):
+        pass
+    with pytest.raises(TooLargeError, match="use batch_size=3 or less"), fitting(Model(), [128] * 4, [agf, path]):
+        pytest.fail("it was begun")
+    give(monkeypatch, estimate(MINILM, 333, 1, PathFlow().work).peak)
+    with pytest.raises(TooLargeError, match="up to 333 tokens would fit"), fitting(Model(), [512], [path]):
+        pytest.fail("it was begun")
 
 
 def test_a_trifle_is_not_looked_for(monkeypatch):
@@ -248,6 +275,20 @@ def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkey
     give(monkeypatch, 1000)
     with pytest.raises(TooLargeError, match=f"a text of {longest} tokens needs about"):
         explainer(TEXTS, "agf")
+
+
+def test_an_explainer_splits_paths_that_do_not_fit_together_and_gives_the_same(traced, monkeypatch):
+    explainer, attributions, sizes = traced
+    path = PathFlow(steps=1, groups=2, ranked=1)
+    expected = explainer(TEXTS, path)
+    sizes.clear()
+    longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)
+    assert geometry is not None
+    give(monkeypatch, estimate(geometry, longest, 2, path.work).peak)
+    found = explainer(TEXTS, path)
+    assert max(sizes) < 6 == sum(sizes)
+    for one, other in zip(found, expected, strict=True):
+        assert abs(one.scores - other.scores).max() < 1e-4 * abs(other.scores).sum()
 
 
 def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):

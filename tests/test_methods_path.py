@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.estimate import _PASS, Work, estimate
+from gaflow.memory import geometry_of
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.draws import Draws
 from gaflow.methods.path import Paths, along_path
@@ -156,6 +158,7 @@ def test_how_often_the_model_is_asked_is_known_before(paths):
     along_path(found, paths)
     handle.remove()
     assert sum(rows) == paths.passes
+    assert max(rows) <= paths.together <= paths.passes
 
 
 def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
@@ -197,6 +200,22 @@ def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
     handle.remove()
     assert max(rows for rows, _ in shapes) <= 20
     assert sum(rows for rows, _ in shapes) == 5 * 13
+
+
+def test_a_pass_holds_no_more_points_than_its_bytes(monkeypatch):
+    found = traced(texts=TEXTS[:1])
+    model: Any = found.again().model
+    geometry, n = geometry_of(model), found.mask.shape[1]
+    assert geometry is not None
+    one = estimate(geometry, n, 1, Work(2)).path - estimate(geometry, n, 1, Work(1)).path
+    rows = []
+    handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: rows.append(len(given[0])))
+    for room, most in ((5 * one, 5), (1, 1)):
+        rows.clear()
+        monkeypatch.setitem(_PASS, "cpu", room)
+        along_path(found, Paths(12))
+        assert (max(rows), sum(rows)) == (most, 13)
+    handle.remove()
 
 
 def test_half_precision_is_added_up_in_float32():

@@ -6,11 +6,12 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
     activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
     trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
-    path          b (3 attention + 12 states) + points (activations + (2 + 3 / l) attention), those of one text each
+    path          4 attention + 18 states, and for each point in a pass 1 / b (activations + (2 + 3 / l) attention)
 
-A method that walks paths holds its average beside the trace, and hidden states, streams and gradients of the trace and
-of both ends, `states` being `4 l t d`; its points run in passes. The average stays for the flow, one attention more,
-and another is the turned gradient of a signed flow. With node capacities a network has `2 l` layers.
+A method that walks paths holds their average beside the trace, and hidden states, streams and gradients of the trace
+and of three points, `states` being `4 b l t d`; its points run in passes. The average stays for the flow, one attention
+more. A signed flow has another, the turned gradient, and 8 more arrays while the second of its two is solved. With node
+capacities a network has `2 l` layers.
 
 The peak is the largest of the last three: what is freed in between mostly stays with the process. The constants are
 fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of
@@ -49,7 +50,9 @@ __all__ = [
 
 STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _COPIES = 18  # (l, t, t) float64 arrays alive at the peak of a solve
+_SOLVED = 8  # more of them while a second flow is solved: those of the first, and what it leaves in pieces
 _HELD = 4  # copies of the attention alive at the end of a trace
+_STATES = 18  # (l, t, d) arrays that a text's paths hold: of the trace and of three points, and what copies take
 _SCORES = 3  # of one layer's attention, before and after mask and softmax
 _BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
 _PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
@@ -95,8 +98,8 @@ class Work:
 
     points: int = 0  # of a text's paths that are asked about before the next are known; 0: no paths
     rows: int | None = None  # of them in one pass; None: as many as `points_in_a_pass` has it
-    signed: bool = False  # a second network is solved, of -y
-    nodes: bool = False  # have capacities
+    networks: int = 1  # that are solved, one after the other: two of a signed flow
+    layers: int = 1  # of a network for each of the model: two if nodes have capacities
 
 
 ONE_TRACE = Work()
@@ -128,17 +131,16 @@ def estimate(
     edges = batch * geometry.layers * length * length
     attention = geometry.item * geometry.heads * edges
     kept = batch * _activations(geometry, length)
-    path, factor = 0, 1 + work.nodes
+    path = 0
     if work.points:
         states = geometry.item * batch * geometry.layers * length * geometry.width
-        rows = min(batch * work.points, work.rows or points_in_a_pass(geometry, length, device))
-        path = 3 * attention + 12 * states + rows * _graph(geometry, length)
-    held = 2 + (work.points > 0) + work.signed
+        path = 4 * attention + _STATES * states + _pass(geometry, length, batch * work.points, work.rows, device)
+    held = 1 + (work.points > 0) + work.networks
     return Estimate(
         trace=kept + _HELD * attention + _SCORES * attention // geometry.layers,
         path=path,
-        flow=kept + held * attention + 8 * _COPIES * factor * edges,
-        flops=(1 + work.signed) * batch * solve_flops(factor * geometry.layers, length),
+        flow=kept + held * attention + 8 * (_COPIES + _SOLVED * (work.networks - 1)) * work.layers * edges,
+        flops=work.networks * batch * solve_flops(work.layers * geometry.layers, length),
     )
 
 
@@ -153,10 +155,17 @@ def _graph(geometry: Geometry, length: int) -> int:
     return _activations(geometry, length) + (2 * geometry.layers + _SCORES) * one
 
 
+def _pass(geometry: Geometry, length: int, points: int, rows: int | None, device: torch.device | str) -> int:
+    """Bytes of a pass of at most so many points and rows; never less for a longer text, as whole rows would have it."""
+    one, kind = _graph(geometry, length), _kind(device)
+    most = rows * one if rows else max(one, min(_PASS[kind], _BUSY[kind] * one // length))
+    return min(points * one, most)
+
+
 def points_in_a_pass(geometry: Geometry, length: int, device: torch.device | str) -> int:
     """How many inputs of `length` tokens run together where each keeps its attention and autograd's graph."""
     kind = _kind(device)
-    return max(1, min(rows_in_a_pass(device, length), _PASS[kind] // _graph(geometry, length)))
+    return max(1, min(_BUSY[kind] // length, _PASS[kind] // _graph(geometry, length)))
 
 
 def rows_in_a_pass(device: torch.device | str, length: int) -> int:

@@ -125,14 +125,13 @@ class Explainer:
         """Explain a text, a (text, pair) tuple (for question answering (question, context)), or a list of those.
 
         `method` is a name of METHODS, a settings object, a callable (attention, gradient) -> (b, l, t, t), or None for
-        the `default`.
-        `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or for a list of
-        texts a list with one of these for each. Taggers take (where, tag), question answering an answer, language
-        models a word; `predictions` lists what there is. `truncation` cuts texts to what the model takes; `windows`
-        (True, or a `gaflow.Windows`) reads longer ones in overlapping parts and puts the scores together. `progress`
-        shows a bar (True) or is called with (texts done, texts in all), where a method that asks the model many times
-        counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text, and keeps
-        scores, layers and certificate.
+        the `default`. `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or
+        for a list of texts a list with one of these for each. Taggers take (where, tag), question answering an answer,
+        language models a word; `predictions` lists what there is. `truncation` cuts texts to what the model takes;
+        `windows` (True, or a `gaflow.Windows`) reads longer ones in overlapping parts and puts the scores together.
+        `progress` shows a bar (True) or is called with (texts done, texts in all), where a method that asks the model
+        many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text,
+        and keeps scores, layers and certificate.
         """
         chosen = self._find(method)
         if divide := find_windows(windows, truncation):
@@ -273,10 +272,7 @@ class Explainer:
         return collate(encodings, padding, device_of(self.model), neutral_tokens(self.tokenizer, padding))
 
     def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
-        """Indices of encodings to run together: at most `size`, and what the budget of the model's device holds.
-
-        What `methods` need of it counts; without any it is what a trace needs and a flow of it.
-        """
+        """Indices of encodings to run together: at most `size`, and what the device's budget holds for `methods`."""
         return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
 
     def _find(self, method: AnyMethod) -> Method:
@@ -328,11 +324,9 @@ class Explainer:
     ) -> list[list[Attribution]]:
         """One batch, one trace, every method: a list of attributions per method.
 
-        `targets` are what the head's `fit` gave for each encoding. `report` is told how many are done, `watch` is shown
-        the trace.
+        `targets` are what the head's `fit` gave for each. `report` is told how many are done, `watch` shown the trace.
         """
-        lengths = [len(e) for e in encodings]
-        with fitting(self.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
+        with fitting(self.model, [len(e) for e in encodings], methods), torch.inference_mode(False), torch.no_grad():
             batch = self.collate(encodings)
             return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
 

@@ -12,10 +12,12 @@ import typer
 from gaflow.adapters import find_adapter
 from gaflow.commands.app import Device, Json, TaskName, app, count
 from gaflow.commands.streams import print_json, waiting
+from gaflow.default import LEADING
 from gaflow.errors import UnsupportedModelError
-from gaflow.estimate import Geometry, estimate, longest_text, solve_seconds
+from gaflow.estimate import Geometry, Work, estimate, largest_batch, longest_text, solve_seconds
 from gaflow.loading import Loaded, outline
 from gaflow.memory import budget, free_memory, in_bytes
+from gaflow.methods import DEFAULT, FlowMethod, find_method
 from gaflow.tasks import TASKS
 from gaflow.terminal import make_console, one_line, show, table
 from gaflow.text import length_limit
@@ -32,6 +34,9 @@ def info(
         int | None, typer.Option(parser=count, metavar="T", help="Tokens of the text; default: 128, if so many fit.")
     ] = None,
     task: TaskName = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 1,
     device: Device = None,
     as_json: Json = False,
@@ -44,7 +49,7 @@ def info(
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with waiting("reading"):
-        found = _inspect(outline(model, task), model, length, batch_size, place)
+        found = _inspect(outline(model, task), model, method, length, batch_size, place)
     if as_json:
         print_json(found)
         return
@@ -57,16 +62,20 @@ def info(
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
         "attention": f"{found['layers']} layers, {found['heads']} heads{_reading(found)}",
         "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
+        "method": f"{found['method']}: {found['passes']}",
         "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_times(found['batch'])}",
+        "paths": in_bytes(cost["path"]) if cost["path"] else "",
         "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_seconds(found)} on this CPU",
         "memory": f"{in_bytes(cost['peak'] + found['weights'])} at the peak, weights included",
         "room": _room(found),
         "batches": f"at most {found['together']:,} such texts, for {in_bytes(found['budget'])} a batch",
     }
-    show(make_console(), table(["", ""], [[key, one_line(value)] for key, value in rows.items()]))
+    show(make_console(), table(["", ""], [[key, one_line(value)] for key, value in rows.items() if value]))
 
 
-def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, device: torch.device) -> dict[str, Any]:
+def _inspect(
+    loaded: Loaded, name: str | None, method: str | None, length: int | None, batch: int, device: torch.device
+) -> dict[str, Any]:
     """All that `info` says, as plain values."""
     config, adapter = loaded.model.config, find_adapter(loaded.model)
     geometry = Geometry.of(config)
@@ -79,7 +88,14 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         raise ValueError(f"--length must be 1 to {limit or 'any number'} for this model, not {length}")
     parameters = sum(p.numel() for p in loaded.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    cost = estimate(geometry, length, batch)
+    chosen = find_method(method or (LEADING if loaded.task == "text-classification" else DEFAULT))
+    if not isinstance(chosen, FlowMethod):
+        raise ValueError(
+            f"--method must be a flow, whose costs are known, such as {DEFAULT} or {LEADING}, not {method}"
+        )
+    work = chosen.work
+    cost = estimate(geometry, length, batch, work, device)
+    seconds = work.networks * batch * solve_seconds(work.layers * geometry.layers, length)
     free = free_memory(device)
     room = None if free is None else free - weights
     return {
@@ -98,15 +114,17 @@ def _inspect(loaded: Loaded, name: str | None, length: int | None, batch: int, d
         "heads": geometry.heads,
         "adapter": adapter.name or None,
         "padding": not adapter.alone,
+        "method": chosen.name,
+        "passes": chosen.about.passes,
         "length": length,
         "batch": batch,
         "attention": [geometry.layers, geometry.heads, length, length],
-        "estimate": {**asdict(cost), "peak": cost.peak, "seconds": batch * solve_seconds(geometry.layers, length)},
+        "estimate": {**asdict(cost), "peak": cost.peak, "seconds": seconds},
         "device": str(device),
         "free": free,
-        "fits": None if room is None else _fits(geometry, length, max(0, room)),
+        "fits": None if room is None else _fits(geometry, length, max(0, room), work, device),
         "budget": budget(device),
-        "together": max(1, budget(device) // estimate(geometry, length).peak),
+        "together": max(1, largest_batch(geometry, length, budget(device), work, device)),
     }
 
 
@@ -116,9 +134,12 @@ def _reading(found: dict[str, Any]) -> str:
     return read + ("" if found["padding"] else "; only texts of one length run together")
 
 
-def _fits(geometry: Geometry, length: int, room: int) -> dict[str, int]:
+def _fits(geometry: Geometry, length: int, room: int, work: Work, device: torch.device) -> dict[str, int]:
     """How many texts of this length, and one text of which length."""
-    return {"batch": room // estimate(geometry, length).peak, "length": longest_text(geometry, room)}
+    return {
+        "batch": largest_batch(geometry, length, room, work, device),
+        "length": longest_text(geometry, room, work, device),
+    }
 
 
 def _times(batch: int) -> str:

@@ -119,7 +119,8 @@ class FlowMethod:
     @property
     def work(self) -> Work:
         """What it does with a trace, as far as memory depends on it."""
-        return Work(self.paths.together if self.paths else 0, self.batch_size, self.signed, self.nodes)
+        paths, rows = self.paths, self.batch_size
+        return Work(paths.together if paths else 0, rows, networks=1 + self.signed, layers=1 + self.nodes)
 
     @property
     def needs(self) -> tuple[str, ...]:
