@@ -6,7 +6,7 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
     activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
     trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
     flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
-    path          4 attention + 18 states, and for each point in a pass 1 / b (activations + (2 + 3 / l) attention)
+    path          5 attention + 20 states, and for each point in a pass 1 / b (activations + (2 + 3 / l) attention)
 
 A method that walks paths holds their average beside the trace, and hidden states, streams and gradients of the trace
 and of three points, `states` being `4 b l t d`; its points run in passes. The average stays for the flow, one attention
@@ -52,7 +52,7 @@ STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _COPIES = 18  # (l, t, t) float64 arrays alive at the peak of a solve
 _SOLVED = 8  # more of them while a second flow is solved: those of the first, and what it leaves in pieces
 _HELD = 4  # copies of the attention alive at the end of a trace
-_STATES = 18  # (l, t, d) arrays that a text's paths hold: of the trace and of three points, and what copies take
+_STATES = 20  # (l, t, d) arrays that a text's paths hold: of the trace and of three points, and what copies take
 _SCORES = 3  # of one layer's attention, before and after mask and softmax
 _BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
 _PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
@@ -134,7 +134,7 @@ def estimate(
     path = 0
     if work.points:
         states = geometry.item * batch * geometry.layers * length * geometry.width
-        path = 4 * attention + _STATES * states + _pass(geometry, length, batch * work.points, work.rows, device)
+        path = 5 * attention + _STATES * states + _pass(geometry, length, batch * work.points, work.rows, device)
     held = 1 + (work.points > 0) + work.networks
     return Estimate(
         trace=kept + _HELD * attention + _SCORES * attention // geometry.layers,
