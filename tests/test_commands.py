@@ -154,10 +154,10 @@ def test_hostile_texts_and_labels_do_not_reach_the_terminal(capfd, tmp_path):
 
 def test_top_and_words_are_passed_on(capfd, folder):
     def listed(*args):
-        shown = gives(capfd, "explain", SENTENCE, "--model", folder, *args).splitlines()
+        shown = gives(capfd, "explain", SENTENCE, "--model", folder, "--method", "agf", *args).splitlines()
         return [line.split()[-1] for line in shown if re.match(r" *\d", line)]
 
-    best = [w.text for w in gaflow.explain(SENTENCE, model=folder).top(20)]
+    best = [w.text for w in gaflow.explain(SENTENCE, model=folder, method="agf").top(20)]
     assert listed() == listed("--words") == best[:5]
     assert listed("--top", "2") == best[:2]
     assert listed("--top", "0") == []

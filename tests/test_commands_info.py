@@ -84,7 +84,7 @@ def test_info_counts_what_the_method_does(capfd, folder):
     cost = estimate(Geometry(3, 4, 32, 48), 64, 3, PathFlow().work)
     assert (found["estimate"]["path"], found["estimate"]["peak"]) == (cost.path, cost.peak)
     shown = " ".join(gives(capfd, *args).split())
-    assert "method path_flow: 108 forward, 108 backward" in shown
+    assert "method path_flow, if it can follow the model: 108 forward, 108 backward" in shown
     assert re.search(r"paths \d.*? MiB", shown)
     shown = " ".join(gives(capfd, *args, "--method", "agf").split())
     assert "method agf: 1 forward, 1 backward trace" in shown

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import gaflow
 from gaflow.errors import GaflowError
+from gaflow.methods import PathFlow, SignedFlow
 from gaflow.network import Flow
 from gaflow.shapley import Axioms, axioms
 from gaflow.solvers.barrier import solve
@@ -279,9 +279,8 @@ def test_what_cannot_be_checked_is_refused():
         axioms(solve(torch.ones(1, 2, 2)), tolerance=-1)
 
 
-@pytest.mark.parametrize("name", ["signed_flow", "path_flow"])
-def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, name):
-    method = replace(gaflow.METHODS[name], **({"steps": 1, "groups": 2, "ranked": 1} if name == "path_flow" else {}))
+@pytest.mark.parametrize("method", [SignedFlow(), PathFlow(steps=1, groups=2, ranked=1)], ids=lambda m: m.called)
+def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, method):
     att = explainer("a gripping film, despite the plot.", method)
     for layer in range(len(att.layers)):
 

@@ -56,9 +56,9 @@ class Attribution:
     output: float  # y, the explained logit or sum of logits
     prediction: str  # label of the largest logit
     truncated: bool = False  # the model read only the beginning of the text
-    layers: np.ndarray | None = None  # (l+1, t) float64 through-flow, row 0 the input; flow methods only
+    layers: np.ndarray | None = None  # (l+1, t) float64 through-flow (less that against), row 0 the input
     flow: Flow | None = None  # batch of one, real tokens only; flow methods only
-    certificate: Certificate | None = None  # plain numbers; flow methods only
+    certificate: Certificate | None = None  # plain numbers, the worst of both flows if there are two; flow methods only
     facts: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
     measure: str = ""  # what `output` is, in words, if it is no logit or difference of two
     places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
@@ -114,7 +114,7 @@ class Attribution:
     def at_layer(self, layer: Layer) -> Attribution:
         """The same with the through-flow of node layer `layer` (0 the input, -1 the output) as scores.
 
-        "all" sums over the node layers, so that the scores sum to their number times the flow value.
+        "all" sums over the node layers, so that the scores sum to their number times the flow value (less that against).
         """
         if self.layers is None:
             raise GaflowError(f"method {self.method!r} has no flow through layers; flow methods such as agf do")
@@ -150,7 +150,7 @@ class Attribution:
         """A `shap.Explanation` over the tokens.
 
         Its base value is the output without any ordinary token where the method knows it, else 0 (flow scores sum to
-        the flow).
+        the flow, less that against if there is one).
         """
         shap = _need("shap", "shap")
         base = self.facts.get("baseline_output", 0.0)
@@ -243,7 +243,8 @@ class Attribution:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{w.text!r} {w.score:.3g}" for w in self.top(3))
+        words = sorted(self.words(), key=lambda word: -abs(word.score))[:3]
+        shown = ", ".join(f"{w.text!r} {w.score:.3g}" for w in words)
         chance = "" if self.probability is None else f" ({self.probability:.1%})"
         return f"Attribution({self.method}, {self.label!r}{chance}, {len(self.tokens)} tokens, top: {shown})"
 

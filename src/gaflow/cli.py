@@ -48,7 +48,7 @@ def main(args: Sequence[str] | None = None) -> int:
                 warnings.simplefilter("ignore")
             return _run(args)
     except KeyboardInterrupt:
-        return 130
+        return _fail("stopped", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails once more at exit
         return 1

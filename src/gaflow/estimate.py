@@ -56,7 +56,7 @@ _STATES = 20  # (l, t, d) arrays that a text's paths hold: of the trace and of t
 _SCORES = 3  # of one layer's attention, before and after mask and softmax
 _BUSY = {"cpu": 1 << 12, "cuda": 1 << 17}  # tokens in one pass: enough to keep a device busy
 _PAIRS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head in one pass, so that they fit into memory
-_PASS = {"cpu": 1 << 29, "cuda": 1 << 33}  # bytes of one pass that keeps autograd's graph, unless one input needs more
+_PASS = {"cpu": 1 << 29, "cuda": 1 << 32}  # bytes of one pass that keeps autograd's graph, unless one input needs more
 _SAMPLE = 96  # tokens of the network that is solved to take the time
 
 

@@ -70,7 +70,7 @@ class Explainer:
     @cached_property
     def default(self) -> Method:
         """The method that explains if none is named (`gaflow.default`); a few words to the model find it."""
-        return default_method(self.task, self)
+        return default_method(self.task, self.head, self)
 
     @property
     def limit(self) -> int | None:

@@ -91,7 +91,8 @@ def geometry_of(model: Any) -> Geometry | None:
 
 def _works(methods: Iterable[object]) -> list[Work]:
     """What methods do with a trace that they share; what does not tell does nothing that would count."""
-    return list({getattr(method, "work", ONE_TRACE) for method in methods} or {ONE_TRACE})
+    told = (getattr(method, "work", None) for method in methods)  # which may be anything: anybody may write a method
+    return list({found for found in told if isinstance(found, Work)} or {ONE_TRACE})
 
 
 def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made]:
@@ -114,6 +115,7 @@ def _advice(geometry: Geometry, work: Work, batch: int, length: int, device: tor
     return (
         f"a text of {length} tokens needs about {one} of memory, {left}; "
         f"up to {longest} tokens would fit: shorten or split the text, or free memory"
+        f"{', or take a method that asks the model once, such as agf' if work.points else ''}"
     )
 
 

@@ -34,6 +34,11 @@ def as_networks(information: Any) -> Tensor:
     """`information` as float64 (b, l, t, t), detached; refuses what is no batch of layered networks."""
     if isinstance(information, Tensor):
         given = information.detach()
+    elif information is None:
+        raise TypeError(
+            "information is None: a flow with node capacities, such as that of path_flow, knows no capacities of edges "
+            "alone; use a method without them, such as agf"
+        )
     else:
         array = _array(information)
         if array.dtype.kind not in "fiub":
@@ -266,6 +271,13 @@ class Certificate:
 
     def __getitem__(self, item: int) -> Certificate:
         return Certificate(**{f.name: getattr(self, f.name)[item].item() for f in fields(self)})
+
+    def beside(self, other: Certificate) -> Certificate:
+        """Of two flows that scores are the difference of, from plain numbers: the worst of both, or their sum."""
+        kinds = {"gap": sum, "cut": sum, "kappa": sum, "edges": sum, "negligible": sum, "iterations": sum}
+        kinds |= {"seconds": sum, "dead": all, "converged": all}
+        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Certificate(**{name: kinds.get(name, max)(pair) for name, pair in pairs.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers (one item) or lists (a batch), ready for JSON."""

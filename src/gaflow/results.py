@@ -12,7 +12,7 @@ from torch import Tensor
 from gaflow.attribution import Attribution
 from gaflow.errors import GaflowError
 from gaflow.methods import Method, Scores
-from gaflow.network import Flow
+from gaflow.network import Certificate, Flow
 from gaflow.progress import Report
 from gaflow.targets import Aim, AnyHead, explained
 from gaflow.tasks.media import name_tokens
@@ -98,11 +98,19 @@ def attributions(
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
                 against=_crop(against, k, n) if against is not None and keep_flow else None,
-                certificate=None if flow is None else flow.certificate[k],
+                certificate=_certificate(flow, against, k),
                 facts=_facts(scores, traced, k),
             )
         )
     return found
+
+
+def _certificate(flow: Flow | None, against: Flow | None, item: int) -> Certificate | None:
+    """That of the flow, or of both."""
+    if flow is None:
+        return None
+    found = flow.certificate[item]
+    return found if against is None else found.beside(against.certificate[item])
 
 
 def _values(method: Method, scores: Any, traced: Trace) -> Tensor:

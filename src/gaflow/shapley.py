@@ -28,6 +28,7 @@ import numpy as np
 from gaflow.attribution import Attribution
 from gaflow.errors import GaflowError
 from gaflow.methods.nodes import Layer, layer_in_name, layer_scores
+from gaflow.methods.scores import AGAINST
 from gaflow.network import Flow
 
 __all__ = ["Axioms", "axioms"]
@@ -98,7 +99,7 @@ def axioms(result: Attribution | Flow, *, layer: Layer | None = None, tolerance:
                 f"this attribution ({result.method}) holds no flow to check its scores against: "
                 "use a flow method such as agf, and keep_flow=True"
             )
-        if "value_against" in result.facts and result.against is None:
+        if AGAINST in result.facts and result.against is None:
             raise GaflowError(f"this attribution ({result.method}) is signed, but holds no flow against: explain anew")
         games = list(_of_attribution(result, layer_in_name(result.method) if layer is None else layer))
     elif isinstance(result, Flow):

@@ -19,10 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gaflow.attribution import Attribution
+from gaflow.methods.scores import AGAINST
 from gaflow.shading import LEVELS, Run, foreground, number_format, runs, shade, spelled, visible
 from gaflow.units import UNITS, Unit, unit_of
 
 __all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
+
+_ROUNDING = 1e-12  # what may be left of a difference that should be 0
 
 _LONGEST = 1000  # characters of an error line
 _NUMBERS = ("score", "share", "at")  # columns aligned to the right
@@ -186,7 +189,8 @@ def _notes(att: Attribution) -> list[Text]:
         names = ", ".join(dict.fromkeys(one_line(t) for t, s in zip(att.tokens, att.segments, strict=True) if s < 0))
         lines.append(Text(f"special tokens ({names}) hold {special / total:.1%} of all scores", style="dim"))
     lines += certified(att)
-    plain = [f"{one_line(name)} {one_line(value)}" for name, value in spelled(att.facts).items() if name != "warning"]
+    known = {name: fact for name, fact in att.facts.items() if name not in ("warning", AGAINST)}  # told elsewhere
+    plain = [f"{one_line(name)} {one_line(value)}" for name, value in spelled(known).items()]
     if plain:
         lines.append(Text(", ".join(plain), style="dim"))
     return lines + warned(att) + truncated(att)
@@ -211,7 +215,12 @@ def certified(att: Attribution) -> list[Text]:
         return [_flag("dead", "nothing flows from the output to the input, so every score is 0")]
     error = max(found.conservation, found.dual, found.centrality)
     value = (att.scores if att.layers is None else att.layers[0]).sum()  # scores may be summed over layers
-    exact = f"flow {value:.4g}, optimal to {error:.0e}, {found.iterations} steps"
+    against = att.facts.get(AGAINST)
+    flows = f"flow {value:.4g}"
+    if against is not None:
+        both = float(value) + float(against)
+        flows = f"flow {both if both > _ROUNDING * float(against) else 0:.4g} for, {float(against):.4g} against"
+    exact = f"{flows}, optimal to {error:.0e}, {found.iterations} steps"
     if not found.converged:
         return [_flag("not certified", f"the solver stopped early: {exact}")]
     lines = [Text(f"certified: {exact}", style="dim")]

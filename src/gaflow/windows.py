@@ -181,7 +181,7 @@ def _group(
         raise SolveError(f"{', '.join(names[k] for k in items)}: {error}", error.flow, items) from error
     # the flow of a window is of no use to the whole text, and large
     return [
-        [att if fits else replace(att, flow=None) for att in each]
+        [att if fits else replace(att, flow=None, against=None) for att in each]
         for each, fits in zip(zip(*found, strict=True), whole, strict=True)
     ]
 
@@ -235,6 +235,7 @@ def merge(whole: Encoding, windows: Sequence[Window], found: Sequence[Attributio
         measure=f"mean {first.output_name} of {len(windows)} windows",
         truncated=False,
         flow=None,
+        against=None,
         certificate=_certificate(certificates, weights) if certificates else None,
         facts={"windows": len(windows), "window_tokens": size, **_facts(found, weights)},
     )

@@ -50,7 +50,8 @@ def attribute(
     label_names: LabelNamesOption = None,
     model: Model = None,
     method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="One of 'gaflow methods', several, or all.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"One of 'gaflow methods', several, or all; {DEFAULT} if left out."),
     ] = None,
     target: TargetLabel = None,
     batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 16,

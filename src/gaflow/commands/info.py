@@ -62,7 +62,7 @@ def info(
         "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
         "attention": f"{found['layers']} layers, {found['heads']} heads{_reading(found)}",
         "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
-        "method": f"{found['method']}: {found['passes']}",
+        "method": f"{found['method']}{_default(method, found)}: {found['passes']}",
         "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_times(found['batch'])}",
         "paths": in_bytes(cost["path"]) if cost["path"] else "",
         "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_seconds(found)} on this CPU",
@@ -126,6 +126,11 @@ def _inspect(
         "budget": budget(device),
         "together": max(1, largest_batch(geometry, length, budget(device), work, device)),
     }
+
+
+def _default(method: str | None, found: dict[str, Any]) -> str:
+    """What cannot be known without a pass of the model."""
+    return ", if it can follow the model" if method is None and found["method"] == LEADING else ""
 
 
 def _reading(found: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def methods(as_json: Json = False) -> None:
 
 def _describe(name: str, method: Method) -> dict[str, Any]:
     """What a method's settings object says about itself; None where it says nothing."""
-    documented = INFORMATION.get(getattr(method, "information", ""), method)
+    documented = INFORMATION.get(name, method)  # a plain flow is its information tensor
     about = getattr(method, "about", None)
     facts = asdict(about) if isinstance(about, About) else dict.fromkeys(f.name for f in fields(About))
     settings = {f.name: getattr(method, f.name) for f in fields(method)} if is_dataclass(method) else {}

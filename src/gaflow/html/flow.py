@@ -25,6 +25,7 @@ from gaflow.html.drawing import Lines, Place, drawing, label, millionths
 from gaflow.html.pages import named
 from gaflow.html.shell import document, static
 from gaflow.markup import View, certificate, flags, headline, level_class, safe, shortened, text, tokens
+from gaflow.methods.scores import AGAINST
 from gaflow.shading import LEVELS, number_format, visible
 from gaflow.storage import write_whole
 
@@ -73,10 +74,10 @@ def flow_page(
 def _sides(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
     """A signed attribution as two, each with one flow and what goes through its nodes; any other as it is."""
     if att.flow is not None and att.against is not None:
-        flows = ((f"{name}, for", att.flow), (f"{name}, against", att.against))
+        flows = [(f"{name}, for", att.flow), (f"{name}, against", att.against)]
+        flows.sort(key=lambda side: -side[1].value.item())  # nothing may flow for or against
         return [(n, replace(att, flow=flow, against=None, layers=flow.through()[0].numpy())) for n, flow in flows]
-    below = att.layers is not None and bool((att.layers < 0).any())
-    return [(name, replace(att, layers=None) if below else att)]  # what two flows leave is not drawn as one's nodes
+    return [(name, replace(att, layers=None) if AGAINST in att.facts else att)]  # no nodes of what two flows leave
 
 
 def _document(found: list[tuple[str, Attribution]], most: int) -> str:
@@ -147,7 +148,9 @@ def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
     if att.certificate is None:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
-        return "The flow was not kept: nodes and bars only. Explain again with keep_flow=True for the edges."
+        drawn = "bars only" if att.layers is None else "nodes and bars only"
+        advice = "" if "windows" in att.facts else " Explain again with keep_flow=True for the edges."
+        return f"The flow was not kept: {drawn}.{advice}"
     graph = Graph.of(att.flow)
     shown = graph.strongest(drawn)
     says = shown.says("flow") if shown.amount.any() else "nothing flows"

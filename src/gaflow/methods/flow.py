@@ -35,7 +35,7 @@ from gaflow.information import INFORMATION, Information, af, own, split_nodes
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.path import Paths, along_path
 from gaflow.methods.presence import check_batch_size, check_replacement
-from gaflow.methods.scores import About, Scores, full_name
+from gaflow.methods.scores import AGAINST, About, Scores, full_name
 from gaflow.network import Flow
 from gaflow.solvers.barrier import Barrier, solve
 from gaflow.tracing import Trace
@@ -273,7 +273,7 @@ def _turned(trace: Trace) -> Trace:
 
 def _facts(against: Flow) -> tuple[dict[str, float | str], ...]:
     """What is known of the flow that was taken off."""
-    known: list[dict[str, float | str]] = [{"value_against": float(v)} for v in against.value]
+    known: list[dict[str, float | str]] = [{AGAINST: float(v)} for v in against.value]
     for item in (~against.converged).nonzero().flatten().tolist():
         known[item]["warning"] = "the flow of -y did not converge"
     return tuple(known)

@@ -11,7 +11,9 @@ from torch import Tensor
 from gaflow.network import Flow
 from gaflow.tracing import Trace
 
-__all__ = ["About", "Method", "Scores", "full_name"]
+__all__ = ["AGAINST", "About", "Method", "Scores", "full_name"]
+
+AGAINST = "value_against"  # the fact that tells the value of the flow against
 
 
 @dataclass(frozen=True)
