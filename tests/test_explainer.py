@@ -35,7 +35,7 @@ def assert_same(a, b, tolerance=1e-6):
     assert a.tokens == b.tokens
     assert a.offsets == b.offsets
     assert (a.text, a.pair, a.method, a.target, a.label) == (b.text, b.pair, b.method, b.target, b.label)
-    scale = max(float(b.scores.sum()), 1e-300)
+    scale = max(float(np.abs(b.scores).sum()), 1e-300)
     assert np.abs(a.scores - b.scores).max() <= tolerance * scale
     assert a.layers.shape == b.layers.shape
     assert np.abs(a.layers - b.layers).max() <= tolerance * scale
@@ -239,7 +239,7 @@ def test_a_text_in_which_nothing_flows_has_scores_of_zero():
 def test_targets_by_index_label_and_contrast():
     ex = make()
     a, b = ex(SENTENCE, target="positive"), ex(SENTENCE, target=1)
-    assert a == replace(b, flow=a.flow, certificate=a.certificate)
+    assert a == replace(b, flow=a.flow, against=a.against, certificate=a.certificate)
     assert (a.target, a.label) == (1, "positive")
     contrast = ex(SENTENCE, target="positive minus neutral")
     assert (contrast.target, contrast.label) == ((1, 2), "positive minus neutral")
@@ -340,7 +340,7 @@ def test_a_batch_size_that_is_no_count_is_refused(size):
 
 def test_progress_is_told_texts_done_and_in_all():
     seen = []
-    make()([SHORT, SENTENCE, "x", "dog", "dog"], batch_size=2, progress=lambda *n: seen.append(n))
+    make()([SHORT, SENTENCE, "x", "dog", "dog"], "agf", batch_size=2, progress=lambda *n: seen.append(n))
     assert seen == [(2, 5), (4, 5), (5, 5)]
 
 

@@ -28,8 +28,9 @@ from tests.test_attribution import make
         ),
         make(flow=False, facts={"convergence_delta": 1 / 3, "replacement": "pad"}),
         make("is not very cute", scores=np.array([5e-324, -0.0, 1e308, 1 / 3, 0, 0])),
+        replace(make(), against=make().flow, facts={"value_against": 0.1}),
     ],
-    ids=["flow", "pair", "no flow", "extreme scores"],
+    ids=["flow", "pair", "no flow", "extreme scores", "signed"],
 )
 @pytest.mark.parametrize("name", ["a.safetensors", "a.json", "a.JSON", "a", "a.gaf"])
 def test_what_is_loaded_is_what_was_saved(tmp_path, att, name):

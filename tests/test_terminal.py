@@ -320,3 +320,23 @@ def test_tables_wrap_their_last_column_only():
     stream = io.StringIO()
     show(Console(file=stream, width=20), table(["name", "about"], [["a name", "many words in a row"]]))
     assert stream.getvalue() == "name    about\na name  many words\n        in a row\n"
+
+
+def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other_flows(explainer):
+    shown = printed(explainer("terrible", "signed_flow", target="positive")).splitlines()
+    (certified,) = (line for line in shown if "certified" in line)
+    assert re.search(r"flow [\d.e-]+ for, [\d.e-]+ against", certified)
+    dead, alive = replace(CERTIFICATE, dead=True, iterations=0), replace(CERTIFICATE, dual=1e-9)
+    both = dead.beside(alive)
+    assert not both.dead
+    assert (both.dual, both.iterations, both.cut, both.converged) == (1e-9, 13, 2.0, True)
+    one = attribution(scores=(0.0, -3.0, -0.5, 0.0), facts={"value_against": 3.5}, certificate=both)
+    flows = one.scores.sum() + 3.5
+    assert any(f"flow {flows:.4g} for, 3.5 against" in line for line in printed(one).splitlines())
+
+
+def test_the_rest_of_a_difference_that_should_be_nothing_is_shown_as_nothing():
+    one = attribution(scores=(0.0, -3.0, -0.5, 0.0), certificate=CERTIFICATE)
+    against = -float(one.scores.sum())
+    shown = printed(replace(one, facts={"value_against": against * (1 + 1e-15)})).splitlines()
+    assert any("flow 0 for" in line for line in shown)

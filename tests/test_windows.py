@@ -311,3 +311,11 @@ def test_a_merged_result_is_stored_and_shown_like_any_other(ex, tmp_path):
 def test_positions_of_a_model_that_counts_from_padding_are_within_its_table():
     found = gaflow.Explainer(*roberta())(LONG, "grads", windows=Windows(reads=1))
     assert number(found, "window_tokens") <= 64
+
+
+def test_a_signed_result_in_windows_can_be_saved_beside_one_that_fits(ex, tmp_path):
+    short, long = ex(["a good film", LONG], "signed_flow", windows=True)
+    assert short.against is not None
+    assert (long.flow, long.against) == (None, None)
+    long.save(tmp_path / "long.safetensors")
+    assert gaflow.load(tmp_path / "long.safetensors") == long

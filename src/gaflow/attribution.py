@@ -114,7 +114,8 @@ class Attribution:
     def at_layer(self, layer: Layer) -> Attribution:
         """The same with the through-flow of node layer `layer` (0 the input, -1 the output) as scores.
 
-        "all" sums over the node layers, so that the scores sum to their number times the flow value (less that against).
+        "all" sums over the node layers, so that the scores sum to their number times the value of the flow, less that
+        of the flow against if there is one.
         """
         if self.layers is None:
             raise GaflowError(f"method {self.method!r} has no flow through layers; flow methods such as agf do")

@@ -133,17 +133,18 @@ class Explainer:
         many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text,
         and keeps scores, layers and certificate.
         """
-        chosen = self._find(method)
+        # the default is only found out once nothing is wrong with what was given
+        named = [] if method is None else [find_method(method)]
         if divide := find_windows(windows, truncation):
             texts, names = (text, _names(len(text))) if isinstance(text, list) else ([text], ["text"])
             with reporting(progress, len(texts), "text") as report:
                 tell = within(report, 0, len(texts))
-                found = self._in_windows(texts, target, [chosen], divide, names, batch_size, keep_flow, tell)
+                found = self._in_windows(texts, target, named, divide, names, batch_size, keep_flow, tell)
             return [each[0] for each in found] if isinstance(text, list) else found[0][0]
         if not isinstance(text, list):
             encoding, fitted = self.ask(text, target, truncation)
             with reporting(progress, 1, "text") as report:
-                return self.run([encoding], [fitted], [chosen], keep_flow, report)[0][0]
+                return self.run([encoding], [fitted], named or [self.default], keep_flow, report)[0][0]
         _check_batch_size(batch_size)
         head: AnyHead = self.head
         parsed = parse_all(head, target, len(text))
@@ -152,6 +153,7 @@ class Explainer:
         targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
         with reporting(progress, len(text), "text") as report:
+            (chosen,) = named or [self.default]
             for group in self.batches(encodings, batch_size, [chosen]):
                 tell = within(report, len(done), len(group))
                 work = partial(self._group, encodings, targets, method=chosen, keep_flow=keep_flow, report=tell)
@@ -173,13 +175,14 @@ class Explainer:
         if isinstance(texts, str):
             raise TypeError("texts must be a list or another iterable of texts, not one string")
         _check_batch_size(batch_size)
-        chosen, parsed, divide = self._find(method), self.head.parse(target), find_windows(windows, truncation)
-        return self._stream(iter(texts), chosen, parsed, batch_size, truncation, divide, keep_flow)
+        named = [] if method is None else [find_method(method)]
+        parsed, divide = self.head.parse(target), find_windows(windows, truncation)
+        return self._stream(iter(texts), named, parsed, batch_size, truncation, divide, keep_flow)
 
     def _stream(
         self,
         texts: Iterator[Any],
-        method: Method,
+        named: list[Method],
         target: Any,
         batch_size: int,
         truncation: bool,
@@ -191,11 +194,12 @@ class Explainer:
             names = [f"texts[{start + k}]" for k in range(len(window))]
             start += len(window)
             if divide:
-                found = self._in_windows(window, target, [method], divide, names, batch_size, keep_flow, silent)
+                found = self._in_windows(window, target, named, divide, names, batch_size, keep_flow, silent)
                 yield from (each[0] for each in found)
                 continue
             encodings = self.encode(window, truncation, names)
             targets = [head.fit(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
+            (method,) = named or [self.default]
             waiting: dict[int, Attribution] = {}
             given = 0
             # the first text of the window decides what runs next, so that results come out early
@@ -223,7 +227,7 @@ class Explainer:
         """
         if isinstance(methods, str) or not (methods is None or isinstance(methods, Iterable)):
             raise TypeError(f"methods must be a list of methods, not {methods!r}")
-        chosen = [self._find(m) for m in (METHODS if methods is None else methods)]
+        chosen = [self.default if m is None else find_method(m) for m in (METHODS if methods is None else methods)]
         if not chosen:
             raise ValueError("methods is empty; name at least one, or leave it out to compare all")
         names = [m.name for m in chosen]
@@ -274,9 +278,6 @@ class Explainer:
     def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
         """Indices of encodings to run together: at most `size`, and what the device's budget holds for `methods`."""
         return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
-
-    def _find(self, method: AnyMethod) -> Method:
-        return self.default if method is None else find_method(method)
 
     def _in_windows(
         self,

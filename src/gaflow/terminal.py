@@ -26,7 +26,6 @@ from gaflow.units import UNITS, Unit, unit_of
 __all__ = ["certified", "headline", "make_console", "one_line", "paint", "render", "show", "table", "truncated"]
 
 _ROUNDING = 1e-12  # what may be left of a difference that should be 0
-
 _LONGEST = 1000  # characters of an error line
 _NUMBERS = ("score", "share", "at")  # columns aligned to the right
 # Exact colours of terminals that have 256, whose nearest to the shades of a page would change hue from step to step

@@ -132,12 +132,13 @@ def explain_in_windows(
     report: Report,
     watching: Watching = lambda methods: (silent, lambda traced: None),
 ) -> list[list[Attribution]]:
-    """For every text a list of attributions, one per method; `report` is told which part is done, 0 to 1.
+    """For every text a list of attributions, one per method (none: the default); `report` is told which part is done.
 
     `watching` is asked, for every batch, what to tell of methods done and to show the trace.
     """
     wholes = encode(explainer.tokenizer, [check_text(t, n) for t, n in zip(texts, names, strict=True)], names=names)
     divided = [windows(whole, explainer.limit, name) for whole, name in zip(wholes, names, strict=True)]
+    methods = methods or [explainer.default]
     aims = [_aim(explainer, *each, batch_size) for each in zip(wholes, divided, targets, strict=True)]
     pieces = [(k, window) for k, found in enumerate(divided) for window in found]
     asked = [targets[k] if aim is None else aim.target for k, _ in pieces for aim in [aims[k]]]

@@ -148,9 +148,9 @@ def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
     if att.certificate is None:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
-        drawn = "bars only" if att.layers is None else "nodes and bars only"
+        what = "bars only" if att.layers is None else "nodes and bars only"
         advice = "" if "windows" in att.facts else " Explain again with keep_flow=True for the edges."
-        return f"The flow was not kept: {drawn}.{advice}"
+        return f"The flow was not kept: {what}.{advice}"
     graph = Graph.of(att.flow)
     shown = graph.strongest(drawn)
     says = shown.says("flow") if shown.amount.any() else "nothing flows"
