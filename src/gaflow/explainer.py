@@ -133,8 +133,7 @@ class Explainer:
         many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text,
         and keeps scores, layers and certificate.
         """
-        # the default is only found out once nothing is wrong with what was given
-        named = [] if method is None else [find_method(method)]
+        named = [] if method is None else [find_method(method)]  # the default waits until all that is given is checked
         if divide := find_windows(windows, truncation):
             texts, names = (text, _names(len(text))) if isinstance(text, list) else ([text], ["text"])
             with reporting(progress, len(texts), "text") as report:
