@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import gaflow
 from gaflow.attribution import Attribution, Word
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.network import Certificate, Flow
@@ -246,7 +247,7 @@ def test_equal_means_equal_in_everything():
 
 def test_repr_is_one_short_line():
     text = repr(make("is not very cute", scores=np.array([9.0, 0.5, -3, 2, 0.25, 9])))
-    assert text == "Attribution(agf, 'positive' (87.5%), 6 tokens, top: 'very' 2, 'is' 0.5, 'cute' 0.25)"
+    assert text == "Attribution(agf, 'positive' (87.5%), 6 tokens, top: 'not' -3, 'very' 2, 'is' 0.5)"
     assert "%" not in repr(make(probability=None))
 
 
@@ -289,3 +290,12 @@ def test_sentences_have_every_ordinary_token_once_and_add_up_exactly(source, tok
         assert w.score == math.fsum(att.scores[k] for k in w.tokens)
     for one, two in pairwise(found):
         assert one.segment < two.segment or one.end <= two.start
+
+
+def test_a_method_that_sums_over_layers_is_named_so_at_another_one():
+    att = make(method="signed_flow")
+    assert [att.at_layer(layer).method for layer in ("all", 0, 1)] == [
+        "signed_flow", "signed_flow(layer=0)", "signed_flow(layer=1)",
+    ]  # fmt: skip
+    assert gaflow.METHODS["signed_flow"].layer == "all"  # type: ignore[attr-defined]
+    assert att.at_layer(1).at_layer("all").method == "signed_flow"

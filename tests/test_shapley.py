@@ -281,7 +281,7 @@ def test_what_cannot_be_checked_is_refused():
 
 @pytest.mark.parametrize("method", [SignedFlow(), PathFlow(steps=1, groups=2, ranked=1)], ids=lambda m: m.called)
 def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, method):
-    att = explainer("a gripping film, despite the plot.", method)
+    att = explainer("bad, not good", method)
     for layer in range(len(att.layers)):
 
         def game(s, k=layer):

@@ -140,10 +140,10 @@ def layer_scores(through: Any, layer: Layer) -> Any:
 
 
 def name_at_layer(name: str, layer: Layer) -> str:
-    """A flow method's `name` with another layer; it is the last of the settings, and left out where it is 0."""
+    """A flow method's `name` with another layer; it is the last of the settings, and left out where it is the usual."""
     layer = check_layer(layer)
     base = _LAST_SETTING.sub(lambda found: "" if found[1] == "(" else ")", name)
-    if layer == 0:
+    if layer == _usual(base):
         return base
     return f"{base[:-1]}, layer={layer!r})" if base.endswith(")") else f"{base}(layer={layer!r})"
 
@@ -152,8 +152,13 @@ def layer_in_name(name: str) -> Layer:
     """The layer that `name_at_layer` wrote."""
     found = _LAST_SETTING.search(name)
     if found is None:
-        return 0
+        return _usual(name)
     return "all" if found[2] == "'all'" else int(found[2])
+
+
+def _usual(name: str) -> Layer:
+    """The layer of a method whose name says none."""
+    return "all" if name.partition("(")[0] == "signed_flow" else 0
 
 
 def _segments(trace: Trace) -> Tensor:
