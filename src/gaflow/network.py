@@ -14,6 +14,7 @@ terminal capacities) is counted over live edges and real tokens only, so padding
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -245,6 +246,9 @@ def _liveness(positive: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Te
     return torch.stack(down[::-1], 1), torch.stack(up, 1)
 
 
+_MERGED = {"converged": min, "dead": min, "gamma": min, "edges": sum, "negligible": sum}  # of certificates; else max
+
+
 @dataclass(frozen=True)
 class Certificate:
     """How good a flow is, one value per item of the batch; `certificate[i]` holds item i's as plain numbers.
@@ -273,11 +277,19 @@ class Certificate:
         return Certificate(**{f.name: getattr(self, f.name)[item].item() for f in fields(self)})
 
     def beside(self, other: Certificate) -> Certificate:
-        """Of two flows that scores are the difference of, from plain numbers: the worst of both, or their sum."""
-        kinds = {"gap": sum, "cut": sum, "kappa": sum, "edges": sum, "negligible": sum, "iterations": sum}
-        kinds |= {"seconds": sum, "dead": all, "converged": all}
-        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return Certificate(**{name: kinds.get(name, max)(pair) for name, pair in pairs.items()})
+        """Of two flows that scores are the difference of, both in plain numbers."""
+        both = Certificate.worst((self, other), (1.0, 1.0))
+        more = {name: getattr(self, name) + getattr(other, name) for name in ("iterations", "seconds")}
+        return replace(both, **more)
+
+    @classmethod
+    def worst(cls, found: Sequence[Certificate], weights: Sequence[float]) -> Certificate:
+        """The worst of several, in plain numbers; what is in units of the flow adds up as flows of these weights do."""
+        columns = {f.name: [getattr(one, f.name) for one in found] for f in fields(cls)}
+        merged: dict[str, Any] = {name: _MERGED.get(name, max)(values) for name, values in columns.items()}
+        for name in ("gap", "cut", "kappa"):
+            merged[name] = math.fsum(w * value for w, value in zip(weights, columns[name], strict=True))
+        return cls(**merged)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers (one item) or lists (a batch), ready for JSON."""

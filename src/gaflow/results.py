@@ -71,7 +71,7 @@ def attributions(
 ) -> list[Attribution]:
     """One attribution per text, from the scores that `method` gave for the traced batch."""
     values, output = _values(method, scores, traced), traced.output.tolist()
-    flow, against = (None if one is None else _to_host(one) for one in (scores.flow, scores.against))
+    flow, against = (None if one is None else _to_host(one, keep_flow) for one in (scores.flow, scores.against))
     layers = scores.layers()
     through = None if layers is None else layers.detach().cpu().numpy()
     found = []
@@ -142,12 +142,14 @@ def _facts(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
     return known
 
 
-def _to_host(flow: Flow) -> Flow:
+def _to_host(flow: Flow, whole: bool) -> Flow:
+    """The flow, or of one that nobody keeps the certificate alone, in the memory of the CPU."""
+
     def move(record: Any) -> Any:
         values = {f.name: getattr(record, f.name) for f in fields(record)}
         return replace(record, **{name: v.detach().cpu() for name, v in values.items() if isinstance(v, Tensor)})
 
-    return replace(move(flow), certificate=move(flow.certificate))
+    return replace(move(flow) if whole else flow, certificate=move(flow.certificate))
 
 
 def _crop(flow: Flow, item: int, n: int) -> Flow:

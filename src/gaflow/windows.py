@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["Window", "Windows", "explain_in_windows", "find_windows", "mean_logits", "merge"]
 
 Watching = Callable[[Sequence[Method]], tuple[Report, Callable[[Trace], object]]]
-_CERTIFICATE = {"converged": min, "dead": min, "gamma": min, "edges": sum, "negligible": sum}  # of windows; else max
-_LINEAR = ("gap", "cut", "kappa")  # in units of the flow, so that they add up as it does
 
 
 @dataclass(frozen=True)
@@ -237,19 +235,9 @@ def merge(whole: Encoding, windows: Sequence[Window], found: Sequence[Attributio
         truncated=False,
         flow=None,
         against=None,
-        certificate=_certificate(certificates, weights) if certificates else None,
+        certificate=Certificate.worst(certificates, weights) if certificates else None,
         facts={"windows": len(windows), "window_tokens": size, **_facts(found, weights)},
     )
-
-
-def _certificate(found: Sequence[Certificate], weights: Sequence[float]) -> Certificate:
-    """The worst of the windows; what is measured in units of the flow adds up as the flow does."""
-    known = [one.to_dict() for one in found]
-    columns = {name: [one[name] for one in known] for name in known[0]}
-    merged = {name: _CERTIFICATE.get(name, max)(values) for name, values in columns.items()}
-    for name in _LINEAR:
-        merged[name] = math.fsum(w * value for w, value in zip(weights, columns[name], strict=True))
-    return Certificate(**merged)
 
 
 def _facts(found: Sequence[Attribution], weights: Sequence[float]) -> dict[str, float | str]:
