@@ -26,7 +26,8 @@ __all__ = ["Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 
-SHRINK = 0.2  # the next level, relative to this one where the edges are central
+SHRINK = 0.2  # the next level, relative to this one where all edges can follow
+SLOW = 10  # and how much more of it is kept for the share of the edges that cannot
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -104,18 +105,21 @@ class LogBarrier:
         left = (~network.dead).nonzero().flatten()
         for careful, steps in ((False, self.steps), (True, self.careful_steps)):
             if len(left):
-                state = State.start(network, unit, target, self.barrier == "capacity", left)
-                left = _iterate(state, steps, careful, result)
+                state = State.start(
+                    network, unit, target, left, weighted=self.barrier == "capacity", careful=careful
+                )
+                left = _iterate(state, steps, result)
         return result.flow(time.perf_counter() - started)
 
 
-def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor:
+def _iterate(state: State, steps: int, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
-    care = "careful" if careful else "exact" if state.level.is_cuda else "rough"  # GPUs are as fast in float64
+    precise: Care = "exact" if state.level.is_cuda else "rough"  # GPUs are as fast in float64
+    care = "careful" if state.edges.careful else precise
     for step in range(steps + 1):
         _lower(state)
-        balance = state.linearize(careful)
+        balance = state.linearize()
         value, error = state.edges.flow[:, -1], torch.maximum(balance.off, balance.lost)
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
         hopeless = ~(error < torch.inf) | (step == steps)
@@ -137,9 +141,9 @@ def _iterate(state: State, steps: int, careful: bool, result: _Result) -> Tensor
 
 def _lower(state: State) -> None:
     """Lower the level as far as the edges that lag behind allow."""
-    # below the mean only edges that hardly matter are left behind, and multipliers can follow no faster than by KEEP
-    factor = torch.where(state.level > state.mean, SHRINK, KEEP)
-    state.level = torch.maximum(state.floor, state.level * (factor * state.spread).clamp_max(1))
+    # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than by KEEP
+    factor = torch.where(state.level > state.mean, SHRINK, KEEP) + SLOW * state.short
+    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(1))
 
 
 def _newton(state: State, balance: Balance, care: Care) -> Tensor:
@@ -182,7 +186,7 @@ class _Result:
         self.iterations[item] += steps
         self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
-        flow = state.edges.flow.mul_(state.edges.live).mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
+        flow = state.edges.flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
         self.edges = torch.zeros_like(self.network.capacity) if self.edges is None else self.edges
         inner = self.edges[0].numel()
         self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])

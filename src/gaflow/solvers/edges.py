@@ -1,4 +1,4 @@
-"""The variables of the barrier problem: flows, slacks and multipliers on edges, potentials on nodes.
+"""The variables of the barrier problem: flows and slacks on edges, potentials on nodes.
 
 With potentials `p` (target at 0), reduced cost `s = c + p_tail - p_head`, slack `g = u - f` and multipliers `z`, `v`
 the solution satisfies `s = z - v`, `f z = mu`, `g v = mu` and conservation. Eliminating `df`, `dz` and `dv` from a
@@ -8,17 +8,23 @@ Newton step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
     Laplacian(w) dp = div(f + e)           df = e - w (dp_tail - dp_head)
 
 `e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is
-the answer. The four conventions this file owns:
+the answer. The five conventions this file owns:
 
-* **Every edge has its own step length.** `f`, `g`, `z` and `v` keep at least the share `KEEP` of themselves in a step,
-  each edge for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut
-  short only adds an imbalance of its own size, which the next step removes.
+* **Multipliers follow from the potentials.** Edge by edge the barrier has a closed form: at the reduced cost `s` the
+  optimal multipliers are `z = k + r + s / 2` and `v = k + r - s / 2` with `k = mu / u` and `r^2 = k^2 + s^2 / 4`. They
+  are never stored; `s = z - v` always holds, and all that is left of them is `d = mu + r u + s (g - f) / 2`, which is
+  never below mu. (Multipliers with steps of their own fall behind the potentials: half as many steps again.) Here mu is
+  that of the step which led to these potentials, `before`, not the smaller one that the next step aims at.
+* **Every edge has its own step length.** `f` and `g` keep at least the share `KEEP` of themselves in a step, each edge
+  for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut short only
+  adds an imbalance of its own size, which the next step removes.
 * **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
   barriers would otherwise start with some edges pressed against their bounds.
 * **A potential is the sum of two or three floats.** Where nothing binds, potentials differ by `mu / f`, far below the
   rounding error of a potential near -1, and the flow there depends on just these differences.
 * **All edges are one row of numbers**: those of the layers in the order (l, t, t), then source edges, target edges and
-  the return edge, `m = l t^2 + 2 t + 1` in all. Nodes are `n = (l + 1) t + 1`, the super-source last.
+  the return edge, `m = l t^2 + 2 t + 1` in all. Nodes are `n = (l + 1) t + 1`, the super-source last. A dead edge has
+  capacity, flow and slack 0, from which weight and residual 0 follow.
 """
 
 from __future__ import annotations
@@ -36,90 +42,100 @@ from gaflow.network import LayeredNetwork
 __all__ = ["KEEP", "Balance", "Edges", "Part", "State", "largest"]
 
 KEEP = 0.05
-GONE = 1e-250  # stands for the flow on a dead edge: no weight, no residual, and no division by zero
 CACHED = 1 << 17  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
 MANY = 1 << 28  # and on a GPU, whose memory has to hold what the passes leave in between
 ROUNDING = 1e-15
+TINY = 1e-300
 FINE = 1e-20  # a mu below this, in units of flow, needs potentials in three parts: two are good to 1e-32
 
 
 @dataclass
 class Edges:
-    """The primal-dual variables of some edges, changed in place."""
+    """The variables of some edges, changed in place."""
 
     capacity: Tensor  # (b, m) u
-    live: Tensor  # (b, m) 1.0 or 0.0; on a GPU a mask, which is smaller, on the CPU numbers, which are faster
     goal: Tensor  # (b, m) or (b, 1): the mu_e to reach
-    book: Tensor  # (6, b, m): what the six names below say; side by side, so that one call can work on several
+    book: Tensor  # (4 or 5, b, m): what the names below say; side by side, so that one call can work on several
 
-    above = property(lambda self: self.book[0])  # v, multiplier of g >= 0
-    below = property(lambda self: self.book[1])  # z, multiplier of f >= 0
-    slack = property(lambda self: self.book[2])  # g, kept apart from u - f, which rounds to 0 where an edge is full
-    flow = property(lambda self: self.book[3])  # f
-    residual = property(lambda self: self.book[4])  # e of the current step, then the change of flow
-    weight = property(lambda self: self.book[5])  # w of the current step
+    slack = property(lambda self: self.book[0])  # g, kept apart from u - f, which rounds to 0 where an edge is full
+    flow = property(lambda self: self.book[1])  # f
+    residual = property(lambda self: self.book[2])  # e of the current step, then the change of flow
+    weight = property(lambda self: self.book[3])  # w of the current step
+    scale = property(lambda self: self.book[4])  # d of the current step, where care is taken
+    careful = property(lambda self: len(self.book) == 5)
 
     @classmethod
-    def start(cls, capacity: Tensor, goal: Tensor, level: Tensor) -> Edges:
-        """A central start: a moderate flow on every edge, whatever its capacity, and multipliers to match."""
-        live = capacity > 0
-        book = capacity.new_empty(6, *capacity.shape)
-        slack, flow = book[2:4]
+    def start(cls, capacity: Tensor, goal: Tensor, careful: bool) -> Edges:
+        """A moderate flow on every edge, whatever its capacity."""
+        book = capacity.new_zeros(4 + careful, *capacity.shape)
+        slack, flow = book[:2]
         torch.div(capacity, capacity + 2, out=flow)
-        flow.masked_fill_(~live, GONE)
-        torch.sub(capacity, flow, out=slack).masked_fill_(~live, 1.0)
-        push = torch.maximum(goal, level[:, None])  # as in push()
-        torch.div(push, book[2:4], out=book[:2])
-        book[4:].zero_()
-        return cls(capacity, live if live.is_cuda else live.to(capacity.dtype), goal, book)
+        torch.sub(capacity, flow, out=slack)
+        return cls(capacity, goal, book)
 
     def push(self, level: Tensor) -> Tensor:
         """mu_e of every edge: no edge goes below the common level before all do."""
         return torch.maximum(self.goal, level[:, None])
 
-    def linearize(self, cost: Tensor, level: Tensor, careful: bool) -> None:
-        """Set the Newton weight w and the residual e of every edge; overwrites `cost`."""
-        above, below, slack, flow, residual, weight = self.book
+    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, first: bool) -> None:
+        """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step."""
+        slack, flow, residual, weight = self.book[:4]
         torch.mul(flow, slack, out=weight)
-        torch.sub(slack, flow, out=residual).mul_(self.push(level)).addcmul_(weight, cost, value=-1)
-        scale = torch.mul(below, slack, out=cost).addcmul_(above, flow)
-        self.book[4:].mul_(torch.div(self.live, scale, out=scale))
-        if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
+        torch.sub(slack, flow, out=residual)
+        scale = self._first_scale(self.push(before)) if first else self._scale(cost, self.push(before))
+        if self.careful:  # d keeps the share KEEP of itself: potentials of wild networks would run away now and then
+            scale = torch.maximum(scale, self.scale * KEEP, out=self.scale)
+        residual.mul_(self.push(level)).addcmul_(weight, cost, value=-1)
+        self.book[2:4].div_(scale)
+        if self.careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
             residual.mul_(residual.abs() > ROUNDING * flow)
 
-    def step(self, drop: Tensor, level: Tensor) -> None:
-        """Take the Newton step that follows from the `drop` of the new potentials, as far as each edge allows."""
-        above, below, slack, flow, residual, weight = self.book
-        push, change = self.push(level), residual.addcmul_(weight, drop, value=-1)
-        wanted, both = torch.empty_like(self.book[:2]), self.book[:2]
-        torch.addcmul(push, above, change, out=wanted[0])
-        torch.addcmul(push, below, change, value=-1, out=wanted[1])
-        torch.maximum(wanted.div_(self.book[2:4]), both.mul_(KEEP), out=both)
-        change.clamp_(torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
+    def _first_scale(self, mu: Tensor) -> Tensor:
+        """d of multipliers mu / f and mu / g, as long as there are no potentials to follow; `weight` has to be f g."""
+        return self.capacity.square().div_(self.weight.clamp_min(TINY)).sub_(2).clamp_min_(1).mul_(mu)
+
+    def _scale(self, cost: Tensor, mu: Tensor) -> Tensor:
+        """d of every edge; `residual` has to be g - f."""
+        reach = cost * self.capacity
+        square = torch.addcmul(mu.square().clamp_min_(TINY), reach, reach, value=0.25)  # of r u
+        root = torch.rsqrt(square).mul_(square)  # three times as fast as sqrt on the CPU
+        if self.careful:  # the same without a cancellation, for an edge that is nearly empty and should be full
+            rest = mu.square() / root.add_(reach.abs_(), alpha=0.5)
+            return rest.add_(mu).add_(torch.maximum(cost * self.slack, -cost * self.flow))
+        return root.addcmul_(cost, self.residual, value=0.5).clamp_min_(0).add_(mu)  # below mu by rounding only
+
+    def step(self, drop: Tensor) -> Tensor:
+        """Take the Newton step that follows from the `drop` of the new potentials; 1.0 for edges cut short, else 0.0."""
+        slack, flow, residual, weight = self.book[:4]
+        wanted = residual.addcmul_(weight, drop, value=-1)
+        change = torch.clamp(wanted, torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
         flow.add_(change)
         slack.sub_(change)
-
-    def spread(self, level: Tensor) -> Tensor:
-        """Sum of the squares of f z / mu_e and g v / mu_e, (b,): twice the number of live edges if all are central."""
-        upper, lower = self.book[:2] * self.book[2:4]
-        return lower.square_().addcmul_(upper, upper).mul_(self.live).div_(self.push(level).square()).sum(-1)
+        return torch.ne(change, wanted, out=drop)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
-        scale = torch.addcmul(self.below * self.slack, self.above, self.flow).reciprocal_().mul_(self.live)
-        dual = (cost - self.below + self.above) * self.flow * self.slack * scale
-        lower = (self.goal - self.flow * self.below) * self.slack * scale
-        upper = (self.goal - self.slack * self.above) * self.flow * scale
+        slack, flow, mu = self.slack, self.flow, self.goal
+        size = torch.where(self.capacity > 0, self.capacity, 1.0)
+        half = (size * cost).mul_(0.5).abs_()
+        root = half.square().add_(mu.square()).sqrt_().add_(half)
+        more, less = (mu + root).div_(size), (mu + mu.square() / root).div_(size)  # both without cancellation
+        below, above = torch.where(cost > 0, more, less), torch.where(cost > 0, less, more)
+        scale = torch.addcmul(below * slack, above, flow)
+        scale = torch.where(self.capacity > 0, 1 / scale, 0.0)
+        dual = (cost - below + above) * flow * slack * scale
+        lower = (mu - flow * below) * slack * scale
+        upper = (mu - slack * above) * flow * scale
         return largest(dual), torch.maximum(largest(lower), largest(upper))
 
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""
-        return Edges(self.capacity[items], self.live[items], self.goal[items], self.book[:, items])
+        return Edges(self.capacity[items], self.goal[items], self.book[:, items])
 
     def __getitem__(self, part: slice) -> Edges:
         """A view of these edges."""
         goal = self.goal if self.goal.shape[1] == 1 else self.goal[:, part]
-        return Edges(self.capacity[:, part], self.live[:, part], goal, self.book[:, :, part])
+        return Edges(self.capacity[:, part], goal, self.book[:, :, part])
 
 
 @dataclass(frozen=True)
@@ -156,14 +172,18 @@ class State:
     floor: Tensor  # (b,) the smallest mu_e to reach
     mean: Tensor  # (b,) the mean of the mu_e to reach
     count: Tensor  # (b,) the number of live edges
-    spread: Tensor  # (b,) mean square of f z / mu_e and g v / mu_e: 1 if all edges are central
+    before: Tensor  # (b,) the level of the last step
+    first: bool  # there was none yet
+    short: Tensor  # (b,) the share of the live edges that were cut short in the last step; not while at the floor
     edges: Edges
     node: Tensor  # (2 or 3, b, n) potentials, largest part first
     shape: tuple[int, int]  # (l, t)
     top: int  # output nodes from here on are dead in every item
 
     @classmethod
-    def start(cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, weighted: bool, items: Tensor) -> State:
+    def start(
+        cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, *, weighted: bool, careful: bool
+    ) -> State:
         """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
         unit, target = unit[items], mu[items]
         _, layers, t, _ = network.capacity.shape
@@ -176,7 +196,7 @@ class State:
             weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
             goal = torch.where(weights > 0, weights * (target / (weights.sum(-1) / count))[:, None], goal)
         level, floor = torch.maximum(target, 1 / count), goal.amin(-1)
-        edges = Edges.start(capacity, goal, level)
+        edges = Edges.start(capacity, goal, careful)
         parts = 3 if bool((floor < FINE).any()) else 2
         alive = (network.source[items] > 0).any(0)
         return cls(
@@ -185,7 +205,9 @@ class State:
             floor=floor,
             mean=target,
             count=count,
-            spread=torch.ones_like(level),
+            before=level,
+            first=True,
+            short=torch.zeros_like(level),
             edges=edges,
             node=capacity.new_zeros(parts, len(items), (layers + 1) * t + 1),
             shape=(layers, t),
@@ -228,52 +250,47 @@ class State:
             high[:, -1].sub_(1)
         return high.add_(low[0] if len(low) == 1 else low[0].add_(low[1]))  # small ones first: the others may cancel
 
-    def linearize(self, careful: bool) -> Balance:
+    def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
-        fused = None if careful else _fused(self.edges.book)
+        fused = _fused(self.edges.book)
         if fused is not None:
             return Balance(*fused.linearize(self))
         layers, t = self.shape
-        rows, columns, off = self._linearize(careful)
-        outer = self.edges.book[3:, :, layers * t * t :]
+        rows, columns, off = self._linearize()
+        outer = self.edges.book[1:4, :, layers * t * t :]
         source, target, returning = outer[..., :t], outer[..., t:-1], outer[..., -1:]
         leaving = torch.cat([target, rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
         entering = torch.cat([columns, source, returning], -1)
         imbalance, pushed = leaving[:2] - entering[:2]
         return Balance(imbalance + pushed, entering[2], leaving[2], off, largest(imbalance))
 
-    def _linearize(self, careful: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _linearize(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
-        t = self.shape[1]
-        book, items = self.edges.book[3:], len(self.level)  # flows, residuals, weights
-        rows, columns, off = [], [], []
+        layers, t = self.shape
+        book, items = self.edges.book[1:4], len(self.level)  # flows, residuals, weights
+        rows, columns, off = book.new_zeros(3, items, layers * t), book.new_zeros(3, items, layers * t), []
         for part, edges in self.parts():
-            edges.linearize(self.cost(part), self.level, careful)
+            edges.linearize(self.cost(part), self.before, self.level, self.first)
             off.append(largest(edges.residual))
             if part.stop:
                 first, last = part.start // t, -(-part.stop // t)
                 inner = book[..., part.start * t : part.stop * t].view(3, items, last - first, -1, t)
-                rows.append(inner.sum(-1).view(3, items, -1))
-                if part.start % t:
-                    columns[-1] += inner.sum(-2).view(3, items, -1)
-                else:
-                    columns.append(inner.sum(-2).view(3, items, -1))
-        if len(rows) == 1:
-            return rows[0], columns[0], off[0]
-        return torch.cat(rows, -1), torch.cat(columns, -1), torch.stack(off).amax(0)
+                torch.sum(inner, -1, out=rows[..., part.start : part.stop].view(inner.shape[:-1]))
+                columns[..., first * t : last * t] += inner.sum(-2).flatten(2)
+        return rows, columns, torch.stack(off).amax(0)
 
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
         fused = _fused(self.edges.book)
         if fused is not None:
-            self.spread = fused.step(self, change, KEEP)
+            short = fused.step(self, change, KEEP)
         else:
-            total = torch.zeros_like(self.level)
-            falling = bool((self.level > self.floor).any())  # else the spread is of no use
+            short = torch.zeros_like(self.level)
+            falling = bool((self.level > self.floor).any())  # else nobody asks
             for part, edges in self.parts():
-                edges.step(self.drop(change, part), self.level)
-                total = total + edges.spread(self.level) if falling else total
-            self.spread = total / (2 * self.count)
+                cut = edges.step(self.drop(change, part))
+                short = short + cut.sum(-1) if falling else short
+        self.short, self.before, self.first = short / self.count, self.level, False
         self.node = _accumulate(self.node, change)
 
     def errors(self) -> tuple[Tensor, Tensor]:
@@ -295,7 +312,7 @@ class State:
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
-        names = ("item", "level", "floor", "mean", "count", "spread")
+        names = ("item", "level", "floor", "mean", "count", "before", "short")
         each: dict[str, Any] = {name: getattr(self, name)[items] for name in names}
         return replace(self, **each, edges=self.edges.take(items), node=self.node[:, items])
 

@@ -27,8 +27,8 @@ BLOCK = 256  # outer edges at a time
 
 
 def available(book: Tensor) -> bool:
-    """Whether these kernels can work on `book`: on a GPU, where there is Triton."""
-    return book.is_cuda and book.is_contiguous() and _triton()
+    """Whether these kernels can work on `book`: on a GPU, where there is Triton, and without special care."""
+    return book.is_cuda and len(book) == 4 and book.is_contiguous() and _triton()
 
 
 @cache
@@ -57,34 +57,31 @@ def linearize(state: State) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     columns = edges.book.new_empty(3, items, layers, blocks, t)
     off = edges.book.new_empty(programs)
     kinds = {"parts": len(node), "weighted": edges.goal.shape[1] > 1, "num_warps": WARPS}
-    sizes = (items, edges.book.shape[-1], layers, t, node.shape[-1])
+    sizes = (items, edges.book.shape[-1], layers, t, node.shape[-1], state.first)
     _kernels().linearize[(programs,)](
-        edges.book, node, edges.capacity, edges.goal, state.level, rows, columns, off,
+        edges.book, node, edges.capacity, edges.goal, state.before, state.level, rows, columns, off,
         *sizes, ROWS=ROWS, COLUMNS=COLUMNS, **kinds,
     )  # fmt: skip
     right, up, down = edges.book.new_empty(3, items, node.shape[-1])
     worst, lost = edges.book.new_empty(2, items)
     _kernels().gather[(items,)](
-        edges.book, node, edges.capacity, edges.goal, state.level, rows, columns.sum(-2), off.view(items, -1).amax(-1),
-        right, up, down, worst, lost,
+        edges.book, node, edges.capacity, edges.goal, state.before, state.level, rows, columns.sum(-2),
+        off.view(items, -1).amax(-1), right, up, down, worst, lost,
         *sizes, BLOCK=BLOCK, **kinds,
     )  # fmt: skip
     return right, up, down, worst, lost
 
 
 def step(state: State, change: Tensor, keep: float) -> Tensor:
-    """Let all edges follow the `change` (b, n) of the potentials; the spread after it, (b,)."""
+    """Let all edges follow the `change` (b, n) of the potentials; how many were cut short, (b,)."""
     items, layers, t, _, programs = _grid(state)
-    edges, change = state.edges, change.contiguous()
-    found, spread = edges.book.new_empty(programs), torch.empty_like(state.level)
-    kinds = {"weighted": edges.goal.shape[1] > 1, "KEEP": keep, "num_warps": WARPS}
-    sizes = (items, edges.book.shape[-1], layers, t, change.shape[-1])
+    book, change = state.edges.book, change.contiguous()
+    found, short = book.new_empty(programs), torch.empty_like(state.level)
+    sizes = (items, book.shape[-1], layers, t, change.shape[-1])
     _kernels().step[(programs,)](
-        edges.book, change, edges.capacity, edges.goal, state.level, found,
-        *sizes, ROWS=ROWS, COLUMNS=COLUMNS, **kinds,
+        book, change, found, *sizes, KEEP=keep, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
     )  # fmt: skip
     _kernels().step_outer[(items,)](
-        edges.book, change, edges.capacity, edges.goal, state.level, found.view(items, -1).sum(-1), state.count, spread,
-        *sizes, BLOCK=BLOCK, **kinds,
+        book, change, found.view(items, -1).sum(-1), short, *sizes, KEEP=keep, BLOCK=BLOCK, num_warps=WARPS
     )  # fmt: skip
-    return spread
+    return short

@@ -15,47 +15,37 @@ def magnitude(values):
 
 
 @triton.jit
-def weigh(book, size, capacity, goal, item, mu, at, here, cost, weighted: tl.constexpr):
+def weigh(book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted: tl.constexpr):
     """Set weight and residual of some edges; gives their flows, residuals and weights, 0 where there is no edge."""
-    above = tl.load(book + at, here, 1.0)
-    below = tl.load(book + size + at, here, 1.0)
-    slack = tl.load(book + 2 * size + at, here, 1.0)
-    flow = tl.load(book + 3 * size + at, here, 0.0)
-    alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
-    push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
+    slack = tl.load(book + at, here, 0.0)
+    flow = tl.load(book + size + at, here, 0.0)
+    aim = tl.load(goal + at, here, 1.0) if weighted else tl.load(goal + item)
+    push = tl.maximum(aim, mu)
+    old = tl.maximum(aim, past)
+    most = tl.load(capacity + at, here, 0.0)
+    half = most * cost * 0.5
     product = flow * slack
-    scale = alive / (below * slack + above * flow)
-    residual = ((slack - flow) * push - product * cost) * scale
-    weight = product * scale
-    tl.store(book + 4 * size + at, residual, here)
-    tl.store(book + 5 * size + at, weight, here)
-    return flow, tl.where(here, residual, 0.0), weight
+    apart = slack - flow
+    later = old + tl.maximum(tl.sqrt(half * half + old * old) + apart * cost * 0.5, 0.0)
+    start = old * tl.maximum(most * most / tl.maximum(product, 1e-300) - 2, 1.0)
+    scale = tl.where(beginning, start, later)
+    residual = (apart * push - product * cost) / scale
+    weight = product / scale
+    tl.store(book + 2 * size + at, residual, here)
+    tl.store(book + 3 * size + at, weight, here)
+    return flow, tl.where(here, residual, 0.0), tl.where(here, weight, 0.0)
 
 
 @triton.jit
-def follow(book, size, capacity, goal, item, mu, at, here, drop, weighted: tl.constexpr, KEEP: tl.constexpr):
-    """New flows, slacks and multipliers of some edges; gives what each adds to the spread."""
-    above = tl.load(book + at, here, 1.0)
-    below = tl.load(book + size + at, here, 1.0)
-    slack = tl.load(book + 2 * size + at, here, 1.0)
-    flow = tl.load(book + 3 * size + at, here, 1.0)
-    residual = tl.load(book + 4 * size + at, here, 0.0)
-    weight = tl.load(book + 5 * size + at, here, 0.0)
-    alive = (tl.load(capacity + at, here, 0.0) > 0).to(tl.float64)
-    push = tl.maximum(tl.load(goal + at, here, 1.0), mu) if weighted else tl.maximum(tl.load(goal + item), mu)
-    moved = residual - weight * drop
-    below = tl.maximum((push - below * moved) / flow, below * KEEP)
-    above = tl.maximum((push + above * moved) / slack, above * KEEP)
-    moved = tl.minimum(tl.maximum(moved, flow * (KEEP - 1)), slack * (1 - KEEP))
-    flow += moved
-    slack -= moved
-    tl.store(book + at, above, here)
-    tl.store(book + size + at, below, here)
-    tl.store(book + 2 * size + at, slack, here)
-    tl.store(book + 3 * size + at, flow, here)
-    lower = flow * below / push
-    upper = slack * above / push
-    return (lower * lower + upper * upper) * alive
+def follow(book, size, at, here, drop, KEEP: tl.constexpr):
+    """New flows and slacks of some edges; gives 1 for each that was cut short."""
+    slack = tl.load(book + at, here, 0.0)
+    flow = tl.load(book + size + at, here, 0.0)
+    wanted = tl.load(book + 2 * size + at, here, 0.0) - tl.load(book + 3 * size + at, here, 0.0) * drop
+    moved = tl.minimum(tl.maximum(wanted, flow * (KEEP - 1)), slack * (1 - KEEP))
+    tl.store(book + at, slack - moved, here)
+    tl.store(book + size + at, flow + moved, here)
+    return tl.where(here & (moved != wanted), 1.0, 0.0)
 
 
 @triton.jit
@@ -73,8 +63,8 @@ def differences(node, item, items, nodes, tail, head, parts: tl.constexpr, in_ro
 
 @triton.jit
 def linearize(
-    book, node, capacity, goal, level, rows, columns, off,
-    items, row, layers, t, nodes,
+    book, node, capacity, goal, before, level, rows, columns, off,
+    items, row, layers, t, nodes, beginning,
     parts: tl.constexpr, weighted: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of `ROWS` tails, and their sums."""
@@ -86,7 +76,7 @@ def linearize(
     in_row = i < t
     many = program - program + items  # int64, also where there is one item, which Triton takes for a constant
     size = many * row
-    mu = tl.load(level + item)
+    past, mu = tl.load(before + item), tl.load(level + item)
     flows = tl.zeros((ROWS,), tl.float64)
     residuals = tl.zeros((ROWS,), tl.float64)
     weights = tl.zeros((ROWS,), tl.float64)
@@ -97,7 +87,7 @@ def linearize(
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
         cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, parts, in_row, in_column)
-        flow, residual, weight = weigh(book, size, capacity, goal, item, mu, at, here, cost, weighted)
+        flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted)
         flows += tl.sum(flow, 1)
         residuals += tl.sum(residual, 1)
         weights += tl.sum(weight, 1)
@@ -116,15 +106,15 @@ def linearize(
 
 @triton.jit
 def gather(
-    book, node, capacity, goal, level, rows, columns, off, right, up, down, worst, lost,
-    items, row, layers, t, nodes,
+    book, node, capacity, goal, before, level, rows, columns, off, right, up, down, worst, lost,
+    items, row, layers, t, nodes, beginning,
     parts: tl.constexpr, weighted: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of an item's outer edges, and the sums of all its edges at the nodes."""
     item = tl.program_id(0).to(tl.int64)
     many = item - item + items  # int64, as above
     size, apart, below = many * row, many * layers * t, many * nodes
-    mu = tl.load(level + item)
+    past, mu = tl.load(before + item), tl.load(level + item)
     outer = item * row + row - 2 * t - 1  # where source edges, target edges and the return edge begin
     lane = tl.arange(0, BLOCK)
     first = lane < 1  # scalars are vectors of one here
@@ -136,7 +126,7 @@ def gather(
     if parts == 3:
         low -= tl.load(crest + 2 * below)
     cost = (-high_source - 1) + low
-    flow, residual, weight = weigh(book, size, capacity, goal, item, mu, outer + 2 * t + lane, first, cost, weighted)
+    flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, outer + 2 * t + lane, first, cost, weighted)
     flows = -flow
     residuals = -residual
     weights = tl.zeros((BLOCK,), tl.float64)
@@ -154,11 +144,11 @@ def gather(
             low_top += tl.load(crest + 2 * below) - tl.load(base + 2 * below + top, here, 0.0)
         cost = tl.load(base + j, here, 0.0) + low
         leaving, leaving_residual, leaving_weight = weigh(
-            book, size, capacity, goal, item, mu, outer + t + j, here, cost, weighted
+            book, size, capacity, goal, item, past, mu, beginning, outer + t + j, here, cost, weighted
         )
         largest = tl.maximum(largest, magnitude(leaving_residual))
         cost = (high_source - tl.load(base + top, here, 0.0)) + low_top
-        flow, residual, weight = weigh(book, size, capacity, goal, item, mu, outer + j, here, cost, weighted)
+        flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, outer + j, here, cost, weighted)
         largest = tl.maximum(largest, magnitude(residual))
         flows += flow
         residuals += residual
@@ -192,11 +182,11 @@ def gather(
 
 @triton.jit
 def step(
-    book, change, capacity, goal, level, spread,
+    book, change, short,
     items, row, layers, t, nodes,
-    weighted: tl.constexpr, KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """New flows, slacks and multipliers of the edges of `ROWS` tails."""
+    """New flows and slacks of the edges of `ROWS` tails."""
     blocks = tl.cdiv(t, ROWS)
     program = tl.program_id(0).to(tl.int64)
     block, rest = program % blocks, program // blocks
@@ -204,7 +194,6 @@ def step(
     i = block * ROWS + tl.arange(0, ROWS)
     in_row = i < t
     many = program - program + items  # int64, as above
-    mu = tl.load(level + item)
     tails = tl.load(change + item * nodes + (layer + 1) * t + i, in_row)
     total = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
@@ -213,31 +202,29 @@ def step(
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
         heads = tl.load(change + item * nodes + layer * t + j, in_column)
-        drop = tails[:, None] - heads[None, :]
-        total += tl.sum(follow(book, many * row, capacity, goal, item, mu, at, here, drop, weighted, KEEP), 1)
-    tl.store(spread + program, tl.sum(total, 0))
+        total += tl.sum(follow(book, many * row, at, here, tails[:, None] - heads[None, :], KEEP), 1)
+    tl.store(short + program, tl.sum(total, 0))
 
 
 @triton.jit
 def step_outer(
-    book, change, capacity, goal, level, total, count, spread,
+    book, change, total, short,
     items, row, layers, t, nodes,
-    weighted: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The same for an item's outer edges; then its spread, `total` being what the other edges add to it."""
+    """The same for an item's outer edges; then how many were cut short, `total` being those of the layers."""
     item = tl.program_id(0).to(tl.int64)
     many = item - item + items  # int64, as above
     size = many * row
-    mu = tl.load(level + item)
     outer = item * row + row - 2 * t - 1
     lane = tl.arange(0, BLOCK)
     source = tl.load(change + item * nodes + nodes - 1 + lane * 0)
-    found = follow(book, size, capacity, goal, item, mu, outer + 2 * t + lane, lane < 1, -source, weighted, KEEP)
+    found = follow(book, size, outer + 2 * t + lane, lane < 1, -source, KEEP)
     for start in range(0, t, BLOCK):
         j = start + lane
         here = j < t
         bottom = tl.load(change + item * nodes + j, here, 0.0)
         top = tl.load(change + item * nodes + layers * t + j, here, 0.0)
-        found += follow(book, size, capacity, goal, item, mu, outer + j, here, source - top, weighted, KEEP)
-        found += follow(book, size, capacity, goal, item, mu, outer + t + j, here, bottom, weighted, KEEP)
-    tl.store(spread + item, (tl.load(total + item) + tl.sum(found, 0)) / (2 * tl.load(count + item)))
+        found += follow(book, size, outer + j, here, source - top, KEEP)
+        found += follow(book, size, outer + t + j, here, bottom, KEEP)
+    tl.store(short + item, tl.load(total + item) + tl.sum(found, 0))
