@@ -26,8 +26,8 @@ __all__ = ["Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 
-SHRINK = 0.2  # the next level, relative to this one where all edges can follow
-SLOW = 10  # and how much more of it is kept for the share of the edges that cannot
+SHRINK = 0.1  # the next level, relative to this one where all edges can follow
+SLOW = 20  # and how much more of it is kept for the share of the edges that cannot
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 

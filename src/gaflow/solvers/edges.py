@@ -195,7 +195,7 @@ class State:
             weights = capacity.clone()
             weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
             goal = torch.where(weights > 0, weights * (target / (weights.sum(-1) / count))[:, None], goal)
-        level, floor = torch.maximum(target, 1 / count), goal.amin(-1)
+        level, floor = torch.maximum(target, 2 / count), goal.amin(-1)
         edges = Edges.start(capacity, goal, careful)
         parts = 3 if bool((floor < FINE).any()) else 2
         alive = (network.source[items] > 0).any(0)
