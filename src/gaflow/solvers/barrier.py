@@ -27,7 +27,7 @@ __all__ = ["Barrier", "LogBarrier", "solve"]
 Barrier = Literal["uniform", "capacity"]
 
 SHRINK = 0.1  # the next level, relative to this one where all edges can follow
-SLOW = 20  # and how much more of it is kept for the share of the edges that cannot
+SLOW, SLOWEST = 20, 0.7  # how much more of it is kept for the share of the edges that cannot, and the most
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -105,9 +105,7 @@ class LogBarrier:
         left = (~network.dead).nonzero().flatten()
         for careful, steps in ((False, self.steps), (True, self.careful_steps)):
             if len(left):
-                state = State.start(
-                    network, unit, target, left, weighted=self.barrier == "capacity", careful=careful
-                )
+                state = State.start(network, unit, target, left, weighted=self.barrier == "capacity", careful=careful)
                 left = _iterate(state, steps, result)
         return result.flow(time.perf_counter() - started)
 
@@ -116,7 +114,7 @@ def _iterate(state: State, steps: int, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
     precise: Care = "exact" if state.level.is_cuda else "rough"  # GPUs are as fast in float64
-    care = "careful" if state.edges.careful else precise
+    care = "careful" if state.careful else precise
     for step in range(steps + 1):
         _lower(state)
         balance = state.linearize()
@@ -143,7 +141,7 @@ def _lower(state: State) -> None:
     """Lower the level as far as the edges that lag behind allow."""
     # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than by KEEP
     factor = torch.where(state.level > state.mean, SHRINK, KEEP) + SLOW * state.short
-    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(1))
+    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(SLOWEST))
 
 
 def _newton(state: State, balance: Balance, care: Care) -> Tensor:

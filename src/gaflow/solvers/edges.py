@@ -15,9 +15,9 @@ the answer. The five conventions this file owns:
   are never stored; `s = z - v` always holds, and all that is left of them is `d = mu + r u + s (g - f) / 2`, which is
   never below mu. (Multipliers with steps of their own fall behind the potentials: half as many steps again.) Here mu is
   that of the step which led to these potentials, `before`, not the smaller one that the next step aims at.
-* **Every edge has its own step length.** `f` and `g` keep at least the share `KEEP` of themselves in a step, each edge
-  for itself. A common step length would be dictated by the worst of a million edges; an edge that is cut short only
-  adds an imbalance of its own size, which the next step removes.
+* **Every edge has its own step length.** `f` and `g` keep at least the share `KEEP` of themselves in a step, and `w`
+  grows to at most `GROW` times itself, each edge for itself. A common step length would be dictated by the worst of a
+  million edges; an edge that is cut short only adds an imbalance of its own size, which the next step removes.
 * **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
   barriers would otherwise start with some edges pressed against their bounds.
 * **A potential is the sum of two or three floats.** Where nothing binds, potentials differ by `mu / f`, far below the
@@ -41,9 +41,10 @@ from gaflow.network import LayeredNetwork
 
 __all__ = ["KEEP", "Balance", "Edges", "Part", "State", "largest"]
 
-KEEP = 0.05
+KEEP = 0.05  # the least share of a flow or slack that a step leaves
+GROW = 50  # the most that a step multiplies a weight by
 CACHED = 1 << 17  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
-MANY = 1 << 28  # and on a GPU, whose memory has to hold what the passes leave in between
+MANY = 1 << 25  # and on a GPU, whose memory has to hold what the passes leave in between
 ROUNDING = 1e-15
 TINY = 1e-300
 FINE = 1e-20  # a mu below this, in units of flow, needs potentials in three parts: two are good to 1e-32
@@ -55,19 +56,17 @@ class Edges:
 
     capacity: Tensor  # (b, m) u
     goal: Tensor  # (b, m) or (b, 1): the mu_e to reach
-    book: Tensor  # (4 or 5, b, m): what the names below say; side by side, so that one call can work on several
+    book: Tensor  # (4, b, m): what the four names below say, side by side
 
     slack = property(lambda self: self.book[0])  # g, kept apart from u - f, which rounds to 0 where an edge is full
     flow = property(lambda self: self.book[1])  # f
     residual = property(lambda self: self.book[2])  # e of the current step, then the change of flow
     weight = property(lambda self: self.book[3])  # w of the current step
-    scale = property(lambda self: self.book[4])  # d of the current step, where care is taken
-    careful = property(lambda self: len(self.book) == 5)
 
     @classmethod
-    def start(cls, capacity: Tensor, goal: Tensor, careful: bool) -> Edges:
+    def start(cls, capacity: Tensor, goal: Tensor) -> Edges:
         """A moderate flow on every edge, whatever its capacity."""
-        book = capacity.new_zeros(4 + careful, *capacity.shape)
+        book = capacity.new_zeros(4, *capacity.shape)
         slack, flow = book[:2]
         torch.div(capacity, capacity + 2, out=flow)
         torch.sub(capacity, flow, out=slack)
@@ -77,55 +76,51 @@ class Edges:
         """mu_e of every edge: no edge goes below the common level before all do."""
         return torch.maximum(self.goal, level[:, None])
 
-    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, first: bool) -> None:
+    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, careful: bool) -> None:
         """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step."""
-        slack, flow, residual, weight = self.book[:4]
-        torch.mul(flow, slack, out=weight)
+        slack, flow, residual, weight = self.book
+        product, mu = flow * slack, self.push(before)
         torch.sub(slack, flow, out=residual)
-        scale = self._first_scale(self.push(before)) if first else self._scale(cost, self.push(before))
-        if self.careful:  # d keeps the share KEEP of itself: potentials of wild networks would run away now and then
-            scale = torch.maximum(scale, self.scale * KEEP, out=self.scale)
-        residual.mul_(self.push(level)).addcmul_(weight, cost, value=-1)
-        self.book[2:4].div_(scale)
-        if self.careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
+        if first:  # no potentials to follow yet: d of multipliers mu / f and mu / g
+            scale = self.capacity.square().div_(product.clamp_min(TINY)).sub_(2).clamp_min_(1).mul_(mu)
+        else:
+            scale = self._scale(cost, mu, careful)
+            torch.maximum(scale, torch.div(product, weight.clamp_min_(TINY), out=weight).div_(GROW), out=scale)
+        residual.mul_(self.push(level)).addcmul_(product, cost, value=-1).div_(scale)
+        torch.div(product, scale, out=weight)
+        if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
             residual.mul_(residual.abs() > ROUNDING * flow)
 
-    def _first_scale(self, mu: Tensor) -> Tensor:
-        """d of multipliers mu / f and mu / g, as long as there are no potentials to follow; `weight` has to be f g."""
-        return self.capacity.square().div_(self.weight.clamp_min(TINY)).sub_(2).clamp_min_(1).mul_(mu)
-
-    def _scale(self, cost: Tensor, mu: Tensor) -> Tensor:
+    def _scale(self, cost: Tensor, mu: Tensor, careful: bool) -> Tensor:
         """d of every edge; `residual` has to be g - f."""
         reach = cost * self.capacity
         square = torch.addcmul(mu.square().clamp_min_(TINY), reach, reach, value=0.25)  # of r u
         root = torch.rsqrt(square).mul_(square)  # three times as fast as sqrt on the CPU
-        if self.careful:  # the same without a cancellation, for an edge that is nearly empty and should be full
+        if careful:  # the same without a cancellation, for an edge that is nearly empty and should be full
             rest = mu.square() / root.add_(reach.abs_(), alpha=0.5)
             return rest.add_(mu).add_(torch.maximum(cost * self.slack, -cost * self.flow))
         return root.addcmul_(cost, self.residual, value=0.5).clamp_min_(0).add_(mu)  # below mu by rounding only
 
     def step(self, drop: Tensor) -> Tensor:
-        """Take the Newton step that follows from the `drop` of the new potentials; 1.0 for edges cut short, else 0.0."""
-        slack, flow, residual, weight = self.book[:4]
+        """Take the Newton step that follows from the `drop` of the new potentials; 1.0 where it was cut short."""
+        slack, flow, residual, weight = self.book
         wanted = residual.addcmul_(weight, drop, value=-1)
-        change = torch.clamp(wanted, torch.mul(flow, KEEP - 1, out=drop), torch.mul(slack, 1 - KEEP, out=weight))
+        change = torch.clamp(wanted, torch.mul(flow, KEEP - 1, out=drop), slack * (1 - KEEP))
         flow.add_(change)
         slack.sub_(change)
         return torch.ne(change, wanted, out=drop)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
-        slack, flow, mu = self.slack, self.flow, self.goal
-        size = torch.where(self.capacity > 0, self.capacity, 1.0)
-        half = (size * cost).mul_(0.5).abs_()
+        slack, flow, mu, size = self.slack, self.flow, self.goal, self.capacity
+        half = (size * cost).abs_().mul_(0.5)
         root = half.square().add_(mu.square()).sqrt_().add_(half)
-        more, less = (mu + root).div_(size), (mu + mu.square() / root).div_(size)  # both without cancellation
+        less, more = (mu.square() / root).add_(mu), root.add_(mu)  # u times the multipliers, without a cancellation
         below, above = torch.where(cost > 0, more, less), torch.where(cost > 0, less, more)
-        scale = torch.addcmul(below * slack, above, flow)
-        scale = torch.where(self.capacity > 0, 1 / scale, 0.0)
-        dual = (cost - below + above) * flow * slack * scale
-        lower = (mu - flow * below) * slack * scale
-        upper = (mu - slack * above) * flow * scale
+        scale = (below * slack).addcmul_(above, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
+        dual = (cost * size).sub_(below).add_(above).mul_(flow).mul_(slack).div_(scale)
+        lower = (mu * size).sub_(below.mul_(flow)).mul_(slack).div_(scale)
+        upper = (mu * size).sub_(above.mul_(slack)).mul_(flow).div_(scale)
         return largest(dual), torch.maximum(largest(lower), largest(upper))
 
     def take(self, items: Tensor) -> Edges:
@@ -174,6 +169,7 @@ class State:
     count: Tensor  # (b,) the number of live edges
     before: Tensor  # (b,) the level of the last step
     first: bool  # there was none yet
+    careful: bool  # spare no expense
     short: Tensor  # (b,) the share of the live edges that were cut short in the last step; not while at the floor
     edges: Edges
     node: Tensor  # (2 or 3, b, n) potentials, largest part first
@@ -196,7 +192,7 @@ class State:
             weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
             goal = torch.where(weights > 0, weights * (target / (weights.sum(-1) / count))[:, None], goal)
         level, floor = torch.maximum(target, 2 / count), goal.amin(-1)
-        edges = Edges.start(capacity, goal, careful)
+        edges = Edges.start(capacity, goal)
         parts = 3 if bool((floor < FINE).any()) else 2
         alive = (network.source[items] > 0).any(0)
         return cls(
@@ -207,6 +203,7 @@ class State:
             count=count,
             before=level,
             first=True,
+            careful=careful,
             short=torch.zeros_like(level),
             edges=edges,
             node=capacity.new_zeros(parts, len(items), (layers + 1) * t + 1),
@@ -215,15 +212,19 @@ class State:
         )
 
     def parts(self) -> Iterator[tuple[Part, Edges]]:
-        """All edges, in parts that fit the cache."""
+        """All edges, in parts that fit the cache; where there are several, those of dead output nodes are left out."""
         layers, t = self.shape
         items, row = self.edges.capacity.shape
         most, tails = MANY if self.edges.book.is_cuda else CACHED, layers * t
         if items * row <= most:
             return iter([(Part(0, tails, True, slice(0, row)), self.edges)])
-        size = max(1, most // (items * t))  # tails at a time
-        ends = [k for start in range(0, tails, t) for k in range(start, start + t, size)] if size < t else []
-        ends = [*(ends or range(0, tails, size // t * t)), tails]
+        size, last = max(1, most // (items * t)), tails - t  # tails at a time, where the highest layer begins
+        pieces = [k + i for k in range(0, last, t) for i in range(0, t, size)]  # of a layer, or else several layers
+        ends = [
+            *(pieces if size < t else range(0, last, size // t * t)),
+            *range(last, last + self.top, size),
+            last + self.top,
+        ]
         chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
         chosen.append(Part(0, 0, True, slice(tails * t, row)))
         return ((part, self.edges[part.edges]) for part in chosen)
@@ -252,12 +253,12 @@ class State:
 
     def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
-        fused = _fused(self.edges.book)
+        fused = None if self.careful else _fused(self.edges.book)
         if fused is not None:
-            return Balance(*fused.linearize(self))
+            return Balance(*fused.linearize(self, GROW))
         layers, t = self.shape
         rows, columns, off = self._linearize()
-        outer = self.edges.book[1:4, :, layers * t * t :]
+        outer = self.edges.book[1:, :, layers * t * t :]
         source, target, returning = outer[..., :t], outer[..., t:-1], outer[..., -1:]
         leaving = torch.cat([target, rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
         entering = torch.cat([columns, source, returning], -1)
@@ -267,10 +268,10 @@ class State:
     def _linearize(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
         layers, t = self.shape
-        book, items = self.edges.book[1:4], len(self.level)  # flows, residuals, weights
+        book, items = self.edges.book[1:], len(self.level)  # flows, residuals, weights
         rows, columns, off = book.new_zeros(3, items, layers * t), book.new_zeros(3, items, layers * t), []
         for part, edges in self.parts():
-            edges.linearize(self.cost(part), self.before, self.level, self.first)
+            edges.linearize(self.cost(part), self.before, self.level, first=self.first, careful=self.careful)
             off.append(largest(edges.residual))
             if part.stop:
                 first, last = part.start // t, -(-part.stop // t)

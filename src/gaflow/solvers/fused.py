@@ -27,8 +27,8 @@ BLOCK = 256  # outer edges at a time
 
 
 def available(book: Tensor) -> bool:
-    """Whether these kernels can work on `book`: on a GPU, where there is Triton, and without special care."""
-    return book.is_cuda and len(book) == 4 and book.is_contiguous() and _triton()
+    """Whether these kernels can work on `book`: on a GPU, where there is Triton."""
+    return book.is_cuda and book.is_contiguous() and _triton()
 
 
 @cache
@@ -49,14 +49,14 @@ def _grid(state: State) -> tuple[int, int, int, int, int]:
     return items, layers, t, blocks, items * layers * blocks
 
 
-def linearize(state: State) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def linearize(state: State, grow: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Set weight and residual of all edges; the fields of a `Balance`."""
     items, layers, t, blocks, programs = _grid(state)
     edges, node = state.edges, state.node.contiguous()
     rows = edges.book.new_empty(3, items, layers * t)
     columns = edges.book.new_empty(3, items, layers, blocks, t)
     off = edges.book.new_empty(programs)
-    kinds = {"parts": len(node), "weighted": edges.goal.shape[1] > 1, "num_warps": WARPS}
+    kinds = {"parts": len(node), "weighted": edges.goal.shape[1] > 1, "GROW": grow, "num_warps": WARPS}
     sizes = (items, edges.book.shape[-1], layers, t, node.shape[-1], state.first)
     _kernels().linearize[(programs,)](
         edges.book, node, edges.capacity, edges.goal, state.before, state.level, rows, columns, off,

@@ -15,7 +15,9 @@ def magnitude(values):
 
 
 @triton.jit
-def weigh(book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted: tl.constexpr):
+def weigh(
+    book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted: tl.constexpr, GROW: tl.constexpr
+):
     """Set weight and residual of some edges; gives their flows, residuals and weights, 0 where there is no edge."""
     slack = tl.load(book + at, here, 0.0)
     flow = tl.load(book + size + at, here, 0.0)
@@ -27,6 +29,7 @@ def weigh(book, size, capacity, goal, item, past, mu, beginning, at, here, cost,
     product = flow * slack
     apart = slack - flow
     later = old + tl.maximum(tl.sqrt(half * half + old * old) + apart * cost * 0.5, 0.0)
+    later = tl.maximum(later, product / tl.maximum(tl.load(book + 3 * size + at, here, 1.0), 1e-300) / GROW)
     start = old * tl.maximum(most * most / tl.maximum(product, 1e-300) - 2, 1.0)
     scale = tl.where(beginning, start, later)
     residual = (apart * push - product * cost) / scale
@@ -65,7 +68,7 @@ def differences(node, item, items, nodes, tail, head, parts: tl.constexpr, in_ro
 def linearize(
     book, node, capacity, goal, before, level, rows, columns, off,
     items, row, layers, t, nodes, beginning,
-    parts: tl.constexpr, weighted: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    parts: tl.constexpr, weighted: tl.constexpr, GROW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of `ROWS` tails, and their sums."""
     blocks = tl.cdiv(t, ROWS)
@@ -87,7 +90,9 @@ def linearize(
         here = in_row[:, None] & in_column[None, :]
         at = item * row + (layer * t + i[:, None]) * t + j[None, :]
         cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, parts, in_row, in_column)
-        flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted)
+        flow, residual, weight = weigh(
+            book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted, GROW
+        )
         flows += tl.sum(flow, 1)
         residuals += tl.sum(residual, 1)
         weights += tl.sum(weight, 1)
@@ -108,7 +113,7 @@ def linearize(
 def gather(
     book, node, capacity, goal, before, level, rows, columns, off, right, up, down, worst, lost,
     items, row, layers, t, nodes, beginning,
-    parts: tl.constexpr, weighted: tl.constexpr, BLOCK: tl.constexpr,
+    parts: tl.constexpr, weighted: tl.constexpr, GROW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of an item's outer edges, and the sums of all its edges at the nodes."""
     item = tl.program_id(0).to(tl.int64)
@@ -126,7 +131,9 @@ def gather(
     if parts == 3:
         low -= tl.load(crest + 2 * below)
     cost = (-high_source - 1) + low
-    flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, outer + 2 * t + lane, first, cost, weighted)
+    flow, residual, weight = weigh(
+        book, size, capacity, goal, item, past, mu, beginning, outer + 2 * t + lane, first, cost, weighted, GROW
+    )
     flows = -flow
     residuals = -residual
     weights = tl.zeros((BLOCK,), tl.float64)
@@ -144,11 +151,13 @@ def gather(
             low_top += tl.load(crest + 2 * below) - tl.load(base + 2 * below + top, here, 0.0)
         cost = tl.load(base + j, here, 0.0) + low
         leaving, leaving_residual, leaving_weight = weigh(
-            book, size, capacity, goal, item, past, mu, beginning, outer + t + j, here, cost, weighted
+            book, size, capacity, goal, item, past, mu, beginning, outer + t + j, here, cost, weighted, GROW
         )
         largest = tl.maximum(largest, magnitude(leaving_residual))
         cost = (high_source - tl.load(base + top, here, 0.0)) + low_top
-        flow, residual, weight = weigh(book, size, capacity, goal, item, past, mu, beginning, outer + j, here, cost, weighted)
+        flow, residual, weight = weigh(
+            book, size, capacity, goal, item, past, mu, beginning, outer + j, here, cost, weighted, GROW
+        )
         largest = tl.maximum(largest, magnitude(residual))
         flows += flow
         residuals += residual
