@@ -2,9 +2,9 @@
 
     minimise  -f_return - sum_e mu_e [ log f_e + log(u_e - f_e) ]      subject to conservation at every node
 
-One step: lower the common level of mu (to a fifth where the last step went well), linearise the optimality
-conditions edge by edge, solve for the potentials, and let every edge follow as far as it can. No line search, no
-predictor: see `edges.py` for why none is needed. At the target mu the steps converge quadratically.
+One step: lower the common level of mu (to a tenth where all edges can follow), linearise the optimality conditions edge
+by edge, solve for the potentials, and let every edge follow as far as it can. No line search, no predictor: see
+`edges.py` for why none is needed. At the target mu the steps converge quadratically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torch import Tensor
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
 from gaflow.solvers.blocktri import Care, solve_laplacian
-from gaflow.solvers.edges import KEEP, Balance, State
+from gaflow.solvers.edges import KEEP
+from gaflow.solvers.state import Balance, State
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 

@@ -1,8 +1,8 @@
 """The passes of a Newton step over the edges, each as two GPU kernels.
 
 `State.linearize` and `State.step` read and write every edge some thirty times, one torch operation after the other. On
-a GPU that costs more than the factorisations; here every number is read once and written once. The arithmetic and
-its order are those of `edges.py`, which is what runs wherever Triton is not (it comes with torch's CUDA builds).
+a GPU that costs more than the factorisations; here every number is read once and written once. The arithmetic is
+that of `edges.py`, which is what runs wherever Triton is not (it comes with torch's CUDA builds).
 A program works on `ROWS` tails of one layer; sums over heads are finished by it, sums over tails by adding up the
 programs' in a fixed order, so that the same input gives the same bits. Then one program for each item works on its
 outer edges and draws up the sums at its nodes: small texts cost as much as there are kernels to start.
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from gaflow.solvers.edges import State
+    from gaflow.solvers.state import State
 
 __all__ = ["available", "linearize", "step"]
 
