@@ -14,8 +14,8 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def provenance(**settings: object) -> str:
-    """A few Markdown lines that say where a table comes from."""
-    commit = _run("git", "describe", "--always", "--dirty", "--abbrev=10")
+    """A few Markdown lines that say where a table comes from; `COMMIT` names it where the history is not at hand."""
+    commit = os.environ.get("COMMIT") or _run("git", "describe", "--always", "--dirty", "--abbrev=10")
     names = ", ".join(f"{name} {value}" for name, value in settings.items())
     if torch.cuda.is_available():
         machine = torch.cuda.get_device_name()
