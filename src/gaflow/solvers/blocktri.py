@@ -27,7 +27,7 @@ Care = Literal["rough", "exact", "careful"]
 
 LARGE = 256
 LONG = 4096  # tokens from which on memory counts more than a few per cent of time
-ROUGH = range(192, LONG)  # tokens; below, calls and conversion cost more than float32 saves
+ROUGH = range(128, LONG)  # tokens; below, calls and conversion cost more than float32 saves
 ENOUGH = 1e-3  # of the right-hand side may be left over: Newton's method corrects it
 CORRECTIONS = 3
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
