@@ -13,8 +13,8 @@ the answer. The four conventions this file owns:
 * **Multipliers follow from the potentials.** Edge by edge the barrier has a closed form: at the reduced cost `s` the
   optimal multipliers are `z = k + r + s / 2` and `v = k + r - s / 2` with `k = mu / u` and `r^2 = k^2 + s^2 / 4`. They
   are never stored; `s = z - v` always holds, and all that is left of them is `d = mu + r u + s (g - f) / 2`, which is
-  never below mu. (Multipliers with steps of their own fall behind the potentials: half as many steps again.) Here mu is
-  that of the step which led to these potentials, `before`, not the smaller one that the next step aims at.
+  never below mu. (Multipliers with steps of their own fall behind the potentials, and the worst networks take twice as
+  many steps.) Here mu is that of the step which led to these potentials, `before`, not the smaller one of the next.
 * **Every edge has its own step length.** `f` and `g` keep at least the share `KEEP` of themselves in a step, and `w`
   grows to at most `GROW` times itself, each edge for itself. A common step length would be dictated by the worst of a
   million edges; an edge that is cut short only adds an imbalance of its own size, which the next step removes.
