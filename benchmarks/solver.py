@@ -1,7 +1,8 @@
 """What an explanation costs, beside what the model itself costs: trace and solve against forward and backward.
 
 `python -m benchmarks.solver` (some minutes on two cores) writes results/solver.md. Every number of a row is taken in
-the same run, the measured parts taking turns, and is the median of the repeats.
+the same run, the measured parts taking turns, and is the median of the repeats (twice as many below 256 tokens, four
+times as many below 64).
 
 The model is BERT-base's geometry with random weights. Its own backward pass goes from one logit to the input embeddings
 with the model's default attention, the least a gradient method does; with the gradients of all parameters, as in
@@ -54,7 +55,7 @@ def main() -> None:
     if given.memory:
         return print(peak_memory(given.memory))
     model, speed = bert(), matmul_speed()
-    rows = [measure(model, t, max(3, given.repeats if t < 256 else given.repeats // 2), speed) for t in given.lengths]
+    rows = [measure(model, t, given.repeats * (4 if t < 64 else 2 if t < 256 else 1), speed) for t in given.lengths]
     lines = [
         "# Cost of an explanation",
         "",
