@@ -136,14 +136,15 @@ def test_precision_is_the_passes_own():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_relevance_is_the_same_on_an_accelerator(family):
     model, tokenizer = FAMILIES[family]()
-    model.double()  # position terms are in the model's own precision, and DeBERTa's are sensitive to it
+    if family == "deberta":  # whose relevance changes by a third of a per cent with rounding in single precision
+        model.double()
     expected = propagate(traced(model, tokenizer)).attention
     batch = make_batch(tokenizer)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
     moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
     found = propagate(trace(model.cuda(), moved, lambda _: lambda z, items: explained(z, [terms(1) for _ in items])))
     assert found.attention.is_cuda
-    assert_close(found.attention.cpu(), expected, 1e-9)
+    assert_close(found.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
 
 
 def test_a_contrast_asks_what_speaks_for_one_class_rather_than_the_other():
