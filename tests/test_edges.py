@@ -1,6 +1,7 @@
 """What a Newton step does on single edges, and that every edge takes part in it."""
 
-import mpmath
+from decimal import Decimal, localcontext
+
 import pytest
 import torch
 
@@ -32,12 +33,13 @@ def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_im
     edges, cost = some_edges()
     linearized(edges, cost, careful=careful)
     for k in range(1, cost.shape[1]):
-        with mpmath.workdps(40):
-            u, f, g, s = (mpmath.mpf(float(x[0, k])) for x in (edges.capacity, edges.flow, edges.slack, cost))
-            least = mpmath.mpf(1e-6) / u
-            root = mpmath.sqrt(least**2 + s**2 / 4)
+        with localcontext() as context:
+            context.prec = 40
+            u, f, g, s = (Decimal(float(x[0, k])) for x in (edges.capacity, edges.flow, edges.slack, cost))
+            least = Decimal(1e-6) / u
+            root = (least**2 + s**2 / 4).sqrt()
             d = (least + root + s / 2) * g + (least + root - s / 2) * f
-            weight, residual = f * g / d, (mpmath.mpf(1e-6 / 5) * (g - f) - f * g * s) / d
+            weight, residual = f * g / d, (Decimal(1e-6 / 5) * (g - f) - f * g * s) / d
         assert float(edges.weight[0, k]) == pytest.approx(float(weight), rel=1e-9)
         assert float(edges.residual[0, k]) == pytest.approx(float(residual), rel=1e-9, abs=1e-20)
 
