@@ -36,10 +36,10 @@ def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_im
         with localcontext() as context:
             context.prec = 40
             u, f, g, s = (Decimal(float(x[0, k])) for x in (edges.capacity, edges.flow, edges.slack, cost))
-            least = Decimal(1e-6) / u
+            least = Decimal("1e-6") / u
             root = (least**2 + s**2 / 4).sqrt()
             d = (least + root + s / 2) * g + (least + root - s / 2) * f
-            weight, residual = f * g / d, (Decimal(1e-6 / 5) * (g - f) - f * g * s) / d
+            weight, residual = f * g / d, (Decimal("2e-7") * (g - f) - f * g * s) / d
         assert float(edges.weight[0, k]) == pytest.approx(float(weight), rel=1e-9)
         assert float(edges.residual[0, k]) == pytest.approx(float(residual), rel=1e-9, abs=1e-20)
 
