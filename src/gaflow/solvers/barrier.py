@@ -125,7 +125,7 @@ def _iterate(state: State, steps: int, result: _Result) -> Tensor:
         leaving = done | hopeless
         if bool(leaving.any()):
             errors = torch.stack([balance.lost, *state.errors()]) / value
-            done &= errors.amax(0) < 10 * TOLERANCE  # residuals were measured with the multipliers: are they right?
+            done &= errors.amax(0) < 10 * TOLERANCE  # a weight that may not grow makes its residual look small: is it?
             leaving = done | hopeless
             if bool(leaving.any()):
                 result.store(state, leaving, done, errors, step)

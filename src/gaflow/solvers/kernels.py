@@ -110,6 +110,25 @@ def linearize(
 
 
 @triton.jit
+def climb(rows, columns, right, up, down, item, layers, t, nodes, apart, j, here, leaving, residual, weight):
+    """Sums at nodes `j` of all layers but the output, from the target edges up; what leaves the output, the worst."""
+    furthest = leaving * 0
+    for k in range(layers):
+        under = (item * layers + k) * t + j
+        to = item * nodes + k * t + j
+        excess = leaving - tl.load(columns + under, here, 0.0)
+        pushed = residual - tl.load(columns + apart + under, here, 0.0)
+        tl.store(right + to, excess + pushed, here)
+        tl.store(up + to, tl.load(columns + 2 * apart + under, here, 0.0), here)
+        tl.store(down + to, weight, here)
+        furthest = tl.maximum(furthest, magnitude(excess))
+        leaving = tl.load(rows + under, here, 0.0)
+        residual = tl.load(rows + apart + under, here, 0.0)
+        weight = tl.load(rows + 2 * apart + under, here, 0.0)
+    return leaving, residual, weight, furthest
+
+
+@triton.jit
 def gather(
     book, node, capacity, goal, before, level, rows, columns, off, right, up, down, worst, lost,
     items, row, layers, t, nodes, beginning,
@@ -162,18 +181,11 @@ def gather(
         flows += flow
         residuals += residual
         weights += weight
-        for k in range(layers):
-            under = (item * layers + k) * t + j
-            to = item * nodes + k * t + j
-            excess = leaving - tl.load(columns + under, here, 0.0)
-            pushed = leaving_residual - tl.load(columns + apart + under, here, 0.0)
-            tl.store(right + to, excess + pushed, here)
-            tl.store(up + to, tl.load(columns + 2 * apart + under, here, 0.0), here)
-            tl.store(down + to, leaving_weight, here)
-            furthest = tl.maximum(furthest, magnitude(excess))
-            leaving = tl.load(rows + under, here, 0.0)
-            leaving_residual = tl.load(rows + apart + under, here, 0.0)
-            leaving_weight = tl.load(rows + 2 * apart + under, here, 0.0)
+        leaving, leaving_residual, leaving_weight, excess = climb(
+            rows, columns, right, up, down, item, layers, t, nodes, apart, j, here,
+            leaving, leaving_residual, leaving_weight,
+        )  # fmt: skip
+        furthest = tl.maximum(furthest, excess)
         excess = leaving - flow
         tl.store(right + item * nodes + top, excess + (leaving_residual - residual), here)
         tl.store(up + item * nodes + top, weight, here)
