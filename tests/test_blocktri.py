@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from gaflow.solvers import blocktri
-from gaflow.solvers.blocktri import solve_laplacian
+from gaflow.solvers import blocktri, laplacian
+from gaflow.solvers.laplacian import Care
+from gaflow.solvers.system import System
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -22,7 +23,11 @@ def weights(b: int, layers: int, t: int, spread: float, seed: int = 0) -> Weight
     return draw(b, layers, t, t), draw(b, t), draw(b, t), draw(b)
 
 
-def laplacian(item: int, given: Weights) -> list[list[Fraction]]:
+def solve_laplacian(*given: Tensor, care: Care = "exact", top: int | None = None) -> Tensor:
+    return laplacian.solve_laplacian(System.of(*given, top=top), care)
+
+
+def matrix_of(item: int, given: Weights) -> list[list[Fraction]]:
     """The matrix itself, exactly, node by node: layers from the input up, then the super-source; target left out."""
     weight, source, target, returning = given
     _, layers, t, _ = weight.shape
@@ -68,16 +73,26 @@ def flat(layers: Tensor, top: Tensor) -> Tensor:
     return torch.cat([layers.flatten(1), top[:, None]], 1)
 
 
-@pytest.fixture(params=["blocks", "sparing", "dense", "halved", "careful"])
+PATHS = ("blocks", "sparing", "together", "dense", "halved", "banded")
+
+
+def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every system be solved this way."""
+    monkeypatch.setattr(laplacian, "BANDED", 1000 if path == "banded" else 0)
+    monkeypatch.setattr(laplacian, "SMALL", 1e12 if path == "dense" else 0)
+    monkeypatch.setattr(laplacian, "MEDIUM", 1e12 if path == "halved" else 0)
+    monkeypatch.setattr(blocktri, "LONG", 0 if path == "sparing" else 4096)
+    monkeypatch.setattr(blocktri, "_together", lambda system: path == "together")
+
+
+@pytest.fixture(params=[*PATHS, "careful"])
 def path(request, monkeypatch):
     """Every way the system can be solved; gives the value of `care`."""
-    monkeypatch.setattr(blocktri, "SMALL", 1e12 if request.param == "dense" else 0)
-    monkeypatch.setattr(blocktri, "MEDIUM", 1e12 if request.param == "halved" else 0)
-    monkeypatch.setattr(blocktri, "LONG", 0 if request.param == "sparing" else 4096)
+    force(request.param, monkeypatch)
     return "careful" if request.param == "careful" else "exact"
 
 
-@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (5, 1), (3, 4), (4, 3)])
+@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (2, 3), (5, 1), (3, 4), (4, 3)])
 def test_every_path_solves_the_system_exactly(layers, t, path):
     given = weights(2, layers, t, spread=2)
     right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -85,7 +100,7 @@ def test_every_path_solves_the_system_exactly(layers, t, path):
     rights = flat(right, top)
     answer = solve_laplacian(*given, rights, care=path)
     for item in range(2):
-        expected = exact_solution(laplacian(item, given), [Fraction(x.item()) for x in rights[item]])
+        expected = exact_solution(matrix_of(item, given), [Fraction(x.item()) for x in rights[item]])
         torch.testing.assert_close(answer[item], expected, rtol=1e-12, atol=1e-14)
 
 
@@ -95,7 +110,7 @@ def test_the_careful_path_keeps_every_digit_over_forty_orders_of_magnitude():
     top = torch.tensor([0.5], dtype=torch.float64)
     rights = flat(right, top)
     answer = solve_laplacian(*given, rights, care="careful")
-    expected = exact_solution(laplacian(0, given), [Fraction(x.item()) for x in rights[0]])
+    expected = exact_solution(matrix_of(0, given), [Fraction(x.item()) for x in rights[0]])
     torch.testing.assert_close(answer[0], expected, rtol=1e-13, atol=0)
 
 
@@ -114,17 +129,15 @@ def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypat
         each[1] = 0
     given[0][1, 0] = -1.0  # no Laplacian at all
     right = torch.ones(2, 10, dtype=torch.float64)
-    for small, medium in ((0, 0), (0, 1e12), (1e12, 0)):
-        monkeypatch.setattr(blocktri, "SMALL", small)
-        monkeypatch.setattr(blocktri, "MEDIUM", medium)
+    for path in PATHS:
+        force(path, monkeypatch)
         node = solve_laplacian(*given, right)
         assert torch.isfinite(node[0]).all()
         assert torch.isnan(node[1]).any()
 
 
 def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
-    monkeypatch.setattr(blocktri, "SMALL", 0)
-    monkeypatch.setattr(blocktri, "MEDIUM", 0)
+    force("blocks", monkeypatch)
     weight, source, target, returning = weights(2, 3, 6, spread=1)
     weight[:, -1, 2:], source[:, 2:] = 0, 0
     right = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -140,9 +153,8 @@ def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
 
 @pytest.fixture
 def everything_rough(monkeypatch):
-    monkeypatch.setattr(blocktri, "SMALL", 0)
-    monkeypatch.setattr(blocktri, "MEDIUM", 0)
-    monkeypatch.setattr(blocktri, "ROUGH", range(1000))
+    force("blocks", monkeypatch)
+    monkeypatch.setattr(laplacian, "ROUGH", range(1000))
 
 
 def left_over(given: Weights, right: Tensor, answer: Tensor) -> float:
@@ -182,3 +194,12 @@ def test_items_where_float32_overflows_are_solved_in_float64(everything_rough):
     exact, rough = (solve_laplacian(*given, right, care=care) for care in ("exact", "rough"))
     torch.testing.assert_close(rough[1], exact[1], rtol=1e-12, atol=0)
     torch.testing.assert_close(rough[0], exact[0], rtol=1e-3, atol=0)
+
+
+def test_without_scipy_short_texts_are_solved_all_the_same(monkeypatch):
+    given, right = weights(2, 3, 4, spread=2), torch.ones(2, 17, dtype=torch.float64)
+    banded = solve_laplacian(*given, right)
+    monkeypatch.setattr(laplacian, "lapack", lambda: None)
+    dense = solve_laplacian(*given, right)
+    assert not torch.equal(banded, dense)  # another way
+    torch.testing.assert_close(banded, dense, rtol=1e-12, atol=0)

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from gaflow.errors import SolveError
 from gaflow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
-from gaflow.solvers.blocktri import Care, solve_laplacian
 from gaflow.solvers.edges import KEEP
+from gaflow.solvers.laplacian import Care, solve_laplacian
 from gaflow.solvers.state import Balance, State
+from gaflow.solvers.system import System
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 
@@ -104,10 +105,12 @@ class LogBarrier:
             target = mu / unit
         result = _Result(network, unit, mu)
         left = (~network.dead).nonzero().flatten()
-        for careful, steps in ((False, self.steps), (True, self.careful_steps)):
-            if len(left):
-                state = State.start(network, unit, target, left, weighted=self.barrier == "capacity", careful=careful)
-                left = _iterate(state, steps, result)
+        with torch.inference_mode():  # a fifth of the time of small networks is autograd looking on
+            for careful, steps in ((False, self.steps), (True, self.careful_steps)):
+                if len(left):
+                    weighted = self.barrier == "capacity"
+                    state = State.start(network, unit, target, left, weighted=weighted, careful=careful)
+                    left = _iterate(state, steps, result)
         return result.flow(time.perf_counter() - started)
 
 
@@ -148,17 +151,10 @@ def _lower(state: State) -> None:
 def _newton(state: State, balance: Balance, care: Care) -> Tensor:
     """The change of every potential, (b, n)."""
     layers, t = state.shape
-    inner, outer = state.edges.weight[:, : layers * t * t], state.edges.weight[:, layers * t * t :]
-    return solve_laplacian(
-        inner.view(-1, layers, t, t),
-        outer[:, :t],
-        outer[:, t:-1],
-        outer[:, -1],
-        balance.right,
-        care,
-        state.top,
-        (balance.up, balance.down),
-    )
+    inner, source, target, returning = state.edges.weight.split([layers * t * t, t, t, 1], 1)
+    weight, returning = inner.view(-1, layers, t, t), returning[:, 0]
+    system = System(weight, source, target, returning, balance.right, balance.up, balance.down, state.top)
+    return solve_laplacian(system, care)
 
 
 class _Result:
@@ -186,7 +182,8 @@ class _Result:
         self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
         flow = state.edges.flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
-        self.edges = torch.zeros_like(self.network.capacity) if self.edges is None else self.edges
+        with torch.inference_mode(False):  # what is handed out may be used in autograd
+            self.edges = torch.zeros_like(self.network.capacity) if self.edges is None else self.edges
         inner = self.edges[0].numel()
         self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])
         self.outer[item] = flow[:, inner:]

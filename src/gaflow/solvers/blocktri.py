@@ -1,270 +1,247 @@
-"""Linear systems with the Laplacian of a layered network: block tridiagonal, with no edges inside a layer.
+"""Laplacians of layered networks, eliminated layer by layer: block tridiagonal, no edges inside a layer.
 
-Eliminating node layer after node layer from the grounded target upwards leaves on layer `k` the matrix
-`diag(N 1 + ground + up) - N`: `N >= 0` are the weights between its nodes through the eliminated layers, `ground` those
-to the target and `up` those to the layer above. The convention this file owns: **nothing is ever subtracted to form
-a diagonal**. `N` and `ground` are products of non-negative numbers and the diagonal is their sum, so weights that
-differ by thirty orders of magnitude do not cancel between layers. Inside a layer LAPACK's Cholesky is fast and may
-cancel; `careful` eliminates its nodes in the same subtraction-free way (Grassmann, Taksar and Heyman 1985).
+Eliminating layers from the grounded target upwards, or from the super-source downwards, leaves on the next layer the
+matrix `diag(N 1 + ground + onwards) - N`: `N >= 0` are the weights between its nodes through the eliminated layers,
+`ground` those to the target and `onwards` those to the layer after it. The layer where the ends meet has the `N` and
+`ground` of both. The convention this file owns: **nothing is ever subtracted to form a diagonal**. `N` and `ground` are
+products of non-negative numbers and the diagonal is their sum, so weights that differ by thirty orders of magnitude do
+not cancel between layers. Inside a layer LAPACK's Cholesky is fast and may cancel; see `careful.py`.
+
+The ends meet in the output layer, of which often only one node is alive. A batch on a GPU, where the number of calls
+counts, is eliminated from both ends at once, which are one batch of twice the size; they meet in the middle.
 
 Cost: about `3 L t^3` flops for `L` layers of `t` nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
+from torch.nn.functional import pad
 
-__all__ = ["Care", "solve_laplacian"]
+from gaflow.solvers.system import System, layered
 
-Care = Literal["rough", "exact", "careful"]
+__all__ = ["blocks", "rough"]
 
 LARGE = 256
 LONG = 4096  # tokens from which on memory counts more than a few per cent of time
-ROUGH = range(128, LONG)  # tokens; below, calls and conversion cost more than float32 saves
-ENOUGH = 1e-3  # of the right-hand side may be left over: Newton's method corrects it
-CORRECTIONS = 3
-SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
-MEDIUM = 4e7  # and up to this one, one of half the unknowns
-ONE_SMALL, ONE_MEDIUM = 1e10, 1e12  # the same for one item on a GPU, where a call costs as much as a million flops
+ENOUGH = 1e-2  # of the right-hand side may be left over: Newton's method corrects it
+CORRECTIONS = 5
 
 
-def solve_laplacian(
-    weight: Tensor,
-    source: Tensor,
-    target: Tensor,
-    returning: Tensor,
-    right: Tensor,
-    care: Care = "exact",
-    top: int | None = None,
-    sums: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """Potentials (b, n) whose Laplacian is the right-hand side (b, n); target at 0.
-
-    Nodes are those of the layers from the input up, then the super-source: `n = (l + 1) t + 1`. Edge weights: `weight`
-    (b, l, t, t), `source` and `target` (b, t), `returning` (b,). Output nodes from `top` on are known to be dead: with
-    a head that reads one token that is nearly all of a layer. `sums` are the weights of the edges that enter each node
-    and of those that leave it, (b, n) each, if they are known. A batch item whose matrix is singular in floating point
-    comes back NaN. `care`: "rough" factorises large systems in float32, twice as fast, and solves to at least three
-    digits; "exact" is float64, "careful" without cancellation.
-    """
-    b, layers, t, _ = weight.shape
-    if sums is None:
-        sums = (
-            torch.cat([weight.sum(-2).flatten(1), source, returning[:, None]], 1),
-            torch.cat([target, weight.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1),
-        )
-    up, down = sums
-    degree = up + down
-    dead = degree == 0  # no weight at all: a 1 on the diagonal gives such a node potential 0
-    small, medium = (ONE_SMALL, ONE_MEDIUM) if weight.is_cuda and b == 1 else (SMALL, MEDIUM)
-    if care != "careful" and b * ((layers + 1) * t) ** 3 <= small:
-        return _dense(weight, source, degree.add_(dead), right)
-    if care != "careful" and b * ((layers // 2 + 2) * t) ** 3 <= medium:
-        return _halved(weight, source, target, returning, degree.add_(dead), right)
-    given = (weight, source, target, returning, up + dead, right)
-    if care == "careful":
-        return _careful(*given)
-    if care == "rough" and t in ROUGH:
-        return _rough(*given, down, top or t)
-    return _descend(*_eliminate(*given, top or t))
+def blocks(system: System) -> Tensor:
+    """Potentials (b, n), in float64."""
+    factors, right = _eliminate(system, torch.float64)
+    return _substitute(factors, right)
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One thread: to wake others takes longer than such small factorisations do."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def rough(system: System) -> Tensor:
+    """The same with factors in float32, and what their solution leaves over solved again; float64 where that fails."""
+    factors, right = _eliminate(system, torch.float32)
+    answer, limit = torch.zeros_like(system.right), ENOUGH * system.right.abs().amax(-1)
+    failed = limit < 0
+    for _ in range(CORRECTIONS + 1):
+        answer = answer + _substitute(factors, right)
+        rest = _left_over(system, answer)
+        failed = ~(rest.abs().amax(-1) <= limit)
+        if not bool(failed.any()):
+            return answer
+        right = _eliminate_right(factors, rest.float())
+    items = failed.nonzero().flatten()
+    answer[items] = blocks(system.take(items))
+    return answer
 
 
-@_alone()
-def _dense(weight: Tensor, source: Tensor, degree: Tensor, right: Tensor) -> Tensor:
-    """The whole Laplacian as one matrix, for networks so small that calls cost more than arithmetic."""
-    b, layers, t, _ = weight.shape
-    n = (layers + 1) * t + 1
-    matrix = weight.new_zeros(b, n, n)
-    torch.neg(weight, out=matrix.as_strided(weight.shape, (n * n, t * n + t, n, 1), t * n))  # below the diagonal
-    torch.neg(source, out=matrix[:, -1, -1 - t : -1])
-    matrix.diagonal(dim1=-2, dim2=-1).copy_(degree)
-    factor, failed = cholesky_ex(matrix)
-    answer = solve_triangular(factor.mT, solve_triangular(factor, right[..., None], upper=False), upper=True)
-    return answer[..., 0].masked_fill_(failed[:, None] > 0, torch.nan)
+def _left_over(system: System, answer: Tensor) -> Tensor:
+    """The right-hand side (b, n) less the Laplacian of an answer."""
+    weight, source, t = system.weight, system.source, system.shape[2]
+    node, potential = layered(answer, t)
+    rest = system.right - system.degree * answer
+    inner, outer = layered(rest, t)
+    inner[:, 1:] += (node[:, :-1, None] @ weight.mT)[:, :, 0]
+    inner[:, :-1] += (node[:, 1:, None] @ weight)[:, :, 0]
+    inner[:, -1] += source * potential[:, None]
+    outer += (source * node[:, -1]).sum(-1)
+    return rest
 
 
-@_alone()
-def _halved(weight: Tensor, source: Tensor, target: Tensor, returning: Tensor, degree: Tensor, right: Tensor) -> Tensor:
-    """Every other layer eliminated in one go, what is left as one matrix: where calls cost more than arithmetic.
+@dataclass
+class _Chain:
+    """The layers of one end, the outermost first, and what elimination leaves of each."""
 
-    The super-source is node 0 of a layer above the others; where that leaves the last layer odd, one of dead nodes is
-    added. Nodes of odd layers have no edges among themselves, so that none of them waits for another.
-    """
-    b, layers, t, _ = weight.shape
-    odd, n = layers // 2 + 1, right.shape[1]
-    weights = weight.new_zeros(b, 2 * odd, t, t)
-    weights[:, :layers], weights[:, layers, 0] = weight, source
-    degrees = weight.new_ones(b, 2 * odd + 1, t)
-    degrees.flatten(1)[:, :n] = degree
-    sides = weight.new_zeros(b, 2 * odd + 1, t, 2)  # weights to the ground, right-hand side
-    ground, given = sides.flatten(1, 2).unbind(-1)
-    ground[:, :t], ground[:, n - 1], given[:, :n] = target, returning, right
-    root = degrees[:, 1::2, :, None].rsqrt()
-    half = torch.cat([weights[:, ::2], weights[:, 1::2].mT], -1).mul_(root)  # (b, odd, t, 2 t): to below and above
-    side = sides[:, 1::2] * root
-    inner, carried = half.mT @ half, (half.mT @ side).unflatten(-2, (2, t))
-    kept = sides[:, ::2].clone()
-    kept[:, :-1] += carried[:, :, 0]
-    kept[:, 1:] += carried[:, :, 1]
-    factor, failed = cholesky_ex(_overlay(inner, kept[..., 0].flatten(1)))
-    even = torch.cholesky_solve(kept[..., 1].reshape(b, -1, 1), factor).masked_fill_(
-        failed[:, None, None] > 0, torch.nan
-    )
-    even = even.unflatten(1, (odd + 1, t))
-    nodes = torch.empty_like(degrees)
-    nodes[:, ::2] = even[..., 0]
-    nodes[:, 1::2] = (root * (side[..., 1:] + half @ torch.cat([even[:, :-1], even[:, 1:]], 2)))[..., 0]
-    return nodes.flatten(1)[:, :n]
+    ground: Tensor  # (b, t) weights of the outermost layer to the target
+    links: list[tuple[Tensor, ...]]  # (b, t, t') weights from each layer to the next one inwards; two make one batch
+    onwards: list[Tensor]  # (b, t) their sums
+    right: list[Tensor]  # (b, t)
+    factor: list[Tensor] = field(default_factory=list)  # (b, t, t) lower Cholesky factors; first (b, t, 1), a diagonal
+    half: list[Tensor] = field(default_factory=list)  # (b, t, t') their inverses times the links
+    side: list[Tensor] = field(default_factory=list)  # (b, t, 1) and times the right-hand side
+    failed: list[Tensor] = field(default_factory=list)  # (b,) above 0 where there are no such factors
+
+    def eliminate(self) -> tuple[Tensor, Tensor]:
+        """From the outermost layer inwards, the right-hand side along with the matrix.
+
+        What is left on the layer where the ends meet: the weights inside it (b, t', t'), those to the target and the
+        right-hand side (b, t', 2).
+        """
+        root = (self.ground + self.onwards[0]).rsqrt()[..., None]  # no weights inside the outermost layer
+        half = root * _whole(self.links[0]).to(root.dtype)
+        side = root * torch.stack([self.ground, self.right[0]], -1)
+        self.factor, self.half, self.side = [1 / root], [half], [side[..., 1:]]
+        for link, onwards, right in zip(self.links[1:], self.onwards[1:], self.right[1:], strict=True):
+            inner, carried = _gram(half), half.mT @ side
+            factor, failed = _cholesky(inner, carried[..., 0] + onwards)
+            carried[..., 1].add_(right)
+            given = _beside(link, carried)
+            both = solve_triangular(factor, given, upper=False, out=given)
+            half, side = both[..., :-2], both[..., -2:]
+            long = half.shape[-1] >= LONG  # half the memory is then worth one more solve with a single column
+            self.factor.append(factor)
+            self.half.append(_whole(link) if long else half)
+            self.side.append(side[..., 1:].clone() if long else side[..., 1:])
+            self.failed.append(failed)
+        return _gram(half), half.mT @ side
+
+    def eliminate_right(self, right: list[Tensor]) -> Tensor:
+        """Another right-hand side, with the same factors; what of it arrives at the layer where the ends meet."""
+        self.side = [right[0][..., None] / self.factor[0]]
+        for factor, half, given in zip(self.factor[1:], self.half, right[1:], strict=False):
+            arrived = given[..., None] + half.mT @ self.side[-1]
+            self.side.append(solve_triangular(factor, arrived, upper=False))
+        return (self.half[-1].mT @ self.side[-1])[..., 0]
+
+    def substitute(self, node: Tensor) -> list[Tensor]:
+        """Potentials (b, t, 1) of every layer, outermost first, given those where the ends meet."""
+        nodes = []
+        for factor, half, side in zip(self.factor[:0:-1], self.half[:0:-1], self.side[:0:-1], strict=True):
+            if half.shape[-1] < LONG:
+                given = torch.baddbmm(side, half, node)
+            else:
+                given = side + solve_triangular(factor, half @ node, upper=False)
+            node = solve_triangular(factor.mT, given, upper=True)
+            nodes.append(node)
+        nodes.append(torch.baddbmm(self.side[0], self.half[0], node) / self.factor[0])
+        return nodes[::-1]
 
 
-def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
-    """The Laplacian (b, n, n) of weights `inner` (b, k, 2 t, 2 t), each between neighbours, and `ground` (b, n)."""
-    b, double = len(inner), inner.shape[-1]
-    t, n = double // 2, ground.shape[-1]
-    matrix = inner.new_zeros(b, n, n)
-    for first in (0, 1):  # neighbours overlap in a layer
-        blocks = inner[:, first::2]
-        if blocks.shape[1]:
-            shape, steps = (b, blocks.shape[1], double, double), (n * n, double * (n + 1), n, 1)
-            matrix.as_strided(shape, steps, first * t * (n + 1)).add_(blocks)
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    diagonal.zero_()
-    total = matrix.sum(-1).add_(ground)
-    matrix.neg_()
-    diagonal.copy_(total + (total == 0))
-    return matrix
+class _Ends(NamedTuple):
+    """How the nodes of a system belong to its ends."""
+
+    t: int
+    top: int  # output nodes from here on are left out: they are dead
+    middle: int  # the layer where the ends meet
+
+    def split(self, nodes: Tensor) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        """Numbers (b, n) of the layers below the meeting, outermost first, of this layer, and of those above."""
+        inner, outer = layered(nodes, self.t)
+        each = [*inner.unbind(1), outer[:, None]]
+        each[-2] = each[-2][:, : self.top]
+        return each[: self.middle], each[self.middle], each[: self.middle : -1]
 
 
 @dataclass(frozen=True)
 class _Factors:
-    """What elimination leaves of every layer, from the lowest up; of dead output nodes nothing is kept."""
+    """What elimination leaves of a system."""
 
-    factor: list[Tensor]  # (b, t, t) lower Cholesky factors
-    half: list[Tensor]  # (b, t, t) their inverses times the weights to the layer above; to the source (b, t, 1)
-    pivot: Tensor  # (b,) what is left on the diagonal of the source
+    chains: list[_Chain]  # from the target up and from the super-source down; or both as one batch
+    ends: _Ends
+    factor: Tensor  # (b, t, t) of the layer where they meet
     failed: Tensor  # (b,) bool: there are no such factors
 
 
-def _eliminate(
-    weight: Tensor,
-    source: Tensor,
-    target: Tensor,
-    returning: Tensor,
-    up: Tensor,
-    right: Tensor,
-    top: int,
-) -> tuple[_Factors, list[Tensor], Tensor]:
-    """Layer by layer, LAPACK inside a layer; the right-hand side (b, t, 1) is eliminated along with the matrix."""
-    layers, t = weight.shape[1], weight.shape[-1]
-    up, (right, right_source) = _layered(up, t)[0], _layered(right, t)
-    above = [weight[:, k].mT for k in range(layers)] + [source[:, :top, None]]  # columns are the nodes above
-    above[layers - 1] = above[layers - 1][..., :top]
-    root = (target + up[:, 0]).rsqrt()[..., None]
-    half = root * above[0]
-    side = root * torch.stack([target, right[:, 0]], -1)  # (b, t, 2): weights to the ground, right-hand side
-    factors, halves, sides, failed = [torch.diag_embed(1 / root[..., 0])], [half], [side[..., 1:]], []
-    for k in range(1, layers + 1):
-        size = half.shape[-1]
-        inner, carried = _gram(half), half.mT @ side
-        ground = carried[..., 0]
-        factor, info = _cholesky(inner, ground + up[:, k, :size])
-        rest = (ground, right[:, k, :size] + carried[..., 1])
-        given = torch.cat([above[k].mT, *(x[:, None] for x in rest)], -2).mT  # column by column, as LAPACK has it
-        both = solve_triangular(factor, given, upper=False, out=given)
-        half, side = both[..., :-2], both[..., -2:]
-        factors.append(factor)
-        # of long texts half the memory is worth one more solve with a single column on the way down
-        halves.append(half if t < LONG else above[k])
-        sides.append(side[..., 1:] if t < LONG else side[..., 1:].clone())
-        failed.append(info)
-    carried = (half.mT @ side)[:, 0]
-    pivot = returning + carried[:, 0]
-    factors = _Factors(factors, halves, pivot, torch.stack(failed).any(0))
-    return factors, sides, (right_source + carried[:, 1]) / pivot
+def _eliminate(system: System, dtype: torch.dtype) -> tuple[_Factors, Tensor]:
+    """Factors in this precision, and what of the right-hand side arrives where the ends meet, (b, t)."""
+    b, layers, t = system.shape
+    together = _together(system)
+    ends = _Ends(t, t, (layers + 1) // 2) if together else _Ends(t, system.top, layers)
+    chains = _chains(system, dtype, ends)
+    chains = [_joined(*chains)] if together else chains
+    left = [part for chain in chains for part in zip(*(x.split(b) for x in chain.eliminate()), strict=True)]
+    (inner, carried), (others, more) = left
+    carried = carried + more
+    factor, failed = _cholesky(inner.add_(others), carried[..., 0] + ends.split(system.dead.to(dtype))[1])
+    fails = [x for chain in chains for each in chain.failed for x in each.split(b)]
+    factors = _Factors(chains, ends, factor, torch.stack([*fails, failed]).any(0))
+    return factors, carried[..., 1] + ends.split(system.right.to(dtype))[1]
 
 
-def _layered(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the nodes, (b, n), as those of the layers (b, l+1, t) and of the super-source (b,)."""
-    return nodes[:, :-1].unflatten(1, (-1, t)), nodes[:, -1]
+def _together(system: System) -> bool:
+    """Whether both ends are one batch; two large items are faster one by one."""
+    return system.weight.is_cuda and len(system.weight) > 1
 
 
-def _descend(factors: _Factors, sides: list[Tensor], highest: Tensor) -> Tensor:
-    """Potentials from the source down, given the eliminated right-hand side and the potential of the source (b,)."""
-    t = len(factors.factor[0][0])
-    node = highest[:, None, None]
-    nodes = [node]
-    for k in reversed(range(len(sides))):
-        if k and t >= LONG:
-            given = sides[k] + solve_triangular(factors.factor[k], factors.half[k] @ node, upper=False)
-        else:
-            given = torch.baddbmm(sides[k], factors.half[k], node)
-        node = solve_triangular(factors.factor[k].mT, given, upper=True)
-        nodes.append(node)
-    nodes[1] = torch.nn.functional.pad(nodes[1], (0, 0, 0, t - nodes[1].shape[1]))
-    return torch.cat(nodes[::-1], 1)[..., 0].masked_fill_(factors.failed[:, None], torch.nan)
+def _chains(system: System, dtype: torch.dtype, ends: _Ends) -> list[_Chain]:
+    """The two ends of a system."""
+    links = [*system.weight.mT.unbind(1), system.source[..., None]]  # columns are the nodes above
+    links[-2], links[-1] = links[-2][..., : ends.top], links[-1][:, : ends.top]
+    up, down, right = (x.to(dtype) for x in (system.up + system.dead, system.down + system.dead, system.right))
+    below, _, above = ends.split(right)
+    lower = [(link,) for link in links[: ends.middle]]
+    upper = [(link.mT,) for link in links[: ends.middle - 1 : -1]]
+    ground, returning = system.target.to(dtype), system.returning[:, None].to(dtype)
+    return [_Chain(ground, lower, ends.split(up)[0], below), _Chain(returning, upper, ends.split(down)[2], above)]
 
 
-def _ascend(factors: _Factors, right: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Another right-hand side eliminated, for `_descend`."""
-    right, right_source = _layered(right, len(factors.factor[0][0]))
-    sides = [solve_triangular(factors.factor[0], right[:, 0, :, None], upper=False)]
-    for k in range(1, right.shape[1]):
-        half, factor = factors.half[k - 1], factors.factor[k]
-        given = right[:, k, : factor.shape[-1], None] + half.mT @ sides[-1]
-        sides.append(solve_triangular(factor, given, upper=False))
-    carried = (factors.half[-1].mT @ sides[-1])[:, 0, 0]
-    return sides, (right_source + carried) / factors.pivot
+def _joined(lower: _Chain, upper: _Chain) -> _Chain:
+    """Both ends as one batch: the super-source is one of a layer of nodes, the others dead."""
+    rest = lower.ground.shape[-1] - 1
+    upper.ground, upper.right[0] = pad(upper.ground, (0, rest)), pad(upper.right[0], (0, rest))
+    upper.onwards[0] = pad(upper.onwards[0], (0, rest), value=1.0)
+    upper.links[0] = (pad(upper.links[0][0], (0, 0, 0, rest)),)
+    if len(lower.links) < len(upper.links):  # a node in the middle of every edge to the target evens them out
+        lower.ground = 2 * lower.ground
+        lower.links.insert(0, (torch.diag_embed(lower.ground),))
+        lower.onwards.insert(0, lower.ground + (lower.ground == 0))
+        lower.right.insert(0, torch.zeros_like(lower.ground))
+    return _Chain(
+        torch.cat([lower.ground, upper.ground]),
+        [a + b for a, b in zip(lower.links, upper.links, strict=True)],
+        [torch.cat(pair) for pair in zip(lower.onwards, upper.onwards, strict=True)],
+        [torch.cat(pair) for pair in zip(lower.right, upper.right, strict=True)],
+    )
 
 
-def _rough(
-    weight: Tensor,
-    source: Tensor,
-    target: Tensor,
-    returning: Tensor,
-    up: Tensor,
-    right: Tensor,
-    down: Tensor,
-    top: int,
-) -> Tensor:
-    """Factors in float32, and what their solution leaves over solved again; items where that fails in float64."""
-    given = (weight, source, target, returning, up, right)
-    factors, sides, highest = _eliminate(*(x.float() for x in given), top=top)
-    answer, limit = torch.zeros_like(right), ENOUGH * right.abs().amax(-1)
-    failed = limit < 0
-    for _ in range(CORRECTIONS + 1):
-        answer = answer + _descend(factors, sides, highest)
-        node, potential = _layered(answer, weight.shape[-1])
-        rest = right - (up + down) * answer
-        inner, outer = _layered(rest, weight.shape[-1])
-        inner[:, 1:] += (node[:, :-1, None] @ weight.mT)[:, :, 0]
-        inner[:, :-1] += (node[:, 1:, None] @ weight)[:, :, 0]
-        inner[:, -1] += source * potential[:, None]
-        outer += (source * node[:, -1]).sum(-1)
-        failed = ~(rest.abs().amax(-1) <= limit)
-        if not bool(failed.any()):
-            return answer
-        sides, highest = _ascend(factors, rest.float())
-    items = failed.nonzero().flatten()
-    answer[items] = _descend(*_eliminate(*(x[items] for x in given), top=top))
-    return answer
+def _eliminate_right(factors: _Factors, right: Tensor) -> Tensor:
+    """Another right-hand side (b, n), and what of it arrives where the ends meet, (b, t)."""
+    below, middle, above = factors.ends.split(right)
+    arrived = [chain.eliminate_right(x) for chain, x in zip(factors.chains, (below, above), strict=True)]
+    return middle + arrived[0] + arrived[1]
+
+
+def _substitute(factors: _Factors, right: Tensor) -> Tensor:
+    """Potentials (b, n), given what of a right-hand side arrives where the ends meet."""
+    t, top, middle = factors.ends
+    first = solve_triangular(factors.factor, right[..., None], upper=False)
+    node = solve_triangular(factors.factor.mT, first, upper=True)
+    if len(factors.chains) == 1:
+        both = factors.chains[0].substitute(torch.cat([node, node]))
+        below, above = [x[: len(node)] for x in both], [x[len(node) :] for x in both]
+        below, above[0] = below[-middle:], above[0][:, :1]  # what only made them alike is left out
+    else:
+        below, above = (chain.substitute(node) for chain in factors.chains)
+    *each, source = *below, node, *above[::-1]
+    each[-1] = pad(each[-1], (0, 0, 0, t - top))
+    return torch.cat([*each, source], 1)[..., 0].masked_fill_(factors.failed[:, None], torch.nan)
+
+
+def _whole(link: tuple[Tensor, ...]) -> Tensor:
+    return link[0] if len(link) == 1 else torch.cat(link)
+
+
+def _beside(link: tuple[Tensor, ...], columns: Tensor) -> Tensor:
+    """A matrix (b, t, t') and two more columns in one, laid out as the matrix is."""
+    b, size, wide = link[0].shape
+    shape = len(link) * b, size, wide + 2
+    turned = link[0].stride(-1) != 1
+    both = columns.new_empty(shape[0], shape[2], size).mT if turned else columns.new_empty(shape)
+    for part, given in zip(both.split(b), link, strict=True):
+        part[..., :-2] = given
+    both[..., -2:] = columns
+    return both
 
 
 def _gram(half: Tensor) -> Tensor:
@@ -288,48 +265,3 @@ def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
     upper = not inner.is_cuda  # what each library does without turning the matrix round
     factor, failed = cholesky_ex(inner, upper=upper)
     return (factor.mT if upper else factor), failed
-
-
-def _careful(
-    weight: Tensor,
-    source: Tensor,
-    target: Tensor,
-    returning: Tensor,
-    up: Tensor,
-    right: Tensor,
-) -> Tensor:
-    """The same elimination in shares of a pivot, which are exactly 1 where one weight is all that counts."""
-    layers, t = weight.shape[1], weight.shape[-1]
-    up, (right, right_source) = _layered(up, t)[0], _layered(right, t)
-    inner, side = torch.zeros_like(weight[:, 0]), torch.stack([target, right[:, 0]], -1)
-    done, carried = [], side
-    for k in range(layers + 1):
-        factor, pivot = _shares(inner, side[..., 0] + up[:, k])
-        above = weight[:, k].mT if k < layers else source[..., None]
-        half, side = (solve_triangular(factor.mT, x, upper=False, unitriangular=True) for x in (above, side))
-        share = half / pivot
-        done.append((factor, share, side / pivot))
-        inner, carried = share.mT @ half, share.mT @ side
-        if k < layers:
-            side = torch.stack([carried[..., 0], right[:, k + 1] + carried[..., 1]], -1)
-    top = (right_source + carried[:, 0, 1]) / (returning + carried[:, 0, 0])
-    node = top[:, None, None]
-    nodes = [node]
-    for factor, share, side in reversed(done):
-        node = solve_triangular(factor, side[..., 1:] + share @ node, upper=True, unitriangular=True)
-        nodes.append(node)
-    return torch.cat(nodes[::-1], 1)[..., 0]
-
-
-def _shares(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors `U^T diag(pivot) U` of `diag(inner 1 + excess) - inner` without a subtraction; overwrites `inner`."""
-    excess, factor, pivots = excess.clone(), torch.zeros_like(inner), torch.empty_like(excess)
-    inner.diagonal(dim1=-2, dim2=-1).zero_()
-    for i in range(excess.shape[-1]):
-        row = inner[:, i, i + 1 :]
-        pivots[:, i] = row.sum(-1) + excess[:, i]
-        share = row / pivots[:, i, None]
-        factor[:, i, i + 1 :] = -share
-        inner[:, i + 1 :, i + 1 :] += row[:, :, None] * share[:, None, :]
-        excess[:, i + 1 :] += share * excess[:, i, None]
-    return factor, pivots[..., None]

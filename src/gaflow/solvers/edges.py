@@ -4,7 +4,7 @@ With potentials `p` (target at 0), reduced cost `s = c + p_tail - p_head`, slack
 the solution satisfies `s = z - v`, `f z = mu`, `g v = mu` and conservation. Eliminating `df`, `dz` and `dv` from a
 Newton step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
 
-    w = f g / d                            e = (mu (g - f) - f g s) / d
+    w = f g / d                            e = w (mu (g - f) / (f g) - s)
     Laplacian(w) dp = div(f + e)           df = e - w (dp_tail - dp_head)
 
 `e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is
@@ -67,15 +67,18 @@ class Edges:
     def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, careful: bool) -> None:
         """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step."""
         slack, flow, residual, weight = self.book
-        product, mu = flow * slack, self.push(before)
+        mu = self.push(before)
         torch.sub(slack, flow, out=residual)
         if first:  # no potentials to follow yet: d of multipliers mu / f and mu / g
+            product = flow * slack
             scale = self.capacity.square().div_(product.clamp_min(TINY)).sub_(2).clamp_min_(1).mul_(mu)
-        else:
+            torch.div(product, scale, out=weight)
+            product.clamp_min_(TINY)
+        else:  # a dead edge had weight 0 in the first step, and keeps it
             scale = self._scale(cost, mu, careful)
-            torch.maximum(scale, torch.div(product, weight.clamp_min_(TINY), out=weight).div_(GROW), out=scale)
-        residual.mul_(self.push(level)).addcmul_(product, cost, value=-1).div_(scale)
-        torch.div(product, scale, out=weight)
+            product = torch.addcmul(flow.new_full((1, 1), TINY), flow, slack)
+            torch.minimum(weight.mul_(GROW), torch.div(product, scale, out=scale), out=weight)
+        residual.mul_(self.push(level)).div_(product).sub_(cost).mul_(weight)
         if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
             residual.mul_(residual.abs() > ROUNDING * flow)
 
@@ -83,11 +86,12 @@ class Edges:
         """d of every edge; `residual` has to be g - f."""
         reach = cost * self.capacity
         square = torch.addcmul(mu.square().clamp_min_(TINY), reach, reach, value=0.25)  # of r u
-        root = torch.rsqrt(square).mul_(square)  # three times as fast as sqrt on the CPU
-        if careful:  # the same without a cancellation, for an edge that is nearly empty and should be full
-            rest = mu.square() / root.add_(reach.abs_(), alpha=0.5)
+        inverse = torch.rsqrt(square)  # three times as fast as sqrt on the CPU
+        if careful:  # without a cancellation, for an edge that is nearly empty and should be full
+            rest = mu.square() / inverse.mul_(square).add_(reach.abs_(), alpha=0.5)
             return rest.add_(mu).add_(torch.maximum(cost * self.slack, -cost * self.flow))
-        return root.addcmul_(cost, self.residual, value=0.5).clamp_min_(0).add_(mu)  # below mu by rounding only
+        scale = torch.addcmul(mu, square, inverse, out=reach).addcmul_(cost, self.residual, value=0.5)
+        return torch.maximum(scale, mu, out=scale)  # below mu by rounding only
 
     def step(self, drop: Tensor) -> Tensor:
         """Take the Newton step that follows from the `drop` of the new potentials; 1.0 where it was cut short."""

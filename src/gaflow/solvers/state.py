@@ -65,7 +65,7 @@ class State:
     before: Tensor  # (b,) the level of the last step
     first: bool  # there was none yet
     careful: bool  # spare no expense
-    short: Tensor  # (b,) the share of the live edges that were cut short in the last step; not while at the floor
+    short: Tensor  # (b,) the share of the live edges that were cut short in the last step
     edges: Edges
     node: Tensor  # (2 or 3, b, n) potentials, largest part first
     shape: tuple[int, int]  # (l, t)
@@ -153,26 +153,33 @@ class State:
             return Balance(*fused.linearize(self, GROW))
         layers, t = self.shape
         rows, columns, off = self._linearize()
-        outer = self.edges.book[1:, :, layers * t * t :]
-        source, target, returning = outer[..., :t], outer[..., t:-1], outer[..., -1:]
-        leaving = torch.cat([target, rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
-        entering = torch.cat([columns, source, returning], -1)
+        source, target, returning = self.edges.book[1:, :, layers * t * t :].split([t, t, 1], -1)
+        leaving = torch.cat([target, *rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
+        entering = torch.cat([*columns, source, returning], -1)
         imbalance, pushed = leaving[:2] - entering[:2]
         return Balance(imbalance + pushed, entering[2], leaving[2], off, largest(imbalance))
 
-    def _linearize(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over the heads of each tail and over the tails of each head, (3, b, l t), and the largest residual."""
-        layers, t = self.shape
-        book, items = self.edges.book[1:], len(self.level)  # flows, residuals, weights
-        rows, columns, off = book.new_zeros(3, items, layers * t), book.new_zeros(3, items, layers * t), []
+    def _linearize(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Sums over the heads of each tail and over the tails of each head, (3, b, ...) of some nodes after the other,
+        and the largest residual."""
+        (layers, t), items = self.shape, len(self.level)
+        book = self.edges.book[1:]  # flows, residuals, weights
+        rows, columns, off, seen = [], [], [], 0
         for part, edges in self.parts():
             edges.linearize(self.cost(part), self.before, self.level, first=self.first, careful=self.careful)
             off.append(largest(edges.residual))
             if part.stop:
-                first, last = part.start // t, -(-part.stop // t)
-                inner = book[..., part.start * t : part.stop * t].view(3, items, last - first, -1, t)
-                torch.sum(inner, -1, out=rows[..., part.start : part.stop].view(inner.shape[:-1]))
-                columns[..., first * t : last * t] += inner.sum(-2).flatten(2)
+                inner = book[..., part.start * t : part.stop * t].view(
+                    3, items, max(1, (part.stop - part.start) // t), -1, t
+                )
+                rows.append(inner.sum(-1).flatten(2))
+                entering = inner.sum(-2).flatten(2)
+                if part.start % t:  # the rest of a layer
+                    columns[-1].add_(entering)
+                else:
+                    columns.append(entering)
+                seen = part.stop
+        rows.append(book.new_zeros(3, items, layers * t - seen))
         return rows, columns, torch.stack(off).amax(0)
 
     def step(self, change: Tensor) -> None:
@@ -181,11 +188,7 @@ class State:
         if fused is not None:
             short = fused.step(self, change, KEEP)
         else:
-            short = torch.zeros_like(self.level)
-            falling = bool((self.level > self.floor).any())  # else nobody asks
-            for part, edges in self.parts():
-                cut = edges.step(self.drop(change, part))
-                short = short + cut.sum(-1) if falling else short
+            short = sum(edges.step(self.drop(change, part)).sum(-1) for part, edges in self.parts())
         self.short, self.before, self.first = short / self.count, self.level, False
         self.node = _accumulate(self.node, change)
 
