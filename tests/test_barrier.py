@@ -18,6 +18,7 @@ from tests.exact import exact_flow
 from tests.make_exact import load
 from tests.problems import path, problems
 from tests.sweep import KINDS, make, networks
+from tests.ways import WAYS, force
 
 BARRIERS = ("uniform", "capacity")
 
@@ -37,8 +38,10 @@ def assert_same_flow(actual: Flow, expected: Flow, tolerance: float = 1e-8) -> N
         assert_near(getattr(actual, part), getattr(expected, part), expected.value, tolerance)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", load(), ids=lambda case: case.name)
-def test_every_edge_agrees_with_fifty_digits(case):
+def test_every_edge_agrees_with_fifty_digits(case, way, monkeypatch):
+    force(way, monkeypatch)
     flow = solve(case.information, epsilon=case.epsilon, barrier=case.barrier)
     for part in ("edges", "source", "target", "value"):
         expected = torch.as_tensor(getattr(case.flow, part), dtype=torch.float64)
@@ -91,17 +94,11 @@ def test_between_two_nodes_with_one_path_it_is_the_flow_of_that_path(barrier):
     assert_near(flow.through()[0, [3, 2, 1, 0], [3, 1, 2, 0]], flow.value.expand(4), expected.value, 1e-9)
 
 
-def take_blocks_above(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let longer texts be eliminated layer by layer, as much longer ones are."""
-    for name, value in (("BANDED", tokens), ("SMALL", 0), ("MEDIUM", 0)):
-        monkeypatch.setattr(laplacian, name, value)
-
-
 @pytest.mark.parametrize("barrier", BARRIERS)
-@pytest.mark.parametrize("banded", [0, 32])
+@pytest.mark.parametrize("way", ["blocks", "banded", "dense", "together"])
 @pytest.mark.parametrize(("sources", "targets"), [([0], [4, 5]), ([5], [0]), ([1, 4], [0, 1, 2])])
-def test_choosing_ends_is_cutting_off_the_others(barrier, banded, sources, targets, monkeypatch):
-    take_blocks_above(banded, monkeypatch)
+def test_choosing_ends_is_cutting_off_the_others(barrier, way, sources, targets, monkeypatch):
+    force(way, monkeypatch)
     information = sample(4, 6, 6)
     flow = solve(information, barrier=barrier, sources=sources, targets=targets)
     cut = torch.zeros_like(information)
@@ -160,9 +157,9 @@ def test_ends_without_a_path_between_them_are_flagged_beside_others():
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
-@pytest.mark.parametrize("banded", [0, 32])
-def test_a_batch_gives_what_each_item_alone_gives(barrier, banded, monkeypatch):
-    take_blocks_above(banded, monkeypatch)
+@pytest.mark.parametrize("way", ["blocks", "banded", "dense", "together"])
+def test_a_batch_gives_what_each_item_alone_gives(barrier, way, monkeypatch):
+    force(way, monkeypatch)
     information = torch.stack([sample(4, 6, 6), 1e4 * sample(4, 6, 6, seed=1) ** 9, 1 + sample(4, 6, 6)])
     flow = solve(information, barrier=barrier)
     assert len(set(flow.certificate.iterations.tolist())) > 1  # they leave the loop at different times
@@ -287,7 +284,9 @@ def test_any_order_of_memory_is_taken():
     assert_same_flow(solve(information[::-1]), solve(information[::-1].copy()), 0)
 
 
-def test_the_hard_ones_converge():
+@pytest.mark.parametrize("way", WAYS)
+def test_the_hard_ones_converge(way, monkeypatch):
+    force(way, monkeypatch)
     for hard in networks(60, seed=5, layers=12, tokens=24):
         flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier)
         paths = torch.ones(hard.information.shape[-1], dtype=torch.float64)
@@ -401,7 +400,7 @@ def in_both_precisions(kind: str, seed: int, monkeypatch, **settings) -> tuple[F
     """A network solved with factors in single precision and in double."""
     information, found = make(kind, 4, 64, torch.Generator().manual_seed(seed)), []
     with monkeypatch.context() as patch:
-        take_blocks_above(0, patch)
+        force("blocks", patch)
         for tokens in (range(65), range(0)):
             patch.setattr(laplacian, "ROUGH", tokens)
             found.append(solve(information, **settings))
@@ -430,3 +429,15 @@ def test_a_flow_is_a_batch_that_can_be_indexed():
     assert flow.certificate[1].conservation == flow.certificate.conservation[1].item()
     with pytest.raises(IndexError, match="item 3 of a batch of 3"):
         flow[3]
+
+
+def test_what_is_handed_out_may_be_used_in_autograd():
+    information = sample(2, 3, 4, 4)
+    information[1] = 0  # dead
+    flows = [solve(information), solve(information, throw=False, barrier="capacity")]
+    for flow in flows:
+        given = [*vars(flow).values(), *vars(flow.certificate).values()]
+        assert not any(x.is_inference() for x in given if isinstance(x, Tensor))
+    weight = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    (flows[0].target[0] * weight).sum().backward()
+    torch.testing.assert_close(weight.grad, flows[0].target[0], rtol=0, atol=0)

@@ -76,21 +76,49 @@ def test_a_weight_grows_to_a_multiple_of_itself_at_most():
     torch.testing.assert_close(edges.weight, free * 1e-3 * GROW, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250, 10**6])
-@pytest.mark.parametrize("top", [1, 4, 5])
-def test_parts_hold_every_live_edge_once(cached, top, monkeypatch):
-    monkeypatch.setattr(module, "CACHED", cached)
-    information = torch.ones(2, 3, 5, 5)
+def started(top: int, *, weighted: bool = False) -> State:
+    """Two networks of three layers and five tokens, the first `top` of which are read."""
+    information = torch.rand(2, 3, 5, 5, generator=torch.Generator().manual_seed(1)) + 0.1
     information[:, -1, top:] = 0
     networks = as_networks(information)
     real = as_mask(None, networks)
     ends = [as_nodes(None, networks, real, name) for name in ("sources", "targets")]
     network = LayeredNetwork.build(networks, real, None, *ends)
     one = torch.ones(2, dtype=torch.float64)
-    state = State.start(network, one, one, torch.arange(2), weighted=False, careful=False)
+    return State.start(network, one, 1e-3 * one, torch.arange(2), weighted=weighted, careful=False)
+
+
+@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250, 10**6])
+@pytest.mark.parametrize("top", [1, 4, 5])
+def test_parts_hold_every_live_edge_once(cached, top, monkeypatch):
+    monkeypatch.setattr(module, "CACHED", cached)
+    state = started(top)
     seen = torch.zeros_like(state.edges.capacity)
     for part, edges in state.parts():
         assert edges.capacity.shape == seen[:, part.edges].shape
         seen[:, part.edges] += 1
     assert torch.equal(seen[state.edges.capacity > 0], torch.ones_like(seen)[state.edges.capacity > 0])
     assert seen.max() == 1
+
+
+@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250])
+@pytest.mark.parametrize("top", [1, 4, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_at_the_nodes_do_not_depend_on_the_parts(cached, top, weighted, monkeypatch):
+    whole, parted = started(top, weighted=weighted), started(top, weighted=weighted)
+    change = torch.rand(2, 21, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
+    for _ in range(2):  # the first step is another
+        monkeypatch.setattr(module, "CACHED", 10**6)
+        expected = whole.linearize()
+        whole.step(change)
+        monkeypatch.setattr(module, "CACHED", cached)
+        found = parted.linearize()
+        parted.step(change)
+        for name in vars(expected):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(parted.short, whole.short, rtol=0, atol=0)
+    layers = whole.edges.flow[:, :75].view(2, 3, 5, 5)
+    source, target = whole.edges.flow[:, 75:80], whole.edges.flow[:, 80:85]
+    entering = torch.cat([layers.sum(-2).flatten(1), source, whole.edges.flow[:, 85:]], 1)
+    leaving = torch.cat([target, layers.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1)
+    torch.testing.assert_close(whole.linearize().lost, (leaving - entering).abs().amax(-1), rtol=1e-12, atol=0)

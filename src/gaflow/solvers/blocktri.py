@@ -71,14 +71,16 @@ def _left_over(system: System, answer: Tensor) -> Tensor:
 
 @dataclass
 class _Chain:
-    """The layers of one end, the outermost first, and what elimination leaves of each."""
+    """The layers of one end, the outermost first, and what elimination leaves of each, which it fills in."""
 
     ground: Tensor  # (b, t) weights of the outermost layer to the target
     links: list[tuple[Tensor, ...]]  # (b, t, t') weights from each layer to the next one inwards; two make one batch
     onwards: list[Tensor]  # (b, t) their sums
     right: list[Tensor]  # (b, t)
     factor: list[Tensor] = field(default_factory=list)  # (b, t, t) lower Cholesky factors; first (b, t, 1), a diagonal
-    half: list[Tensor] = field(default_factory=list)  # (b, t, t') their inverses times the links
+    half: list[Tensor] = field(
+        default_factory=list
+    )  # (b, t, t') their inverses times the links; of long texts the links
     side: list[Tensor] = field(default_factory=list)  # (b, t, 1) and times the right-hand side
     failed: list[Tensor] = field(default_factory=list)  # (b,) above 0 where there are no such factors
 
@@ -109,7 +111,7 @@ class _Chain:
     def eliminate_right(self, right: list[Tensor]) -> Tensor:
         """Another right-hand side, with the same factors; what of it arrives at the layer where the ends meet."""
         self.side = [right[0][..., None] / self.factor[0]]
-        for factor, half, given in zip(self.factor[1:], self.half, right[1:], strict=False):
+        for factor, half, given in zip(self.factor[1:], self.half[:-1], right[1:], strict=True):
             arrived = given[..., None] + half.mT @ self.side[-1]
             self.side.append(solve_triangular(factor, arrived, upper=False))
         return (self.half[-1].mT @ self.side[-1])[..., 0]
@@ -157,11 +159,14 @@ def _eliminate(system: System, dtype: torch.dtype) -> tuple[_Factors, Tensor]:
     """Factors in this precision, and what of the right-hand side arrives where the ends meet, (b, t)."""
     b, layers, t = system.shape
     together = _together(system)
+    # a batch needs ends of one shape, so that there no output node is left out
     ends = _Ends(t, t, (layers + 1) // 2) if together else _Ends(t, system.top, layers)
     chains = _chains(system, dtype, ends)
     chains = [_joined(*chains)] if together else chains
-    left = [part for chain in chains for part in zip(*(x.split(b) for x in chain.eliminate()), strict=True)]
-    (inner, carried), (others, more) = left
+    found = [chain.eliminate() for chain in chains]
+    (inner, others), (carried, more) = (
+        [x for each in part for x in each.split(b)] for part in zip(*found, strict=True)
+    )
     carried = carried + more
     factor, failed = _cholesky(inner.add_(others), carried[..., 0] + ends.split(system.dead.to(dtype))[1])
     fails = [x for chain in chains for each in chain.failed for x in each.split(b)]
@@ -170,8 +175,9 @@ def _eliminate(system: System, dtype: torch.dtype) -> tuple[_Factors, Tensor]:
 
 
 def _together(system: System) -> bool:
-    """Whether both ends are one batch; two large items are faster one by one."""
-    return system.weight.is_cuda and len(system.weight) > 1
+    """Whether both ends are one batch; the two of a single item, large matrices, are faster one after the other."""
+    b, _, t = system.shape
+    return system.weight.is_cuda and b > 1 and t < LONG  # joined links are copies, and long texts need the memory
 
 
 def _chains(system: System, dtype: torch.dtype, ends: _Ends) -> list[_Chain]:
@@ -206,7 +212,7 @@ def _joined(lower: _Chain, upper: _Chain) -> _Chain:
 
 
 def _eliminate_right(factors: _Factors, right: Tensor) -> Tensor:
-    """Another right-hand side (b, n), and what of it arrives where the ends meet, (b, t)."""
+    """Another right-hand side (b, n), and what of it arrives where the ends meet, (b, t); not for joined ends."""
     below, middle, above = factors.ends.split(right)
     arrived = [chain.eliminate_right(x) for chain, x in zip(factors.chains, (below, above), strict=True)]
     return middle + arrived[0] + arrived[1]

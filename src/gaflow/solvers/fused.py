@@ -1,7 +1,7 @@
 """The passes of a Newton step over the edges, each as two GPU kernels.
 
 `State.linearize` and `State.step` read and write every edge some thirty times, one torch operation after the other. On
-a GPU that costs more than the factorisations; here every number is read once and written once. The arithmetic is
+a GPU that costs more than the factorisations; here every number is read once and written once. The mathematics is
 that of `edges.py`, which is what runs wherever Triton is not (it comes with torch's CUDA builds).
 A program works on `ROWS` tails of one layer; sums over heads are finished by it, sums over tails by adding up the
 programs' in a fixed order, so that the same input gives the same bits. Then one program for each item works on its

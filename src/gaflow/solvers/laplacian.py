@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from gaflow.solvers.blocktri import blocks, rough
+from gaflow.solvers.blocktri import LONG, blocks, rough
 from gaflow.solvers.careful import careful
 from gaflow.solvers.small import banded, dense, halved, lapack
 from gaflow.solvers.system import System
@@ -19,7 +19,7 @@ BANDED = 32  # tokens up to which LAPACK's banded factorisation does not reach f
 SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
 MEDIUM = 4e7  # and up to this one, one of half the unknowns
 ONE_SMALL, ONE_MEDIUM = 1e10, 1e12  # the same for one item on a GPU, where a call costs as much as a million flops
-ROUGH = range(128, 4096)  # tokens; below, calls and conversion cost more than float32 saves; above, memory does
+ROUGH = range(128, LONG)  # tokens; below, calls and conversion cost more than float32 saves; above, halves are not kept
 
 
 def solve_laplacian(system: System, care: Care = "exact") -> Tensor:
@@ -28,14 +28,14 @@ def solve_laplacian(system: System, care: Care = "exact") -> Tensor:
     `care`: "rough" factorises large systems in float32, twice as fast, and solves to at least two digits; "exact" is
     float64, "careful" without cancellation.
     """
-    (b, layers, t), cuda = system.shape, system.weight.is_cuda
+    (b, layers, t), device = system.shape, system.weight.device.type
     if care == "careful":
         return careful(system)
-    if t <= BANDED and not cuda and lapack():
+    if t <= BANDED and device == "cpu" and lapack():
         return banded(system)
-    small, medium = (ONE_SMALL, ONE_MEDIUM) if cuda and b == 1 else (SMALL, MEDIUM)
+    small, medium = (ONE_SMALL, ONE_MEDIUM) if device == "cuda" and b == 1 else (SMALL, MEDIUM)
     if b * ((layers + 1) * t) ** 3 <= small:
         return dense(system)
     if b * ((layers // 2 + 2) * t) ** 3 <= medium:
         return halved(system)
-    return rough(system) if care == "rough" and not cuda and t in ROUGH else blocks(system)
+    return rough(system) if care == "rough" and device == "cpu" and t in ROUGH else blocks(system)

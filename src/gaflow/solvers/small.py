@@ -1,4 +1,8 @@
-"""Laplacians of networks so small that calls cost more than arithmetic: factorised whole, in a call or two."""
+"""Laplacians of networks so small that calls cost more than arithmetic: factorised whole, in a call or two.
+
+`banded` and `dense` may cancel between layers, which `blocktri.py` does not; what fails here is solved again by
+`careful.py`.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +39,12 @@ def banded(system: System) -> Tensor:
     """
     (b, layers, t), width = system.shape, 2 * system.shape[2]
     n = (layers + 1) * t + 1
-    band = system.weight.new_zeros(b, n + 1, width)
-    each = (n + 1) * width
+    band, each = system.weight.new_zeros(b, n, width), n * width
     band.as_strided(system.weight.shape, (each, t * width, 1, width - 1), t).copy_(system.weight)
     band.as_strided((b, t), (each, width - 1), layers * t * width + t).copy_(system.source)
-    band.neg_()[:, :n, 0] = system.degree + system.dead
+    band.neg_()[..., 0] = system.degree + system.dead
     answer = torch.empty_like(system.right)
-    for item, right, found in zip(band[:, :n].mT.numpy(), system.right.numpy(), answer.numpy(), strict=True):
+    for item, right, found in zip(band.mT.numpy(), system.right.numpy(), answer.numpy(), strict=True):
         _, found[:], failed = lapack().dpbsv(item, right, lower=1, overwrite_ab=1)
         if failed:
             found[:] = torch.nan

@@ -160,8 +160,10 @@ class State:
         return Balance(imbalance + pushed, entering[2], leaving[2], off, largest(imbalance))
 
     def _linearize(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Sums over the heads of each tail and over the tails of each head, (3, b, ...) of some nodes after the other,
-        and the largest residual."""
+        """Sums over the heads of each tail and over the tails of each head, and the largest residual.
+
+        The sums are (3, b, ...) for a part of the nodes each, from the lowest up.
+        """
         (layers, t), items = self.shape, len(self.level)
         book = self.edges.book[1:]  # flows, residuals, weights
         rows, columns, off, seen = [], [], [], 0
@@ -169,17 +171,16 @@ class State:
             edges.linearize(self.cost(part), self.before, self.level, first=self.first, careful=self.careful)
             off.append(largest(edges.residual))
             if part.stop:
-                inner = book[..., part.start * t : part.stop * t].view(
-                    3, items, max(1, (part.stop - part.start) // t), -1, t
-                )
+                whole = max(1, (part.stop - part.start) // t)  # layers, unless it is a piece of one
+                inner = book[..., part.start * t : part.stop * t].view(3, items, whole, -1, t)
                 rows.append(inner.sum(-1).flatten(2))
                 entering = inner.sum(-2).flatten(2)
-                if part.start % t:  # the rest of a layer
+                if part.start % t:  # another piece of the same layer
                     columns[-1].add_(entering)
                 else:
                     columns.append(entering)
                 seen = part.stop
-        rows.append(book.new_zeros(3, items, layers * t - seen))
+        rows.append(book.new_zeros(3, items, layers * t - seen))  # the dead output nodes that were left out
         return rows, columns, torch.stack(off).amax(0)
 
     def step(self, change: Tensor) -> None:
