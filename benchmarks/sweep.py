@@ -1,6 +1,6 @@
 """Robustness: thousands of hard networks, each of which must converge or be all dead.
 
-`python -m benchmarks.sweep` (about ten minutes on one core) writes results/sweep.md.
+`python -m benchmarks.sweep` (some minutes on one core) writes results/sweep.md.
 """
 
 from __future__ import annotations
