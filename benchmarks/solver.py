@@ -101,11 +101,11 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
 
     seen = look()
-    capacities = information.agf(seen.attention, seen.gradient)
+    capacities = information.by_layer(information.agf, seen.attentions, seen.gradients)
 
     def explain() -> None:
         again = look()
-        solve(information.agf(again.attention, again.gradient))
+        solve(information.by_layer(information.agf, again.attentions, again.gradients))
 
     parts = (forward, backward, training, look, lambda: solve(capacities), explain)
     plain, own, trained, traced, solved, whole = medians(parts, repeats)

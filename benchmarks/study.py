@@ -59,7 +59,7 @@ class OnPath:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a trace that is averaged already."""
-        return Cat()(replace(trace, attention=trace.attention[:, : self.layers]))
+        return Cat()(replace(trace, attentions=trace.attentions[: self.layers]))
 
 
 KINDS = (  # of paths

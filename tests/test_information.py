@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gaflow.information import INFORMATION, af, agf, agf_net, gf, own, split_nodes
+from gaflow.information import INFORMATION, af, agf, agf_net, by_layer, gf, own, split_nodes
 
 HEADS = torch.tensor([[[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [0.0, 1.0]]]])[None]  # (1, 1, 2, 2, 2)
 SLOPES = torch.tensor([[[[4.0, -8.0], [2.0, 6.0]], [[-2.0, 1.0], [3.0, -5.0]]]])[None]
@@ -66,3 +66,10 @@ def test_split_nodes_are_edges_between_their_halves():
 
 def test_the_names_of_the_paper_mean_the_papers():
     assert {"af": af, "gf": gf, "agf": agf}.items() <= INFORMATION.items()
+
+
+@pytest.mark.parametrize("name", INFORMATION)
+def test_layers_one_by_one_give_what_all_of_them_give(name):
+    attention, gradient = (torch.randn(2, 3, 4, 5, 5, dtype=torch.float64) for _ in range(2))
+    found = by_layer(INFORMATION[name], attention.unbind(1), gradient.unbind(1))
+    torch.testing.assert_close(found, INFORMATION[name](attention, gradient), rtol=0, atol=0)

@@ -225,7 +225,7 @@ class Quick(gaflow.Explainer):
 
         longest = max(map(len, encodings))
         mask = torch.tensor([[k < len(e) for k in range(longest)] for e in encodings])
-        empty = torch.zeros(len(encodings), 1, 1, longest, longest)
+        empty = (torch.zeros(len(encodings), 1, longest, longest),)
         logits = torch.zeros(len(encodings), len(self.head.labels))
         traced = Trace(empty, empty, (), (), logits, logits[:, 0], mask)
         watch(traced)

@@ -13,7 +13,7 @@ def make_trace(attention, gradient=None, mask=None):
     gradient = torch.ones_like(attention) if gradient is None else torch.as_tensor(gradient, dtype=torch.float64)
     b, t = attention.shape[0], attention.shape[-1]
     mask = torch.ones(b, t, dtype=torch.bool) if mask is None else mask
-    return Trace(attention, gradient, (), (), torch.zeros(b, 2), torch.zeros(b), mask)
+    return Trace(attention.unbind(1), gradient.unbind(1), (), (), torch.zeros(b, 2), torch.zeros(b), mask)
 
 
 def random_trace(seed=0, shape=(2, 3, 2, 5, 5)):

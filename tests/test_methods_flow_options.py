@@ -57,7 +57,8 @@ def small_trace(seed=0, shape=(2, 3, 2, 5, 5)):
 def scaled(trace, factor):
     """The trace of `factor * y`."""
     times = [tuple(factor * g for g in given) for given in (trace.hidden_gradient, trace.stream_gradient)]
-    return replace(trace, gradient=factor * trace.gradient, hidden_gradient=times[0], stream_gradient=times[1])
+    gradients = tuple(factor * g for g in trace.gradients)
+    return replace(trace, gradients=gradients, hidden_gradient=times[0], stream_gradient=times[1])
 
 
 def test_the_papers_methods_have_none_of_the_options():
@@ -174,8 +175,8 @@ def test_from_wherever_the_solver_comes_the_flow_is_the_same(method):
     order = torch.tensor([3, 0, 4, 1, 2])
     moved = replace(
         trace,
-        attention=trace.attention[..., order, :][..., order],
-        gradient=trace.gradient[..., order, :][..., order],
+        attentions=tuple(a[..., order, :][..., order] for a in trace.attentions),
+        gradients=tuple(g[..., order, :][..., order] for g in trace.gradients),
         **{
             name: tuple(x[:, order] for x in getattr(trace, name))
             for name in ("hidden", "hidden_gradient", "stream", "stream_gradient")

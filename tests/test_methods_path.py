@@ -307,6 +307,6 @@ def test_a_model_that_pools_its_tokens_has_no_path():
 
 def test_methods_of_a_trace_have_a_path_averaged_twin():
     path = along_path(traced(gpt2), Paths(3))
-    whole = Cat()(replace(path, attention=path.attention[:, :1])).values  # the first block alone: the embeddings
+    whole = Cat()(replace(path, attentions=path.attentions[:1])).values  # the first block alone: the embeddings
     assert torch.equal(whole, own(path, 0))
     assert torch.equal(FlowMethod("agf", steps=3)(traced(gpt2)).values, FlowMethod("agf")(path).values)

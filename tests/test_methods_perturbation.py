@@ -196,7 +196,7 @@ def linear_trace(ordinary, special=2):
     batch = Batch(given, torch.ones(1, n, dtype=torch.bool), False, (encoding,), {"pad": 0})
     model = Linear(n)
     question = Question(model, batch, lambda logits, items: logits[:, 1])
-    empty = torch.zeros(1, 1, 1, n, n)
+    empty = (torch.zeros(1, 1, n, n),)
     exact = (model.weight[:, 1] * (model.embedding.weight[ids] - model.embedding.weight[0])).sum(-1).detach().numpy()
     exact[[k for k, s in enumerate(segments) if s < 0]] = 0
     return Trace(empty, empty, (), (), torch.zeros(1, 2), torch.zeros(1), batch.mask, question), exact

@@ -54,7 +54,7 @@ def test_scores_are_closed_forms_of_given_relevance_and_padding_is_left_out(monk
     gradient[0, -1, :, 1:] = 0  # the first text has a [CLS] head, the second pools by the mean
     model = torch.nn.Linear(1, 1)
     question = Question(model, None, None)  # type: ignore[arg-type]
-    found = Trace(given, gradient, (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
+    found = Trace(given.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: Relevance(given, torch.ones(2), trace.output))
     partial, multiplied = PartialLrp()(found).values.numpy(), TransAtt()(found).values.numpy()
     for item, rows in enumerate(([1, 0, 0, 0], [1 / 3, 1 / 3, 1 / 3])):

@@ -32,6 +32,7 @@ ROOMS = [
     "text",
     "tasks",
     "residual",
+    "layers",
     "tracing",
     "lrp",
     "methods",

@@ -550,9 +550,9 @@ def test_an_output_that_depends_on_nothing_reads_no_row():
 
 
 def test_a_trace_of_bare_tensors_cannot_ask_again():
-    one = torch.ones(1, 1, 1, 1, 1)
+    one = torch.ones(1, 1, 1, 1)
     with pytest.raises(GaflowError, match="without one"):
-        Trace(one, one, (), (), one[0, 0, 0], one[0, 0, 0, 0], one[0, 0, 0]).again()
+        Trace((one,), (one,), (), (), one[0, 0], one[0, 0, 0], one[0, 0]).again()
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "gf", "own", "split_nodes"]
+__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "by_layer", "gf", "own", "split_nodes"]
 
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t), (b, l, h, t, t) -> (b, l, t, t)
 
@@ -31,9 +31,11 @@ def gf(attention: Tensor, gradient: Tensor) -> Tensor:
 
 def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention x Attention Grad Flow: the mean positive part of attention times gradient over heads."""
+    if attention.dim() <= 4:
+        return (attention * gradient).relu_().mean(-3)
     # layer by layer, so that what is in between stays in cache
     layers = zip(attention.unbind(-4), gradient.unbind(-4), strict=True)
-    return torch.stack([(a * g).relu_().mean(-3) for a, g in layers], -3)
+    return torch.stack([agf(a, g) for a, g in layers], -3)
 
 
 def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
@@ -42,6 +44,11 @@ def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
 
 
 INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf, "agf_net": agf_net}
+
+
+def by_layer(function: Information, attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """An information tensor of layers (b, h, t, t), which are looked at one by one: side by side they are a copy."""
+    return torch.stack([function(a, g) for a, g in zip(attentions, gradients, strict=True)], 1)
 
 
 def own(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,10 +29,11 @@ from torch.autograd.graph import get_gradient_edge
 from gaflow.adapters import OWN, SOFTMAXES, Adapter, Layer, Seen, find_adapter, watch
 from gaflow.borrowing import borrow, roots, spoken, unsupported, word_embedding
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.layers import clean, even, wide
 from gaflow.residual import Additions, Junction, junctions
 from gaflow.text import Batch
 
-__all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "stack", "trace", "word_embedding"]
+__all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "trace", "word_embedding"]
 
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
@@ -121,8 +123,8 @@ class Look:
 class Trace:
     """What one forward and one backward pass showed of a batch."""
 
-    attention: Tensor  # (b, l, h, t, t) float32 or wider, zero at padding
-    gradient: Tensor  # (b, l, h, t, t) dy/dA, likewise
+    attentions: tuple[Tensor, ...]  # l x (b, h, t, t) float32 or wider, zero at padding
+    gradients: tuple[Tensor, ...]  # l x (b, h, t, t) dy/dA, likewise
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d): embeddings and the output of every block, in the model's dtype
     hidden_gradient: tuple[Tensor | None, ...]  # l+1 x (b, t, d) dy/dh; None where the model hands out a mere copy
     logits: Tensor  # (b, c)
@@ -133,6 +135,16 @@ class Trace:
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
     heads: tuple[int, ...] = ()  # (l,) how many the model has; a layer with fewer than h shows each several times
     adapter: str = ""  # who read the attention weights, if the model did not hand them out
+
+    @cached_property
+    def attention(self) -> Tensor:
+        """All layers of it side by side, (b, l, h, t, t): a copy, made when first asked for."""
+        return torch.stack(self.attentions, 1)
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """Likewise."""
+        return torch.stack(self.gradients, 1)
 
     def again(self) -> Question:
         """The question, for methods that need more than the trace."""
@@ -147,7 +159,8 @@ class Trace:
         `dy/dA` of the top layer is zero in every row that the head does not read. [CLS] heads read one row, heads
         that pool by the mean read all of them alike. Where `y` changes with nothing, nothing is read: all zero.
         """
-        read = (self.gradient[:, -1] != 0).any(-1).any(1).to(self.gradient.dtype)  # (b, t)
+        top = self.gradients[-1]
+        read = (top != 0).any(-1).any(1).to(top.dtype)  # (b, t)
         return read / read.sum(-1, keepdim=True).clamp_min(1)
 
 
@@ -168,17 +181,19 @@ def trace(
         seen, read, y, (of_attention, of_hidden, of_sums) = _answered(model, batch, choose, residual)
     hidden, sums, logits = seen.hidden, seen.sums, seen.logits
     with torch.inference_mode(False), torch.no_grad():
-        attention = stack(seen.attentions, batch)
+        attentions = clean(seen.attentions, batch)
         heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
         del seen  # long texts need the memory
         return Trace(
-            attention=attention,
-            gradient=stack(of_attention, batch),
+            attentions=attentions,
+            gradients=clean(of_attention, batch),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
             output=y.detach(),
-            mask=batch.mask if batch.mask.shape[1] else batch.mask.new_ones(attention.shape[0], attention.shape[-1]),
+            mask=batch.mask
+            if batch.mask.shape[1]
+            else batch.mask.new_ones(len(attentions[0]), attentions[0].shape[-1]),
             question=Question(model, batch, read, report),
             stream=tuple(s.stream for s in sums),
             stream_gradient=tuple(s.stream * 0 if g is None else g for s, g in zip(sums, of_sums, strict=True)),
@@ -210,14 +225,10 @@ def _gradients(y: Tensor, wanted: list[Any]) -> list[Tensor | None]:
     digit, and is taken out again in float32. bfloat16 has the range of float32.
     """
     for scale in _SCALES if y.dtype == torch.float16 else (1.0,):
-        found = torch.autograd.grad(y.to(_wide(y)).sum() * scale, wanted, allow_unused=True, retain_graph=scale > 1)
+        found = torch.autograd.grad(y.to(wide(y)).sum() * scale, wanted, allow_unused=True, retain_graph=scale > 1)
         if scale == 1 or all(bool(g.isfinite().all()) for g in found if g is not None):
-            return [g if g is None or scale == 1 else g.to(_wide(g)) / scale for g in found]
+            return [g if g is None or scale == 1 else g.to(wide(g)) / scale for g in found]
     raise AssertionError("the last scale is 1")
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def look(
@@ -289,7 +300,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bo
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            known = stack([weights], batch) if batch.padded else weights
+            (known,) = clean([weights], batch)
             ends += (known.amin(), known.amax())
     values: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
     if not all(map(math.isfinite, values)):
@@ -324,19 +335,3 @@ def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tens
     if differentiable and not logits.requires_grad:
         raise unsupported(model, "its logits are cut off from autograd")
     return logits
-
-
-def stack(layers: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Layers side by side (b, l, h, t, t), at least float32, zero at padding."""
-    device = layers[0].device
-    stacked = torch.stack([a.to(device, _wide(layers[0])) for a in layers], 1)
-    if batch.padded:
-        real = batch.mask.to(device)
-        stacked.masked_fill_(~(real[:, None, None, :, None] & real[:, None, None, None, :]), 0)
-    return stacked
-
-
-def even(layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Layers with the same number of heads: those with fewer show each several times, so that means stay the same."""
-    most = math.lcm(*(a.shape[1] for a in layers))
-    return tuple(a if a.shape[1] == most else a.repeat_interleave(most // a.shape[1], 1) for a in layers)

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.layers import clean
 from gaflow.lrp.marks import Marks
 from gaflow.lrp.mode import RelevanceMode
 from gaflow.lrp.rules import RULES, Linear
-from gaflow.tracing import Look, Question, Trace, borrow, look, roots, stack
+from gaflow.tracing import Look, Question, Trace, borrow, look, roots
 
 __all__ = ["Relevance", "propagate"]
 
@@ -75,7 +76,7 @@ def _propagate(question: Question, dtype: torch.dtype) -> Relevance:
         for relevance in found[layers:]:
             if len(relevance) % items == 0:
                 arrived += relevance.reshape(items, -1).sum(1).to(y.device)
-        return Relevance(stack(found[:layers], batch), arrived, y.detach())
+        return Relevance(torch.stack(clean(found[:layers], batch), 1), arrived, y.detach())
 
 
 def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:

@@ -39,7 +39,7 @@ class RawAttention:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return Scores(read_rows(trace.rows(), trace.attention[:, -1].mean(1)))
+        return Scores(read_rows(trace.rows(), trace.attentions[-1].mean(1)))
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Rollout:
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
         scores = trace.rows()  # zero at padding, so that the identity below adds nothing there
-        for layer in reversed(range(trace.attention.shape[1])):
-            passed = read_rows(scores, trace.attention[:, layer].mean(1))
+        for attention in reversed(trace.attentions):
+            passed = read_rows(scores, attention.mean(1))
             scores = (1 - self.residual) * passed + self.residual * scores
         return Scores(scores)
 
@@ -85,7 +85,7 @@ class AttentionFlow:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        attention = trace.attention.mean(2).cpu().double().numpy()
+        attention = torch.stack([a.mean(1) for a in trace.attentions], 1).cpu().double().numpy()
         rows, mask = trace.rows().cpu().double().numpy(), trace.mask.cpu().numpy()
         values = np.zeros(mask.shape)
         for item, real in enumerate(mask):

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
 from gaflow.estimate import Work
-from gaflow.information import INFORMATION, Information, af, own, split_nodes
+from gaflow.information import INFORMATION, Information, af, by_layer, own, split_nodes
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.path import Paths, along_path
 from gaflow.methods.presence import check_batch_size, check_replacement
@@ -204,12 +204,12 @@ class FlowMethod:
     def _information(self, trace: Trace) -> Tensor:
         """The information tensor (b, l, t, t), checked to be one."""
         if isinstance(self.information, str):
-            found: Any = INFORMATION[self.information](trace.attention, trace.gradient)
+            found: Any = by_layer(INFORMATION[self.information], trace.attentions, trace.gradients)
             if self.heads == "sum":
-                found = found * trace.attention.shape[2]
+                found = found * trace.attentions[0].shape[1]
         else:
             found = self._ask(self.information, trace)
-        b, layers, _, t, _ = trace.attention.shape
+        (b, _, t, _), layers = trace.attentions[0].shape, len(trace.attentions)
         if not isinstance(found, Tensor):
             raise TypeError(f"information {self.name!r} returned {type(found).__name__}, not a tensor (b, l, t, t)")
         if tuple(found.shape) != (b, layers, t, t):
@@ -265,7 +265,7 @@ def _turned(trace: Trace) -> Trace:
     """The same trace for `-y`."""
     return replace(
         trace,
-        gradient=-trace.gradient,
+        gradients=tuple(-g for g in trace.gradients),
         hidden_gradient=tuple(None if g is None else -g for g in trace.hidden_gradient),
         stream_gradient=tuple(-g for g in trace.stream_gradient),
     )

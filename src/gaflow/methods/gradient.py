@@ -43,7 +43,7 @@ class Grads:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return Scores(read_rows(trace.rows(), trace.gradient[:, -1].mean(1)))
+        return Scores(read_rows(trace.rows(), trace.gradients[-1].mean(1)))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class AttGrads:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attention.unbind(1), trace.gradient.unbind(1), strict=True)
+        layers = zip(trace.attentions, trace.gradients, strict=True)
         return Scores(read_rows(trace.rows(), _products(layers).mean(1)))
 
 
@@ -68,8 +68,8 @@ class GradSam:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attention.unbind(1), (g.relu() for g in trace.gradient.unbind(1)), strict=True)
-        return Scores(_received(_products(layers), trace.mask) / trace.attention.shape[1])
+        layers = zip(trace.attentions, (g.relu() for g in trace.gradients), strict=True)
+        return Scores(_received(_products(layers), trace.mask) / len(trace.attentions))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class AttCat:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        received = _received(trace.attention, trace.mask[:, None])
+        received = torch.stack([_received(a, trace.mask) for a in trace.attentions], 1)
         return Scores((received * _activations(trace)).sum(1))
 
 
@@ -107,13 +107,13 @@ def _products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def _received(attention: Tensor, mask: Tensor) -> Tensor:
-    """Mean over heads and real queries of (..., h, query, key), for every key: (..., t)."""
-    return attention.sum((-3, -2)) / (attention.shape[-3] * mask.sum(-1, keepdim=True))
+    """Mean over heads and real queries of (b, h, query, key), for every key: (b, t)."""
+    return attention.sum((1, 2)) / (attention.shape[1] * mask.sum(-1, keepdim=True))
 
 
 def _activations(trace: Trace) -> Tensor:
     """`<g^l, h^l>` (b, l, t) for the input of every block, zero at padding, in float32 or wider."""
-    blocks = trace.attention.shape[1]
+    blocks = len(trace.attentions)
     if len(trace.hidden) < blocks:
         raise UnsupportedModelError(
             f"cat and attcat need the hidden states that each of the {blocks} blocks reads, and the model returns "

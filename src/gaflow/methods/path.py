@@ -98,14 +98,14 @@ def along_path(
     trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
 ) -> Trace:
     """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
-    question, walkers, gradient = trace.again(), [], torch.zeros_like(trace.gradient)
-    geometry = geometry_of(question.model) or Geometry(*gradient.shape[1:3])
+    question, walkers, gradients = trace.again(), [], tuple(torch.zeros_like(g) for g in trace.gradients)
+    geometry = geometry_of(question.model) or Geometry(len(gradients), gradients[0].shape[1])
     for item, encoding in enumerate(question.batch.encodings):
         text = dimming_or_presence(question, item, replacement, batch_size)
         draws = Draws(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
         n = text.length
-        rows = batch_size or min(text.rows, points_in_a_pass(geometry, n, gradient.device))
-        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows, gradient[item, ..., :n, :n]))
+        rows = batch_size or min(text.rows, points_in_a_pass(geometry, n, gradients[0].device))
+        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows, [g[item, :, :n, :n] for g in gradients]))
     stages = 1 + paths.ranked
     for stage in range(stages):
         waiting, done = [(walker, point) for walker in walkers for point in walker.set_out(stage)], 0
@@ -113,7 +113,7 @@ def along_path(
             _ask(some, bool(trace.stream))
             done += len(some)
             question.report((stage + done / len(waiting)) / stages)
-    return _averaged(replace(trace, gradient=gradient), walkers)
+    return _averaged(replace(trace, gradients=gradients), walkers)
 
 
 def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
@@ -171,10 +171,14 @@ class _Points:
 class _Walker:
     """Walks the paths of one text and adds up what it hears on the way."""
 
-    def __init__(self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int, gradient: Tensor) -> None:
+    def __init__(
+        self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int, gradients: list[Tensor]
+    ) -> None:
         self.text = text
         self.rows = rows  # points in one pass
-        self.gradient = gradient  # (l, h, n, n) to add to: the mean over the steps of all paths, once they are walked
+        self.gradients = (
+            gradients  # l x (h, n, n) to add to: the mean over the steps of all paths, once they are walked
+        )
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
         self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
         self._paths, self._draws = paths, draws
@@ -196,7 +200,7 @@ class _Walker:
 
     def hear(self, of_attention: Sequence[Tensor], here: _Points) -> None:
         """Add what is known at some points of this stage."""
-        for total, g in zip(self.gradient, of_attention, strict=True):
+        for total, g in zip(self.gradients, of_attention, strict=True):
             total += torch.tensordot(self._share[here.numbers].to(g), g, 1).to(total)
         held = here if self._held is None else self._held.beside(here)
         known = set(held.numbers)
@@ -276,7 +280,7 @@ def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
     """The trace of the whole batch, of what was heard of each text; its gradient is what they added up."""
     b, t = given.mask.shape
     split = len(given.hidden)
-    own = given.gradient.new_zeros(split + len(given.stream), b, t, 1)
+    own = given.gradients[0].new_zeros(split + len(given.stream), b, t, 1)
     for item, walker in enumerate(walkers):
         n = walker.text.length
         for total, each in zip(own, walker.own, strict=True):

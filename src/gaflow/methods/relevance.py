@@ -82,7 +82,7 @@ class TransAtt:
         found = _relevance(trace, self.double)
         scores = trace.rows()  # zero at padding, so that the identity below adds nothing there
         for layer in reversed(range(found.attention.shape[1])):
-            change = (trace.gradient[:, layer] * found.attention[:, layer]).relu().mean(1)  # (b, t, t)
+            change = (trace.gradients[layer] * found.attention[:, layer]).relu().mean(1)  # (b, t, t)
             shares = scores / (change.sum(-1) + 1)  # rows of change + I are divided by their sums
             scores = read_rows(shares, change) + shares
         return Scores(scores, facts=_facts(found))
@@ -93,7 +93,7 @@ def _relevance(trace: Trace, double: bool) -> Relevance:
     kept: dict[bool, Relevance] = _KEPT.setdefault(trace.again(), {})
     if double not in kept:
         found = propagate(trace, torch.float64 if double else torch.float32)
-        attention: Tensor = found.attention.to(trace.gradient)
+        attention: Tensor = found.attention.to(trace.gradients[0])
         kept[double] = Relevance(attention, found.input, found.output)
     return kept[double]
 
