@@ -4,8 +4,8 @@ With `l` layers, `h` heads, width `d`, inner width `f` and `b` texts of `t` toke
 
     attention     4 b l h t^2          one copy of all attention weights
     activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
-    trace         activations + (4 + 3 / l) attention    weights and gradient, each also stacked; scores of one layer
-    flow          activations + 2 attention + 18 * 8 b l t^2    the stacked ones, and the float64 arrays of a solve
+    trace         activations + (4 + 3 / l) attention    weights and gradient, both once more to clear padding; scores
+    flow          activations + 2 attention + 18 * 8 b l t^2    weights and gradient, and the float64 arrays of a solve
     path          5 attention + 20 states, and for each point in a pass 1 / b (activations + (2 + 3 / l) attention)
 
 A method that walks paths holds their average beside the trace, and hidden states, streams and gradients of the trace
@@ -13,9 +13,9 @@ and of three points, `states` being `4 b l t d`; its points run in passes. The a
 more. A signed flow has another, the turned gradient, and 8 more arrays while the second of its two is solved. With node
 capacities a network has `2 l` layers.
 
-The peak is the largest of the last three: what is freed in between mostly stays with the process. The constants are
-fitted to measured peaks, which are 0.7 to 1 of it (benchmarks/results/memory.md). A solve factors `l` blocks of
-`t x t` per step.
+The peak is the largest of the last three: what is freed in between mostly stays with the process. The constants
+leave room for padding and for GPUs, where a solve takes about 20 arrays; without padding, on a CPU, measured peaks are
+0.55 to 0.85 of it, of paths 0.7 to 1 (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
 
 The convention this file owns: bytes and flops are functions of sizes alone, without the weights, and so is how many
 inputs share a pass; seconds come from a small network that is solved on the spot, since no formula knows the machine.
