@@ -1,7 +1,8 @@
 """Information tensors (paper section 3.1): attention and its gradient become the capacities of the network.
 
 Axes are `(batch, layer, head, query, key)`; an information tensor is `(batch, layer, query, key)` and non-negative.
-`gradient` is `dy/dA`, with `y` the model output that is explained.
+`gradient` is `dy/dA`, with `y` the model output that is explained. Those named here see no more than a layer at a time
+and count axes from the end, so that they take `(batch, head, query, key)` as well.
 
 Beyond the paper, tokens have information of their own, `relu(<dy/dx_i, x_i>)` for a state `x_i` of token `i`: of the
 residual stream it is the capacity of the edge by which a token stays itself, of a hidden state that of a node.
@@ -16,7 +17,7 @@ from torch import Tensor
 
 __all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "by_layer", "gf", "own", "split_nodes"]
 
-Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t), (b, l, h, t, t) -> (b, l, t, t)
+Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t) twice -> (b, l, t, t)
 
 
 def af(attention: Tensor, gradient: Tensor) -> Tensor:
@@ -43,6 +44,7 @@ def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
     return (attention * gradient).mean(-3).relu_()
 
 
+# of a single layer, too: (..., h, t, t) twice -> (..., t, t)
 INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf, "agf_net": agf_net}
 
 

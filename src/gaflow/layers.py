@@ -1,4 +1,7 @@
-"""Attention of several layers, or its gradient, made alike: one device and precision, as many heads."""
+"""Attention of several layers, or its gradient, made alike: one device and precision, as many heads, no padding.
+
+The convention this file owns: what is given is never written to, since it belongs to a model or to autograd.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from gaflow.text import Batch
 
-__all__ = ["clean", "even", "wide"]
+__all__ = ["beside", "clean", "even", "wide"]
 
 
 def wide(x: Tensor) -> torch.dtype:
@@ -21,12 +24,21 @@ def wide(x: Tensor) -> torch.dtype:
 def clean(layers: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
     """Layers (b, h, t, t) outside the graph, on one device, at least float32, zero at padding."""
     device, dtype = layers[0].device, wide(layers[0])
-    found = [a.detach().to(device, dtype) for a in layers]
-    if batch.padded:
-        real = batch.mask.to(device)
-        nowhere = ~(real[:, None, :, None] & real[:, None, None, :])
-        found = [a.masked_fill(nowhere, 0) for a in found]
-    return tuple(found)
+    real = batch.mask.to(device)
+    nowhere = ~(real[:, None, :, None] & real[:, None, None, :]) if batch.padded else None
+
+    def one(layer: Tensor) -> Tensor:
+        found = layer.detach().to(device, dtype)
+        # a piece of a larger tensor would keep all of it
+        return found.contiguous() if nowhere is None else found.masked_fill(nowhere, 0)
+
+    return tuple(map(one, layers))
+
+
+def beside(layers: Sequence[Tensor]) -> Tensor:
+    """Layers side by side, (b, l, h, t, t): a copy that may be used in autograd, whatever the caller's mode."""
+    with torch.inference_mode(False):
+        return torch.stack(list(layers), 1)
 
 
 def even(layers: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """One look into a model: attention weights, hidden states, and the gradient of `y` by both.
 
-Axes are `(batch, layer, head, query, key)`; `gradient = dy/dA`. One forward pass with eager attention and one
+Axes of a layer are `(batch, head, query, key)`; its gradient is `dy/dA`. One forward pass with eager attention and one
 `torch.autograd.grad` give everything. Items of a batch do not interact, so the gradient of the summed `y`
 holds every item's own. Rows and columns of padding are zero.
 
@@ -29,7 +29,7 @@ from torch.autograd.graph import get_gradient_edge
 from gaflow.adapters import OWN, SOFTMAXES, Adapter, Layer, Seen, find_adapter, watch
 from gaflow.borrowing import borrow, roots, spoken, unsupported, word_embedding
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.layers import clean, even, wide
+from gaflow.layers import beside, clean, even, wide
 from gaflow.residual import Additions, Junction, junctions
 from gaflow.text import Batch
 
@@ -138,13 +138,13 @@ class Trace:
 
     @cached_property
     def attention(self) -> Tensor:
-        """All layers of it side by side, (b, l, h, t, t): a copy, made when first asked for."""
-        return torch.stack(self.attentions, 1)
+        """All layers of it side by side, (b, l, h, t, t): a copy, made when first asked for, and kept."""
+        return beside(self.attentions)
 
     @cached_property
     def gradient(self) -> Tensor:
-        """Likewise."""
-        return torch.stack(self.gradients, 1)
+        """All layers of dy/dA side by side, likewise a copy."""
+        return beside(self.gradients)
 
     def again(self) -> Question:
         """The question, for methods that need more than the trace."""
@@ -182,6 +182,8 @@ def trace(
     hidden, sums, logits = seen.hidden, seen.sums, seen.logits
     with torch.inference_mode(False), torch.no_grad():
         attentions = clean(seen.attentions, batch)
+        b, _, _, t = attentions[0].shape
+        mask = batch.mask if batch.mask.shape[1] else batch.mask.new_ones(b, t)
         heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
         del seen  # long texts need the memory
         return Trace(
@@ -191,9 +193,7 @@ def trace(
             hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
             output=y.detach(),
-            mask=batch.mask
-            if batch.mask.shape[1]
-            else batch.mask.new_ones(len(attentions[0]), attentions[0].shape[-1]),
+            mask=mask,
             question=Question(model, batch, read, report),
             stream=tuple(s.stream for s in sums),
             stream_gradient=tuple(s.stream * 0 if g is None else g for s, g in zip(sums, of_sums, strict=True)),

@@ -32,6 +32,7 @@ from torch import Tensor
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
 from gaflow.estimate import Work
 from gaflow.information import INFORMATION, Information, af, by_layer, own, split_nodes
+from gaflow.layers import beside
 from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.path import Paths, along_path
 from gaflow.methods.presence import check_batch_size, check_replacement
@@ -227,10 +228,11 @@ class FlowMethod:
         return found
 
     def _ask(self, function: Information, trace: Trace) -> Any:
-        """The user's own tensor; other methods share the trace, so it must not be written to."""
-        before = trace.attention._version, trace.gradient._version
-        found = function(trace.attention, trace.gradient)
-        if (trace.attention._version, trace.gradient._version) != before:
+        """The user's own tensor, of all layers; what it is given must not be written to, as that of others."""
+        attention, gradient = beside(trace.attentions), beside(trace.gradients)  # not kept: a solve needs the memory
+        before = attention._version, gradient._version
+        found = function(attention, gradient)
+        if (attention._version, gradient._version) != before:
             raise ValueError(f"information {self.name!r} changed its arguments in place; use relu, not relu_")
         return found
 

@@ -176,9 +176,7 @@ class _Walker:
     ) -> None:
         self.text = text
         self.rows = rows  # points in one pass
-        self.gradients = (
-            gradients  # l x (h, n, n) to add to: the mean over the steps of all paths, once they are walked
-        )
+        self.gradients = gradients  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
         self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
         self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
         self._paths, self._draws = paths, draws
