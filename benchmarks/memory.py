@@ -47,6 +47,9 @@ def main() -> None:
     if given.part:
         print(json.dumps(_explain(**json.loads(given.part), limit=given.limit)))
         return
+    import torch
+
+    torch.set_num_threads(1)  # what the processes have, for the table
     lines = [
         "# Estimated and measured memory",
         "",

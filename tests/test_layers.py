@@ -7,13 +7,7 @@ import torch
 
 from gaflow.layers import beside, clean, even
 from gaflow.methods import FlowMethod
-from gaflow.text import Batch
 from tests.test_methods_flow import random_trace
-
-
-def a_batch(real: list[list[int]]) -> Batch:
-    mask = torch.tensor(real).bool()
-    return Batch({}, mask, not bool(mask.all()), ())
 
 
 def some_layers(**settings) -> list[torch.Tensor]:
@@ -22,7 +16,7 @@ def some_layers(**settings) -> list[torch.Tensor]:
 
 def test_without_padding_no_number_is_copied():
     layers = some_layers(requires_grad=True)
-    found = clean(layers, a_batch([[1] * 4] * 2))
+    found = clean(layers)
     assert [x.data_ptr() for x in found] == [x.data_ptr() for x in layers]
     assert not any(x.requires_grad for x in found)
 
@@ -30,7 +24,7 @@ def test_without_padding_no_number_is_copied():
 def test_padding_is_cleared_in_a_copy():
     layers = some_layers()
     before = [x.clone() for x in layers]
-    found = clean(layers, a_batch([[1, 1, 1, 1], [0, 1, 1, 0]]))
+    found = clean(layers, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]).bool())
     for layer, old, new in zip(layers, before, found, strict=True):
         assert torch.equal(layer, old)
         assert torch.equal(new[0], old[0])
@@ -40,13 +34,13 @@ def test_padding_is_cleared_in_a_copy():
 
 def test_layers_get_one_precision_no_less_than_single():
     layers = [torch.rand(1, 2, 3, 3).half(), torch.rand(1, 2, 3, 3)]
-    assert [x.dtype for x in clean(layers, a_batch([[1] * 3]))] == [torch.float32] * 2
-    assert clean([layers[1].double()], a_batch([[1] * 3]))[0].dtype == torch.float64
+    assert [x.dtype for x in clean(layers)] == [torch.float32] * 2
+    assert clean([layers[1].double()])[0].dtype == torch.float64
 
 
 def test_a_piece_of_a_larger_tensor_does_not_keep_it():
     layer = torch.rand(1, 2, 512, 512)[:, :, :3, :3]
-    (found,) = clean([layer], a_batch([[1] * 3]))
+    (found,) = clean([layer])
     assert torch.equal(found, layer)
     assert found.untyped_storage().nbytes() == found.nbytes
 

@@ -14,6 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # A room may import from the rooms before it, never from those after it.
 ROOMS = [
     "errors",
+    "layers",
     "borrowing",
     "adapters",
     "information",
@@ -32,7 +33,6 @@ ROOMS = [
     "text",
     "tasks",
     "residual",
-    "layers",
     "tracing",
     "lrp",
     "methods",

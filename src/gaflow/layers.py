@@ -11,28 +11,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gaflow.text import Batch
-
 __all__ = ["beside", "clean", "even", "wide"]
 
 
 def wide(x: Tensor) -> torch.dtype:
-    """The precision in which numbers of such a tensor are added up."""
+    """The precision in which such numbers are added up: sums in half precision lose what they are about."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def clean(layers: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
-    """Layers (b, h, t, t) outside the graph, on one device, at least float32, zero at padding."""
+def clean(layers: Sequence[Tensor], real: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Layers (b, h, t, t) outside the graph, on one device, at least float32, zero where no token is `real` (b, t)."""
     device, dtype = layers[0].device, wide(layers[0])
-    real = batch.mask.to(device)
-    nowhere = ~(real[:, None, :, None] & real[:, None, None, :]) if batch.padded else None
-
-    def one(layer: Tensor) -> Tensor:
-        found = layer.detach().to(device, dtype)
-        # a piece of a larger tensor would keep all of it
-        return found.contiguous() if nowhere is None else found.masked_fill(nowhere, 0)
-
-    return tuple(map(one, layers))
+    found = (layer.detach().to(device, dtype) for layer in layers)
+    if real is None:
+        return tuple(layer.contiguous() for layer in found)  # a piece of a larger tensor would keep all of it
+    real = real.to(device)
+    nowhere = ~(real[:, None, :, None] & real[:, None, None, :])
+    return tuple(layer.masked_fill(nowhere, 0) for layer in found)
 
 
 def beside(layers: Sequence[Tensor]) -> Tensor:

@@ -181,14 +181,15 @@ def trace(
         seen, read, y, (of_attention, of_hidden, of_sums) = _answered(model, batch, choose, residual)
     hidden, sums, logits = seen.hidden, seen.sums, seen.logits
     with torch.inference_mode(False), torch.no_grad():
-        attentions = clean(seen.attentions, batch)
+        real = batch.mask if batch.padded else None
+        attentions = clean(seen.attentions, real)
         b, _, _, t = attentions[0].shape
         mask = batch.mask if batch.mask.shape[1] else batch.mask.new_ones(b, t)
         heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
         del seen  # long texts need the memory
         return Trace(
             attentions=attentions,
-            gradients=clean(of_attention, batch),
+            gradients=clean(of_attention, real),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
@@ -300,7 +301,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bo
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            (known,) = clean([weights], batch)
+            known = clean([weights], batch.mask)[0] if batch.padded else weights
             ends += (known.amin(), known.amax())
     values: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
     if not all(map(math.isfinite, values)):

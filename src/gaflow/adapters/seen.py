@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
+from gaflow.layers import wide
+
 __all__ = ["Call", "Layer", "Seen", "Softmax", "averages", "group", "place", "watch"]
 
 _SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
@@ -52,13 +54,9 @@ class Layer:
         known = [torch.zeros_like(a) if g is None else g.view_as(a) for a, g in zip(self.parts, gradients, strict=True)]
         if self.lay is None:
             return known[0]
-        wide = [(a.to(_wide(a)), g.to(_wide(a))) for a, g in zip(self.parts, known, strict=True)]
-        total = self.lay(*(a for a, _ in wide))
-        return torch.where(total > 0, self.lay(*(a * g for a, g in wide)) / total.clamp_min(1e-45), 0)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
+        pairs = [(a.to(wide(a)), g.to(wide(a))) for a, g in zip(self.parts, known, strict=True)]
+        total = self.lay(*(a for a, _ in pairs))
+        return torch.where(total > 0, self.lay(*(a * g for a, g in pairs)) / total.clamp_min(1e-45), 0)
 
 
 @dataclass(frozen=True)

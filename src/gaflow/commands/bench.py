@@ -38,44 +38,47 @@ from gaflow.terminal import one_line
 __all__ = ["bench"]
 
 
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT|DIR...",
+        help="Data sets (Parquet, CSV, TSV, JSONL, hub ids) or folders of attributions; NAME=... gives one a name.",
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds."
+    ),
+]
+Replacement = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated."),
+]
+Sample = Annotated[
+    int, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode; 0: all.")
+]
+Bounds = Annotated[bool, typer.Option("--bounds", help="Normalized AOPC too, which asks the model very often.")]
+
+
 @app.command()
 def bench(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT|DIR...",
-            help="Data sets (Parquet, CSV, TSV, JSONL, hub ids) or folders of attributions; NAME=... gives one a name.",
-        ),
-    ],
+    inputs: Inputs,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
     text_column: TextColumn = "text",
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     label_names: LabelNamesOption = None,
     model: Model = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds."
-        ),
-    ] = None,
-    replacement: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated."
-        ),
-    ] = None,
-    sample: Annotated[
-        int, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode; 0: all.")
-    ] = LARGEST,
+    methods: Methods = None,
+    replacement: Replacement = None,
+    sample: Sample = LARGEST,
     limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Only the first N rows.")] = None,
     seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the sample and the random control.")] = 0,
     batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts explained together.")] = 16,
     shard_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that a kill costs at most.")] = 250,
     truncation: Truncation = False,
-    bounds: Annotated[
-        bool, typer.Option("--bounds", help="Normalized AOPC too, which asks the model very often.")
-    ] = False,
+    bounds: Bounds = False,
     soft: Annotated[bool, typer.Option("--soft", help="Soft-NC and Soft-NS too.")] = False,
     split: Split = "test",
     subset: Subset = None,

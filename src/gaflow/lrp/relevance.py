@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.layers import clean
+from gaflow.layers import beside, clean
 from gaflow.lrp.marks import Marks
 from gaflow.lrp.mode import RelevanceMode
 from gaflow.lrp.rules import RULES, Linear
@@ -76,7 +76,8 @@ def _propagate(question: Question, dtype: torch.dtype) -> Relevance:
         for relevance in found[layers:]:
             if len(relevance) % items == 0:
                 arrived += relevance.reshape(items, -1).sum(1).to(y.device)
-        return Relevance(torch.stack(clean(found[:layers], batch), 1), arrived, y.detach())
+        attention = clean(found[:layers], batch.mask if batch.padded else None)
+        return Relevance(beside(attention), arrived, y.detach())
 
 
 def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.estimate import rows_in_a_pass
+from gaflow.layers import wide
 from gaflow.media import Image, Sound
 from gaflow.methods.presence import Presence, answer_each
 from gaflow.text import Encoding
@@ -64,8 +65,7 @@ class Dimming:
 
     def vector(self, value: float) -> Tensor:
         """All ordinary tokens there to the same part, (1, m)."""
-        wide = torch.promote_types(self.given.dtype, torch.float32)
-        return torch.full((1, len(self)), value, dtype=wide, device=self.given.device)
+        return torch.full((1, len(self)), value, dtype=wide(self.given), device=self.given.device)
 
     def dimmed(self, presence: Tensor) -> Tensor:
         """The input (s, c, h, w) or (s, n) for `presence` (s, m)."""

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
+from gaflow.layers import wide
 from gaflow.methods.attention import read_rows
 from gaflow.methods.scores import About, Scores
 from gaflow.tracing import Trace
@@ -132,6 +133,5 @@ def _activations(trace: Trace) -> Tensor:
                 f"cat and attcat need one hidden state per token, but those of layer {layer} have shape "
                 f"{tuple(hidden.shape)} for {tuple(trace.mask.shape)} tokens; use attgrads, or a flow method"
             )
-        wide = torch.promote_types(hidden.dtype, torch.float32)  # sums in half precision lose what they are about
-        found.append((hidden.to(wide) * gradient.to(wide)).sum(-1).to(trace.mask.device))
+        found.append((hidden.to(wide(hidden)) * gradient.to(wide(hidden))).sum(-1).to(trace.mask.device))
     return torch.stack(found, 1).masked_fill(~trace.mask[:, None], 0)

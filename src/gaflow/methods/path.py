@@ -38,6 +38,7 @@ from torch.nn.functional import pad
 from gaflow.borrowing import borrow
 from gaflow.errors import UnsupportedModelError
 from gaflow.estimate import Geometry, points_in_a_pass
+from gaflow.layers import wide
 from gaflow.memory import geometry_of
 from gaflow.methods.dimming import Dimming, dimming_or_presence
 from gaflow.methods.draws import Draws
@@ -267,11 +268,11 @@ def _pass(
         for x in states:
             if x.shape[1] != n:
                 raise UnsupportedModelError(f"a path needs one hidden state per token, not {x.shape[1]} for {n} tokens")
-        wide = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in states]
+        states = [x.to(wide(x)) for x in states]
         found = [g for part in of_states for g in part]
-        slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(wide, found, strict=True)]
-        gradients = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in of_attention]
-    return gradients, slopes, wide
+        slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(states, found, strict=True)]
+        gradients = [g.to(wide(g)) for g in of_attention]
+    return gradients, slopes, states
 
 
 def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.estimate import rows_in_a_pass
+from gaflow.layers import wide
 from gaflow.tracing import Question, borrow, word_embedding
 
 __all__ = [
@@ -64,12 +65,12 @@ class Presence:
             present, absent = embedding(ids), embedding(torch.full_like(ids[:, :1], token))
         if not isinstance(present, Tensor) or present.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
-        wide = torch.promote_types(present.dtype, torch.float32)
+        dtype = wide(present)
         rows = batch_size or rows_in_a_pass(present.device, n)
         if getattr(getattr(question.model, "config", None), "pad_token_id", 0) is None:
             rows = 1  # decoders refuse more, since they could not tell where a text ends
         where = torch.tensor(places, device=present.device, dtype=torch.long)
-        return cls(question, item, inputs, where, present.to(wide), absent[0, 0].to(wide), rows, name)
+        return cls(question, item, inputs, where, present.to(dtype), absent[0, 0].to(dtype), rows, name)
 
     def __len__(self) -> int:
         return len(self.places)
