@@ -24,9 +24,9 @@ from torch import Tensor
 
 import gaflow
 from benchmarks.report import provenance, write
-from gaflow.information import INFORMATION
+from gaflow.flow.information import INFORMATION
 from gaflow.methods import Scores
-from gaflow.tracing import Trace
+from gaflow.models.tracing import Trace
 
 OPEN = 1e-9  # of the flow value: what is open by less counts as determined
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Attribution, Explainer
+from gaflow.attribution.files import write_whole
+from gaflow.explainer.many import attempt
+from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
-from gaflow.several import attempt
-from gaflow.storage import write_whole
-from gaflow.text import Encoding
 
 CONTROL = "random"
 Scored = np.ndarray | None  # (t,) scores of a text; None: the method failed

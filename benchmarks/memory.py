@@ -1,4 +1,4 @@
-"""The memory that explanations take, beside what `gaflow.estimate` says before.
+"""The memory that explanations take, beside what `gaflow.models.cost` says before.
 
 `python -m benchmarks.memory` writes results/memory.md (Linux only). Each row is a process of its own, which loads a
 model of random weights, explains a short text, and then texts of the length given in one batch; *measured* is the
@@ -86,7 +86,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     from transformers import BertConfig, BertForSequenceClassification
 
     import gaflow
-    from gaflow.estimate import ONE_TRACE, Geometry, estimate
+    from gaflow.models.cost import ONE_TRACE, Geometry, estimate
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

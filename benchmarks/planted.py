@@ -1,4 +1,4 @@
-"""Do scores find the words that a model was taught to go by? (Bastings et al. 2022; gaflow.evaluation.planted)
+"""Do scores find the words that a model was taught to go by? (Bastings et al. 2022; gaflow.evaluation.planted_words)
 
     python -m benchmarks.planted --base DIR --data FILE --kind single --out DIR
 
@@ -31,7 +31,7 @@ import torch
 from benchmarks.report import provenance
 from benchmarks.train_classifier import Training, accuracy, encode, fine_tune, read, repeatable, split, weight_hash
 from gaflow import METHODS, Explainer
-from gaflow.evaluation.planted import KINDS, Planted, Recovery, plant, planted_words, recovery
+from gaflow.evaluation.planted_words import KINDS, Planted, Recovery, plant, planted_words, recovery
 
 LEARNT = 0.95  # accuracy on planted texts from which on a model may be said to go by the rule
 

@@ -15,8 +15,8 @@ import pyarrow.parquet
 from benchmarks.asking import Subject, markdown, shown
 from gaflow import Explainer
 from gaflow.evaluation.plausibility import auprc, choose, rationale_mask, token_f1
+from gaflow.inputs.offsets import Span
 from gaflow.methods import Method
-from gaflow.spans import Span
 
 SETS = {  # file -> title, column of the marks, classifier
     "hatexplain": ("HateXplain", "rationale", "hatexplain"),

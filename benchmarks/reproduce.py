@@ -40,10 +40,10 @@ from torch import Tensor
 
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
+from gaflow.benchmark.report import report
+from gaflow.benchmark.resumable import slug
+from gaflow.benchmark.run import ABOUT, PAPER, SAMPLE, Benched, bench
 from gaflow.data import open_data
-from gaflow.evaluation.bench import ABOUT, PAPER, SAMPLE, Benched, bench
-from gaflow.evaluation.piecewise import slug
-from gaflow.evaluation.report import report
 from gaflow.evaluation.result import Evaluation
 
 SAY = 20.0  # seconds between words about progress

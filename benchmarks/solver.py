@@ -27,10 +27,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.report import provenance, write
-from gaflow import GaflowError, information, solve
-from gaflow.solvers.reference import cvxpy_flow
-from gaflow.text import Batch
-from gaflow.tracing import Trace, trace
+from gaflow import GaflowError, solve
+from gaflow.flow import information
+from gaflow.flow.cvxpy_reference import cvxpy_flow
+from gaflow.inputs.encoding import Batch
+from gaflow.models.tracing import Trace, trace
 
 LAYERS, HEADS, WIDTH = 12, 12, 768
 CVXPY_UP_TO = 14

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import provenance, write
-from gaflow.memory import in_bytes
+from gaflow.models.memory import in_bytes
 
 FORMATS = ("parquet", "csv", "jsonl")
 MIB = 1 << 20
@@ -117,7 +117,7 @@ def _read(path: Path, given: argparse.Namespace) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401  # what is loaded on first use is no part of it
 
     from gaflow.data import Classes, open_data, survey
-    from gaflow.targets import Head
+    from gaflow.tasks.targets import Head
 
     data, classes = open_data(path, label_column="label"), Classes(Head(("negative", "positive"), "softmax"))
     survey(data, classes, 10)

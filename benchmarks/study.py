@@ -30,11 +30,11 @@ import torch
 
 import gaflow
 from benchmarks.report import provenance, write
+from gaflow.attribution.files import write_whole
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
-from gaflow.methods.path import Paths, along_path
-from gaflow.methods.scores import full_name
-from gaflow.storage import write_whole
-from gaflow.tracing import Trace
+from gaflow.methods.base import full_name
+from gaflow.methods.paths import Paths, along_path
+from gaflow.models.tracing import Trace
 
 CONTROLS = ("random", "attgrads", "cat", "attcat", "transatt", "ig", "lime")
 METRICS = ("aopc_top", "lodds_top", "srg")

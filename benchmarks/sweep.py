@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.report import provenance, write
 from gaflow import solve
-from tests.sweep import networks
+from tests.support.sweep import networks
 
 
 @dataclass

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.attribution.files import write_whole
 from gaflow.data import open_data
-from gaflow.storage import write_whole
 
 HELD_OUT = 20  # one in so many
 

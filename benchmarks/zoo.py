@@ -28,9 +28,9 @@ from torch import nn
 import gaflow
 from benchmarks.report import provenance
 from benchmarks.zoo_models import TASKS, build, classes, make_batch, read_output
-from gaflow.adapters import ADAPTERS, runs_alone
 from gaflow.errors import UnsupportedModelError
-from gaflow.tracing import Trace, trace
+from gaflow.models.adapters import ADAPTERS, runs_alone
+from gaflow.models.tracing import Trace, trace
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = {
@@ -59,7 +59,7 @@ Every model type that transformers {version} maps to a task, as a tiny random mo
 
 *Traced* means that the attention of L layers became L matrices of t x t nodes with the gradient of the output by each,
 so that every method that needs no more than a trace works. "As handed out": the model returns them. Otherwise an
-adapter of `gaflow.adapters` finds the weights that the model used and lays them out; "softmaxes" are taken from the
+adapter (`gaflow.models.adapters`) finds the weights the model used and lays them out; "softmaxes" are taken from the
 pass itself, one for each layer, and serve types that no one has written an adapter for. Encoder-decoders are explained
 by their encoder; what the decoder reads of the text by itself is not part of the network. A batch equals its single
 inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow only

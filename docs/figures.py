@@ -15,7 +15,7 @@ from torch import Tensor
 
 import gaflow
 from gaflow import plots
-from gaflow.information import INFORMATION
+from gaflow.flow.information import INFORMATION
 
 HERE = Path(__file__).parent
 TEXT = "although this dog is not cute, it is very smart."

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import gaflow
 import gaflow.html
-from gaflow.terminal import render
+from gaflow.terminal.attribution import render
 
 HERE = Path(__file__).parent
 TEXT = "although this dog is not cute, it is very smart."

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import gaflow
 from gaflow.html import page
-from gaflow.terminal import make_console, render, show
+from gaflow.terminal.attribution import make_console, render, show
 
 TEXT = "although this dog is not cute, it is very smart."
 

@@ -11,8 +11,8 @@ torch.set_num_threads(1)  # the models here are tiny, and test processes share t
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """Where a tiny BERT is saved."""
-    from tests.commands import saved
-    from tests.models import bert
+    from tests.support.commands import saved
+    from tests.support.models import bert
 
     return saved(bert(), tmp_path_factory.mktemp("models"))
 
@@ -29,7 +29,7 @@ def plain(monkeypatch):
 def explainer():
     """A tiny BERT, for the tests of the evaluation."""
     from gaflow import Explainer
-    from tests.models import bert
+    from tests.support.models import bert
 
     return Explainer(*bert())
 
@@ -38,6 +38,6 @@ def explainer():
 def evaluated(explainer):
     """The five texts of tests/evaluated.py, evaluated."""
     from gaflow.evaluation.evaluate import evaluate
-    from tests.evaluated import LABELS, METHODS, TEXTS
+    from tests.support.evaluated import LABELS, METHODS, TEXTS
 
     return evaluate(explainer, TEXTS, LABELS, METHODS)

@@ -1,8 +1,7 @@
 """Explain the predictions of Transformer models by Generalized Attention Flow."""
 
-from gaflow import information
-from gaflow.attribution import Attribution, Word, load
-from gaflow.dense import DenseNetwork, dense_network
+from gaflow.attribution.attribution import Attribution, Word, load
+from gaflow.attribution.axioms import Axioms, axioms
 from gaflow.errors import (
     DataError,
     GaflowError,
@@ -18,17 +17,18 @@ from gaflow.errors import (
 from gaflow.evaluation.evaluate import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
-from gaflow.explainer import Explainer
+from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.one_call import explain
+from gaflow.explainer.windows import Windows
+from gaflow.flow import information
+from gaflow.flow.barrier.solve import solve
+from gaflow.flow.maxflow.max_flow import max_flow
+from gaflow.flow.maxflow.min_cut import CutEdge, MinCut, min_cut
+from gaflow.flow.maxflow.score_ranges import ScoreRanges, score_ranges
+from gaflow.flow.network import Certificate, Flow
+from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
+from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
-from gaflow.network import Certificate, Flow
-from gaflow.one_call import explain
-from gaflow.shapley import Axioms, axioms
-from gaflow.solvers.barrier import solve
-from gaflow.solvers.cut import CutEdge, MinCut, min_cut
-from gaflow.solvers.maxflow import max_flow
-from gaflow.solvers.ranges import ScoreRanges, score_ranges
-from gaflow.solvers.routes import Route, Routes, routes
-from gaflow.windows import Windows
 
 __all__ = [
     "METHODS",

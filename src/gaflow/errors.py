@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gaflow.network import Flow
+    from gaflow.flow.network import Flow
 
 
 class GaflowError(Exception):

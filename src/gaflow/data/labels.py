@@ -15,7 +15,7 @@ from typing import Any
 
 from gaflow.data.sources import DataSet, LabelNames
 from gaflow.errors import DataError, TargetError
-from gaflow.targets import Head, whole
+from gaflow.tasks.targets import Head, whole
 
 __all__ = ["Classes"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from gaflow.data.labels import Classes
 from gaflow.data.sources import DataSet
 from gaflow.errors import DataError
-from gaflow.text import Text
+from gaflow.inputs.encoding import Text
 
 __all__ = ["Row", "Survey", "rows_of", "survey"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gaflow.data.files import READERS, check_columns, reader_of
+from gaflow.data.readers import READERS, check_columns, reader_of
 from gaflow.errors import DataError, GaflowError, MissingExtraError
 
 __all__ = ["DataSet", "LabelNames", "open_data"]

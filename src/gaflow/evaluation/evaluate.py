@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.evaluation.bounds import Bounds
-from gaflow.evaluation.given import (
+from gaflow.evaluation.aopc_bounds import Bounds
+from gaflow.evaluation.arguments import (
     conditions_of,
     encode_all,
     gold_of,
@@ -28,13 +28,13 @@ from gaflow.evaluation.given import (
 )
 from gaflow.evaluation.masking import Answers, Masker, masked_count, masks
 from gaflow.evaluation.result import Evaluation
-from gaflow.evaluation.soft import Soft
-from gaflow.explainer import AnyMethod, Explainer
+from gaflow.evaluation.soft_masking import Soft
+from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.inputs.encoding import Encoding, Padding, Text, collate
 from gaflow.jobs.manifest import describe_method, describe_model, versions
 from gaflow.methods import Method, Random
 from gaflow.progress import Progress, Report, reporting, silent, within
-from gaflow.targets import Target
-from gaflow.text import Encoding, Padding, Text, collate
+from gaflow.tasks.targets import Target
 
 __all__ = ["CONTROL", "LEVELS", "control", "evaluate", "judge", "unmasked"]
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from gaflow.attribution.files import write_whole
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.evaluation.result import Evaluation
-from gaflow.storage import write_whole
 
 __all__ = ["load", "save"]
 

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, TextError, UnsupportedModelError
-from gaflow.methods.presence import absent_token
+from gaflow.inputs.encoding import Batch, Encoding, Padding, neutral_tokens
+from gaflow.methods.token_removal import absent_token
+from gaflow.models.tracing import Question, borrow, word_embedding
 from gaflow.progress import Report, silent
-from gaflow.text import Batch, Encoding, Padding, neutral_tokens
-from gaflow.tracing import Question, borrow, word_embedding
 
 __all__ = ["DELETE", "ORDERS", "Answers", "Masker", "find_replacement", "masked_count", "masks"]
 

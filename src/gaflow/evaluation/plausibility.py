@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.attribution import Attribution
+from gaflow.attribution.attribution import Attribution
 from gaflow.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ page(attributions)   several of them side by side
 fragment(att)        a piece for a notebook, which shows it by itself
 """
 
-from gaflow.html.flow import flow_page
+from gaflow.html.flow_page import flow_page
 from gaflow.html.pages import fragment, named, page
 
 __all__ = ["flow_page", "fragment", "named", "page"]

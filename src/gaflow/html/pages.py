@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gaflow.html.shell import document, scope, style
-from gaflow.markup import View, flags, headline, legend, notes, safe, shared_legend, shortened, text, top
-from gaflow.shading import number_format
-from gaflow.storage import write_whole
-from gaflow.units import unit_of
+from gaflow.attribution.files import write_whole
+from gaflow.attribution.words import unit_of
+from gaflow.html.attribution import View, flags, headline, legend, notes, safe, shared_legend, shortened, text, top
+from gaflow.html.document import document, scope, style
+from gaflow.view.shades import number_format
 
 if TYPE_CHECKING:
-    from gaflow.attribution import Attribution
+    from gaflow.attribution.attribution import Attribution
 
 __all__ = ["fragment", "named", "page"]
 

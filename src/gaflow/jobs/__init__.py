@@ -37,10 +37,10 @@ a killed run that is started again repeats at most one shard, and ends with the 
 alone.
 """
 
-from gaflow.jobs.cluster import Ray
-from gaflow.jobs.read import Stored, read_attributions
+from gaflow.jobs.engine import Local
+from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.run import ENGINES, Outcome, attribute
 from gaflow.jobs.schema import SCHEMA
-from gaflow.jobs.shards import Local
+from gaflow.jobs.stored import Stored, read_attributions
 
 __all__ = ["ENGINES", "SCHEMA", "Local", "Outcome", "Ray", "Stored", "attribute", "read_attributions"]

@@ -13,9 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from gaflow.attribution.files import write_whole
 from gaflow.errors import DataError, JobError
 from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, refuse_other
-from gaflow.storage import write_whole
 
 __all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "shard_name", "write_shard"]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
+from gaflow.attribution.files import write_whole
 from gaflow.errors import DataError, JobError
-from gaflow.explainer import Explainer
+from gaflow.explainer.explainer import Explainer
 from gaflow.methods import Method
-from gaflow.storage import write_whole
 
 __all__ = ["MANIFEST", "Manifest", "Shard", "describe_method", "describe_model", "differences", "versions"]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
-from gaflow.explainer import AnyMethod, Explainer, classes_of
-from gaflow.jobs.cluster import Ray
+from gaflow.explainer.explainer import AnyMethod, Explainer, classes_of
+from gaflow.explainer.windows import Windows, find_windows
+from gaflow.jobs.engine import Engine, Local, Plan, Ready
 from gaflow.jobs.folder import claim, note_time, resume, shard_name, write_shard
 from gaflow.jobs.manifest import Manifest, Shard, describe_method, describe_model, versions
+from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
-from gaflow.jobs.shards import Engine, Local, Plan, Ready
-from gaflow.memory import budget
 from gaflow.methods import Method, find_method
+from gaflow.models.memory import budget
 from gaflow.progress import Progress, Report, reporting
-from gaflow.targets import Target
-from gaflow.windows import Windows, find_windows
+from gaflow.tasks.targets import Target
 
 __all__ = ["ENGINES", "Outcome", "attribute", "find_engine"]
 

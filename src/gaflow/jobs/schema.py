@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from gaflow.attribution import Attribution
+from gaflow.attribution.attribution import Attribution
 from gaflow.data import Row
-from gaflow.data.files import pyarrow_module
-from gaflow.several import Several
+from gaflow.data.readers import pyarrow_module
+from gaflow.explainer.many import Several
 
 __all__ = ["SCHEMA", "arrow_schema", "records", "shard_bytes", "text_hash"]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
+from gaflow.methods.base import About, Method, Scores
 from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod, PathFlow, SignedFlow
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
 from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
 from gaflow.methods.relevance import PartialLrp, TransAtt
-from gaflow.methods.scores import About, Method, Scores
 
 __all__ = [
     "DEFAULT",

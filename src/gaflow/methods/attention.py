@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.methods.scores import About, Scores, full_name
-from gaflow.solvers.pairs import pair_values
-from gaflow.tracing import Trace
+from gaflow.flow.maxflow.single_pairs import pair_values
+from gaflow.methods.base import About, Scores, full_name
+from gaflow.models.tracing import Trace
 
 __all__ = ["AttentionFlow", "RawAttention", "Rollout"]
 

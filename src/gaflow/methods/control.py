@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from gaflow.methods.scores import About, Scores, full_name
-from gaflow.text import Batch
-from gaflow.tracing import Trace
+from gaflow.inputs.encoding import Batch
+from gaflow.methods.base import About, Scores, full_name
+from gaflow.models.tracing import Trace
 
 __all__ = ["Random"]
 

@@ -30,16 +30,16 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
-from gaflow.estimate import Work
-from gaflow.information import INFORMATION, Information, af, by_layer, own, split_nodes
-from gaflow.layers import beside
-from gaflow.methods.nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
-from gaflow.methods.path import Paths, along_path
-from gaflow.methods.presence import check_batch_size, check_replacement
-from gaflow.methods.scores import AGAINST, About, Scores, full_name
-from gaflow.network import Flow
-from gaflow.solvers.barrier import Barrier, solve
-from gaflow.tracing import Trace
+from gaflow.flow.barrier.solve import Barrier, solve
+from gaflow.flow.information import INFORMATION, Information, af, by_layer, own, split_nodes
+from gaflow.flow.network import Flow
+from gaflow.methods.base import AGAINST, About, Scores, full_name
+from gaflow.methods.flow_nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
+from gaflow.methods.paths import Paths, along_path
+from gaflow.methods.token_removal import check_batch_size, check_replacement
+from gaflow.models.attention_tensors import beside
+from gaflow.models.cost import Work
+from gaflow.models.tracing import Trace
 
 __all__ = ["FlowMethod", "PathFlow", "SignedFlow"]
 

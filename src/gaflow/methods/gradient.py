@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
-from gaflow.layers import wide
 from gaflow.methods.attention import read_rows
-from gaflow.methods.scores import About, Scores
-from gaflow.tracing import Trace
+from gaflow.methods.base import About, Scores
+from gaflow.models.attention_tensors import wide
+from gaflow.models.tracing import Trace
 
 __all__ = ["AttCat", "AttGrads", "Cat", "GradSam", "Grads"]
 

@@ -28,12 +28,12 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import MissingExtraError
-from gaflow.methods.dimming import Dimming, dimming_or_presence
-from gaflow.methods.draws import Draws
-from gaflow.methods.presence import Presence, check_batch_size, check_replacement
-from gaflow.methods.scores import About, Scores, full_name
-from gaflow.text import Encoding
-from gaflow.tracing import Trace
+from gaflow.inputs.encoding import Encoding
+from gaflow.methods.base import About, Scores, full_name
+from gaflow.methods.media_removal import Dimming, dimming_or_presence
+from gaflow.methods.text_random import Draws
+from gaflow.methods.token_removal import Presence, check_batch_size, check_replacement
+from gaflow.models.tracing import Trace
 
 __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 

@@ -1,7 +1,7 @@
 """Relevance methods: scores from the relevance of attention weights (layer-wise relevance propagation, LRP).
 
-With `R^l` the relevance of the attention weights of layer `l` (`gaflow.lrp`), `G^l = dy/dA^l`, `E` the mean over heads
-and `r` the rows that the head reads (`Trace.rows`):
+With `R^l` the relevance of the attention weights of layer `l` (`gaflow.methods.lrp`), `G^l = dy/dA^l`, `E` the mean
+over heads and `r` the rows that the head reads (`Trace.rows`):
 
 - partial LRP: `r E relu(R^L)`
 - transformer attribution: `r M^L ... M^1` with `M^l = rownorm(E relu(G^l * R^l) + I)`
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gaflow.lrp import Relevance, propagate
 from gaflow.methods.attention import read_rows
-from gaflow.methods.scores import About, Scores, full_name
-from gaflow.tracing import Trace
+from gaflow.methods.base import About, Scores, full_name
+from gaflow.methods.lrp import Relevance, propagate
+from gaflow.models.tracing import Trace
 
 __all__ = ["PartialLrp", "TransAtt"]
 

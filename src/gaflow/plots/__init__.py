@@ -23,9 +23,9 @@ except ImportError as error:
 
 from gaflow.plots.bars import bars
 from gaflow.plots.curves import curves
-from gaflow.plots.diagram import flow_diagram, network_diagram
-from gaflow.plots.heat import compare, layers
-from gaflow.plots.picture import Picture
-from gaflow.plots.seen import seen
+from gaflow.plots.figure import Picture
+from gaflow.plots.flow.diagram import flow_diagram, network_diagram
+from gaflow.plots.heat_map import compare, layers
+from gaflow.plots.media import seen
 
 __all__ = ["Picture", "bars", "compare", "curves", "flow_diagram", "layers", "network_diagram", "seen"]

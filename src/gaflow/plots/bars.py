@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from gaflow.plots.picture import GREY, INK, PAD, Picture, colour, facts, fitted, ink, name_of, styled, width_of, wrapped
-from gaflow.plots.sheet import Box, box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
-from gaflow.shading import number_format
+from gaflow.plots.elements import Box, box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
+from gaflow.plots.figure import GREY, INK, PAD, Picture, colour, facts, fitted, ink, name_of, styled, width_of, wrapped
+from gaflow.view.shades import number_format
 
 if TYPE_CHECKING:
-    from gaflow.attribution import Attribution
+    from gaflow.attribution.attribution import Attribution
 
 __all__ = ["bars"]
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from gaflow.plots.picture import GREY, INK, PAD, Picture, fitted, styled, width_of
+from gaflow.plots.figure import GREY, INK, PAD, Picture, fitted, styled, width_of
 
 __all__ = ["curves"]
 

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from gaflow.targets import AnyHead, Head
-from gaflow.tasks.answers import AnswerHead
-from gaflow.tasks.media import read_pictures, read_sounds
-from gaflow.tasks.reading import read_masked, read_prompts, read_questions, read_single, read_texts
-from gaflow.tasks.tags import TagHead
-from gaflow.tasks.words import WordHead
-from gaflow.text import Encoding
+from gaflow.inputs.encoding import Encoding
+from gaflow.tasks.language_modelling import WordHead
+from gaflow.tasks.media_inputs import read_pictures, read_sounds
+from gaflow.tasks.question_answering import AnswerHead
+from gaflow.tasks.targets import AnyHead, Head
+from gaflow.tasks.text_inputs import read_masked, read_prompts, read_questions, read_single, read_texts
+from gaflow.tasks.token_classification import TagHead
 
 __all__ = ["TASKS", "Input", "Task", "task_of"]
 

@@ -1,0 +1,7 @@
+"""The result of an explanation: scores of tokens and words, its files, exports and axioms."""
+
+from gaflow.attribution.attribution import Attribution, load
+from gaflow.attribution.axioms import Axioms, axioms
+from gaflow.attribution.words import Word
+
+__all__ = ["Attribution", "Axioms", "Word", "axioms", "load"]

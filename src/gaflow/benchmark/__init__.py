@@ -1,0 +1,1 @@
+"""Benchmarks: attributions of whole data sets, their evaluation, and the report."""

@@ -1,0 +1,102 @@
+"""`gaflow compare`: one text by many methods, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaflow.cli.app import (
+    Device,
+    FlowHtml,
+    Html,
+    Json,
+    Model,
+    Pair,
+    TargetLabel,
+    TaskName,
+    TextOrDash,
+    Truncation,
+    WindowsFlag,
+    app,
+    method_names,
+)
+from gaflow.cli.io import (
+    check_file,
+    check_flow,
+    check_picture,
+    print_json,
+    read_text,
+    waiting,
+    write_file,
+    write_picture,
+)
+from gaflow.explainer.explainer import Explainer
+from gaflow.html import flow_page, page
+from gaflow.methods import METHODS, About, Method
+from gaflow.terminal.attribution import make_console, show
+from gaflow.terminal.comparison import render_all
+
+__all__ = ["compare"]
+
+
+@app.command()
+def compare(
+    text: TextOrDash,
+    pair: Pair = None,
+    model: Model = None,
+    task: TaskName = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: the quick ones."),
+    ] = None,
+    target: TargetLabel = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Compare tokens, special ones too, not words.")] = False,
+    truncation: Truncation = False,
+    windows: WindowsFlag = False,
+    device: Device = None,
+    as_json: Json = False,
+    html: Html = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw tokens x methods to FILE (.svg, .pdf or .png).")
+    ] = None,
+    flow_html: FlowHtml = None,
+) -> None:
+    """Show what several methods say about TEXT, side by side.
+
+    \b
+    Examples:
+      gaflow compare "this dog is not cute, but very smart."
+      gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
+    """
+    chosen = method_names(methods, [name for name, method in METHODS.items() if _quick(method)])
+    check_file("--html", html)
+    check_picture("--svg", svg)
+    check_flow("--flow-html", flow_html, chosen)
+    given = read_text(text, pair)
+    with waiting("comparing") as progress:
+        explainer = Explainer(model, task=task, device=device)
+        keep = flow_html is not None
+        found = explainer.compare(
+            given, chosen, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+        )
+    if html is not None:
+        write_file("--html", html, lambda path: page(found, path, words=not tokens))
+    if svg is not None:
+        from gaflow.plots import compare as drawn
+
+        write_picture("--svg", svg, drawn(found))
+    if flow_html is not None:
+        write_file("--flow-html", flow_html, lambda path: flow_page(found, path))
+    if as_json:
+        print_json({name: att.to_dict() for name, att in found.items()})
+    else:
+        console = make_console()
+        show(console, render_all(found, console, tokens=tokens))
+
+
+def _quick(method: Method) -> bool:
+    """Whether one trace serves the method, and nothing has to be installed for it."""
+    about = getattr(method, "about", None)
+    return isinstance(about, About) and about.one_trace and not about.libraries

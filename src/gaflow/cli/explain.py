@@ -1,0 +1,114 @@
+"""`gaflow explain`: one text by one method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaflow.attribution.words import unit_of
+from gaflow.cli.app import (
+    Device,
+    FlowHtml,
+    Html,
+    Json,
+    Model,
+    Pair,
+    TargetLabel,
+    TaskName,
+    TextOrDash,
+    Truncation,
+    WindowsFlag,
+    app,
+    count,
+)
+from gaflow.cli.io import (
+    check_file,
+    check_flow,
+    check_picture,
+    check_saved,
+    print_json,
+    read_text,
+    waiting,
+    write_file,
+    write_picture,
+)
+from gaflow.explainer.default_method import LEADING
+from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.windows import find_windows
+from gaflow.methods import DEFAULT, find_method
+from gaflow.terminal.attribution import make_console, render, show
+
+__all__ = ["explain"]
+
+
+@app.command()
+def explain(
+    text: TextOrDash,
+    pair: Pair = None,
+    model: Model = None,
+    task: TaskName = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of 'gaflow methods'; if left out {LEADING} for classes of texts, {DEFAULT} for all else.",
+        ),
+    ] = None,
+    target: TargetLabel = None,
+    top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
+    words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Shade and list whole sentences.")] = False,
+    truncation: Truncation = False,
+    windows: WindowsFlag = False,
+    device: Device = None,
+    as_json: Json = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all to FILE (.safetensors or .json), for gaflow.load.")
+    ] = None,
+    html: Html = None,
+    flow_html: FlowHtml = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw heat strip and bars to FILE (.svg, .pdf or .png).")
+    ] = None,
+) -> None:
+    """Show what each token of TEXT contributed to the prediction.
+
+    \b
+    Examples:
+      gaflow explain "this dog is not cute, but very smart." --model org/name
+      gaflow explain - --target "positive minus negative" --svg why.svg < review.txt
+      gaflow explain - --windows --sentences < long.txt
+      gaflow explain "is it cute?" --pair "this dog is very smart." --model org/answers --target "very smart"
+      gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
+    """
+    if top < 0:
+        raise ValueError(f"--top must be at least 0, not {top}")
+    find_windows(windows, truncation)
+    find_method(method)  # a slip should not cost the loading of a model
+    check_saved("--save", save)
+    check_file("--html", html)
+    check_flow("--flow-html", flow_html, [method or DEFAULT])
+    unit_of(words=words, sentences=sentences)
+    check_picture("--svg", svg)
+    given = read_text(text, pair)
+    with waiting("explaining") as progress:
+        explainer = Explainer(model, task=task, device=device)
+        keep = save is not None or flow_html is not None
+        att = explainer(
+            given, method, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+        )
+    if save is not None:
+        write_file("--save", save, att.save)
+    if html is not None:
+        write_file("--html", html, lambda path: att.to_html(path, words=words, sentences=sentences))
+    if flow_html is not None:
+        write_file("--flow-html", flow_html, att.to_flow_html)
+    if svg is not None:
+        write_picture("--svg", svg, att.plot(words=words))
+    if as_json:
+        print_json(att.to_dict())
+    else:
+        console = make_console()
+        show(console, render(att, console, top=top, words=words, sentences=sentences))

@@ -1,0 +1,50 @@
+"""`gaflow report`: tables, curves and a page from the folder of a benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaflow.cli.app import Json, app, count
+from gaflow.cli.io import check_folder, print_json, waiting
+from gaflow.methods import DEFAULT
+from gaflow.terminal.attribution import one_line
+
+__all__ = ["report"]
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'gaflow bench' wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report; default: the same.")
+    ] = None,
+    datasets: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Which data sets, in this order; default: all, by name.")
+    ] = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="Compared with the best of the others.")] = DEFAULT,
+    resamples: Annotated[int, typer.Option(parser=count, metavar="N", help="Of texts, for intervals and tests.")] = 500,
+    seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the resamples.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Write tables (md, tex, csv), curves (svg) and one page (html) of a benchmark's results.
+
+    \b
+    Examples:
+      gaflow report bench
+      gaflow report bench -o paper --datasets sst2,imdb,yelp --method agf
+    """
+    import gaflow.plots  # noqa: F401  # which says what to install
+    from gaflow.benchmark.report import report as write_report
+
+    check_folder("DIR" if out is None else "--out", out or folder)
+    names = None if datasets is None else [name.strip() for name in datasets.split(",")]
+    with waiting("comparing"):
+        files = write_report(folder, out, datasets=names, method=method, resamples=resamples, seed=seed)
+    if as_json:
+        print_json([str(path) for path in files])
+    else:
+        for path in files:
+            typer.echo(one_line(str(path)))

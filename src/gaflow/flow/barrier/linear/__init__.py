@@ -1,0 +1,1 @@
+"""The linear systems of the Newton steps, and the ways of solving them."""

@@ -1,0 +1,1 @@
+"""Maximum flow without a barrier, on exact integers: flows, cuts and the range of scores they allow."""

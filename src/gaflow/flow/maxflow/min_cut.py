@@ -1,0 +1,135 @@
+"""The minimum cut: which edges hold the flow back, and in which layer they lie.
+
+A cut puts every node on the source's side or on the target's; its edges lead from one to the other, and no flow exceeds
+their capacity. The cuts of least capacity have a smallest and a largest source's side. They are the two that can be
+named without choosing: the minimum cut nearest to the output, and the one nearest to the input. All others lie in
+between, and if these two have the same edges, there is only one.
+
+The convention this file owns: **layers of edges** are counted like the information tensor, `k` between node layers
+`k+1` and `k`; the terminal edges are layer `l` above (node 0 of node layer `l+1` is the super-source) and layer -1
+below (node 0 of node layer -1 is the super-target).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaflow.flow.maxflow.integer_network import Problem, new_solver, push
+from gaflow.flow.network import Flow, Nodes
+from gaflow.flow.paper_algorithms import Arcs
+
+__all__ = ["CutEdge", "MinCut", "min_cut"]
+
+NEAREST = ("output", "input")
+
+
+class CutEdge(NamedTuple):
+    """An edge from node `i` of node layer `layer + 1` to node `j` of node layer `layer`."""
+
+    layer: int  # -1 to l; see above
+    i: int
+    j: int
+    capacity: float
+
+
+@dataclass(frozen=True)
+class MinCut:
+    """A cut of least capacity of one network."""
+
+    value: float  # the sum of the edges' capacities: the maximum flow
+    edges: tuple[CutEdge, ...]  # widest first
+    side: Tensor  # (l+1, t) bool: live nodes on the source's side; dead nodes are on neither
+    share: Tensor  # (l+2,) how much of the value lies in each layer of edges; share[k + 1] is layer k
+    nearest: str  # "output" or "input": to which end it is nearest among all minimum cuts
+    unique: bool  # every minimum cut has these edges; of decimals, where rounding breaks ties, ask with integral=True
+    dead: bool  # there is no path at all, and so nothing to cut
+
+    @property
+    def bottleneck(self) -> int | None:
+        """The layer of edges that most of the cut lies in, -1 to l; None without any path."""
+        return None if self.dead else int(self.share.argmax()) - 1
+
+
+def min_cut(
+    information: Any,
+    *,
+    nearest: str = "output",
+    integral: bool = False,
+    terminal: float | Tensor | str | None = None,
+    mask: Any = None,
+    sources: Nodes | None = None,
+    targets: Nodes | None = None,
+) -> MinCut:
+    """The minimum cut of one network (l, t, t), or of the one that a Flow was solved on.
+
+    `nearest`: to the "output" or to the "input".
+    `integral=True` looks for it among the integer capacities of Algorithms 1 and 2. The rest is as in `solve`: unless
+    `terminal` is given, terminals never bind and never are in the cut.
+    """
+    new_solver()
+    if nearest not in NEAREST:
+        raise ValueError(f"nearest must be one of {', '.join(NEAREST)}, not {nearest!r}")
+    given = _capacity(information) if isinstance(information, Flow) else information
+    problem = Problem.build(given, terminal, mask, sources, targets)
+    if len(problem.given) != 1:
+        raise ValueError(f"min_cut takes one network (l, t, t), not a batch of {len(problem.given)}: index it first")
+    whole = problem.integers(0, integral=integral)
+    found, arcs = push(whole), whole.arcs
+    above, below = (side[arcs.tail] & ~side[arcs.head] for side in (found.near_source, found.near_target))
+    near, crossing = (found.near_source, above) if nearest == "output" else (found.near_target, below)
+    layers, t, _ = problem.network.capacity[0].shape
+    edges = _edges(arcs, crossing, layers, t)
+    alive = np.zeros(len(near), dtype=bool)
+    alive[arcs.tail] = True
+    held = np.zeros(layers + 2)
+    for edge in edges:
+        held[edge.layer + 1] += edge.capacity
+    value = float(held.sum())
+    if isinstance(information, Flow) and terminal is None:
+        _check_terminals(information, value)
+    return MinCut(
+        value=value,
+        edges=edges,
+        side=torch.from_numpy((near & alive)[1:-1].reshape(layers + 1, t)),
+        share=torch.from_numpy(held / value if value else held),
+        nearest=nearest,
+        unique=bool((above == below).all()),
+        dead=bool(problem.network.dead[0]),
+    )
+
+
+def _capacity(flow: Flow) -> Tensor:
+    """The capacities of a flow, which chosen sources and targets have pruned already."""
+    if flow.capacity is None:
+        raise ValueError(
+            "the flow does not know its capacities: it had node capacities, so that no cut is one of edges alone, or "
+            "comes from an older file; use a method without nodes, such as agf, or give the information tensor"
+        )
+    return flow.capacity
+
+
+def _check_terminals(flow: Flow, value: float) -> None:
+    """Refuse a cut wider than what the flow's own certificate allows: a narrow terminal must have held it back."""
+    bound = flow.certificate.cut[0].item()
+    if bool(flow.converged[0]) and value > bound * (1 + 1e-9):
+        raise ValueError(
+            f"the terminals of this flow bind: no more than {bound:.6g} passes them, while the narrowest layers let "
+            f"{value:.6g} through; give min_cut the same terminal= that the flow was solved with"
+        )
+
+
+def _edges(arcs: Arcs, crossing: np.ndarray, layers: int, t: int) -> tuple[CutEdge, ...]:
+    """The crossing edges, widest first; ties in the order of the information tensor."""
+    order = np.lexsort((arcs.slot[crossing], -arcs.capacity[crossing]))
+    slot, capacity = arcs.slot[crossing][order], arcs.capacity[crossing][order]
+    inner = layers * t * t
+    layer = np.where(slot < inner, slot // (t * t), np.where(slot < inner + t, layers, -1))
+    i = np.where(slot < inner, slot // t % t, np.where(slot < inner + t, 0, slot - inner - t))
+    j = np.where(slot < inner, slot % t, np.where(slot < inner + t, slot - inner, 0))
+    columns = (x.tolist() for x in (layer, i, j, capacity))
+    return tuple(CutEdge(*edge) for edge in zip(*columns, strict=True))

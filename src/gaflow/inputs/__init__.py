@@ -1,0 +1,1 @@
+"""Texts, pictures and sounds as tokens with offsets, and batches of them."""

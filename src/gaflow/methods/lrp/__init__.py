@@ -1,0 +1,5 @@
+"""Layer-wise relevance propagation through any model."""
+
+from gaflow.methods.lrp.propagate import Relevance, propagate
+
+__all__ = ["Relevance", "propagate"]

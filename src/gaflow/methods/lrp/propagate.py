@@ -1,0 +1,148 @@
+"""How much of `y` each attention weight accounts for: relevance handed down from `y` to the embeddings.
+
+Relevance 1 starts at the explained scalar `y` of every text. The model runs once more under `RelevanceMode`, so that
+`torch.autograd.grad` of `y` by the attention weights `A^l` gives their relevance `R^l`. If `y` is a combination of
+logits, such as a difference, the layer that gives the logits and the combination are one linear layer.
+
+The convention this file owns: the pass runs in float64 even if the model does not, since the rules divide by sums
+that nearly cancel. Weights are widened as they are used; the model stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.methods.lrp.marks import Marks
+from gaflow.methods.lrp.relevance_mode import RelevanceMode
+from gaflow.methods.lrp.rules import RULES, Linear
+from gaflow.models.attention_tensors import beside, clean
+from gaflow.models.tracing import Look, Question, Trace, borrow, look, roots
+
+__all__ = ["Relevance", "propagate"]
+
+_MIXED = 1e-4  # of relevance lost or won, in float64
+_AGREE = {torch.float16: 0.25, torch.bfloat16: 0.25}  # of y, else 0.01: wide enough for rounding and for TF32
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Where the relevance of `y` went."""
+
+    attention: Tensor  # (b, l, h, t, t) R, zero at padding
+    input: Tensor  # (b,) sum at the embeddings: 1, but for what the stabiliser of divisions and dead ends took
+    output: Tensor  # (b,) y as this pass saw it
+
+
+def propagate(trace: Trace, dtype: torch.dtype = torch.float64) -> Relevance:
+    """The relevance of every attention weight of a traced batch, computed in `dtype`."""
+    question = trace.again()
+    if trace.logits.device.type == "mps":
+        dtype = torch.float32  # there is nothing wider there
+    with torch.inference_mode(False):
+        found = _propagate(question, dtype)
+        _check_output(found.output, trace)
+        # A model may hide along which axis the texts of a batch lie. Then sums over a text are sums over parts of
+        # several, and relevance moves between them: what cannot be trusted is asked for one by one.
+        mixed = (found.input - 1).abs() > (_MIXED if dtype == torch.float64 else 100 * _MIXED)
+        if len(mixed) > 1 and bool(mixed.any()):
+            for item in mixed.nonzero()[:, 0].tolist():
+                one = _propagate(question.alone(item), dtype)
+                found.attention[item], found.input[item] = one.attention[0], one.input[0]
+    return found
+
+
+def _propagate(question: Question, dtype: torch.dtype) -> Relevance:
+    model, batch = question.model, question.batch
+    items = len(batch.mask)
+    with borrow(model), _as_written():
+        mode = RelevanceMode(roots(model), items, dtype)
+        with mode:
+            seen = look(model, batch)
+        _check_carriers(mode, seen)
+        y = question.read(seen.logits, range(items))
+        _start(y, seen.logits, mode.marks)
+        wanted = [*seen.attentions, *mode.seeds]
+        found = torch.autograd.grad(y.sum(), wanted, allow_unused=True, materialize_grads=True)
+    layers = len(seen.attentions)
+    with torch.no_grad():
+        arrived = torch.zeros(items, dtype=dtype, device=y.device)
+        for relevance in found[layers:]:
+            if len(relevance) % items == 0:
+                arrived += relevance.reshape(items, -1).sum(1).to(y.device)
+        attention = clean(found[:layers], batch.mask if batch.padded else None)
+        return Relevance(beside(attention), arrived, y.detach())
+
+
+def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
+    """Make the layer that gives the logits and the way `y` is read from them one linear layer."""
+    above = _first_rules(y)
+    if len(above) == 1 and isinstance(above[0], Linear._backward_cls):  # type: ignore[attr-defined]
+        above[0].readout = marks.items_in
+        return
+    (slope,) = torch.autograd.grad(y.sum(), logits, retain_graph=True)
+    slope = slope.reshape(len(y), -1)
+    if bool((slope < 0).any()) or bool(((slope != 0).sum(1) != 1).any()):
+        raise UnsupportedModelError(
+            "relevance of a combination of logits needs a model whose last layer is linear; explain a single class"
+        )
+
+
+def _first_rules(y: Tensor) -> list[Any]:
+    """The autograd nodes with a rule that `y` is read from by mere routing."""
+    found, waiting = {}, [y.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        if isinstance(node, tuple(rule._backward_cls for rule in RULES)):
+            found[id(node)] = node
+        else:
+            waiting += [parent for parent, _ in node.next_functions]
+    return list(found.values())
+
+
+def _check_carriers(mode: RelevanceMode, seen: Look) -> None:
+    if any(layer.lay or layer.edges for layer in seen.layers):
+        raise UnsupportedModelError(
+            f"relevance propagation does not follow attention that comes in parts ({seen.adapter.name}); use a "
+            "method of another family, such as agf or attgrads"
+        )
+    if not mode.seeds:
+        raise UnsupportedModelError(
+            "relevance propagation found no place where the model reads the weights of get_input_embeddings()"
+        )
+    for what, tensors in (("logits", [seen.logits]), ("attention weights", seen.attentions)):
+        if not all(mode.marks.carries(t) for t in tensors):
+            raise UnsupportedModelError(
+                f"relevance propagation lost sight of the model's {what}: they come from an operation that torch does "
+                "not show, such as a custom kernel; use a method of another family, such as agf or attcat"
+            )
+
+
+def _check_output(output: Tensor, trace: Trace) -> None:
+    """The pass must have seen the model at work as it is."""
+    allowed = _AGREE.get(trace.logits.dtype, 0.01) * max(1.0, trace.logits.abs().max().item())
+    gap = (output - trace.output).abs().max().item()
+    if not gap <= allowed:
+        raise GaflowError(
+            f"the model's output under relevance propagation is off by {gap:.2g} from what it was; its output may be "
+            "random or may overwrite its own values: use a method of another family, such as agf or attcat"
+        )
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Compiled parts of a model run as the Python they were, whose operations can be seen."""
+    stance: Any = getattr(torch.compiler, "set_stance", None)
+    if stance is None:  # before torch 2.6
+        yield
+    else:
+        with stance("force_eager"):
+            yield

@@ -1,0 +1,1 @@
+"""Everything that touches a model: loading, tracing, adapters, memory and cost."""

@@ -1,0 +1,1 @@
+"""The flow through the layers as a figure."""

@@ -1,0 +1,1 @@
+"""What a reader is told about a result, without saying how it is drawn."""

@@ -1,0 +1,385 @@
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gaflow
+from gaflow.benchmark.report import report
+from gaflow.benchmark.report.collect import collect, ordered
+from gaflow.benchmark.report.formats import as_csv, markdown, plain, shown, tex, tex_text
+from gaflow.benchmark.report.tables import Column, Settings, Table, all_tables, matrices
+from gaflow.benchmark.run import PAPER, bench
+from gaflow.data import open_data
+from gaflow.errors import DataError, GaflowError
+from gaflow.evaluation.arguments import conditions_of
+from gaflow.evaluation.result import Evaluation
+from gaflow.evaluation.significance import aso, aso_pairs
+from tests.support.models import bert
+
+HOSTILE = "<script>alert(1)</script>|*_[x](y)_ & \\ {$%#~^} \"' \x1b[31m\u202e`"
+METHODS = ("ig", "attcat", "agf", "random")
+LEVELS = tuple(range(10, 100, 10))
+
+
+def evaluation(methods=METHODS, *, texts=12, seed=0, classes=("neg", "pos"), gold=True, replacement="pad", **more):
+    """Numbers out of nothing; later methods lose less."""
+    generator = np.random.default_rng(seed)
+    conditions = conditions_of("both", LEVELS, True)
+    shape = (len(methods), texts, len(conditions))
+    losses = generator.gamma(2.0, 0.5, shape) / (1 + np.arange(len(methods)))[:, None, None]
+    manifest = {"model": {"name": "m", "device": "cpu"}, "seed": 0, "truncated": 1, "skipped": {}, "left_out": {}}
+    return Evaluation(
+        methods=tuple(methods),
+        conditions=conditions,
+        levels=LEVELS,
+        classes=classes,
+        replacement=replacement,
+        sizes=generator.integers(1, 30, texts),
+        target=np.zeros(texts, dtype=np.int64),
+        base=np.full(texts, -0.1),
+        base_prediction=np.zeros(texts, dtype=np.int64),
+        masked=-0.1 - losses,
+        prediction=generator.integers(0, len(classes), shape),
+        gold=generator.integers(0, len(classes), texts) if gold else None,
+        manifest={**manifest, **more},
+    )
+
+
+def stored(folder, name, *evaluations, slug=None, left_out=None):
+    """A data set as a benchmark leaves it."""
+    place = Path(folder) / (slug or name)
+    for each in evaluations:
+        each.save(place / each.replacement)
+    place.mkdir(parents=True, exist_ok=True)
+    asked = {"name": name, "stored": True, "methods": None}
+    (place / "bench.json").write_text(json.dumps({"asked": asked, "left_out": left_out or {}}))
+    return place
+
+
+@pytest.fixture
+def made(tmp_path):
+    return two_data_sets(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """The same with its report, which nobody changes."""
+    folder = two_data_sets(tmp_path_factory.mktemp("reported"))
+    report(folder, resamples=20, seed=4)
+    return folder
+
+
+def two_data_sets(folder):
+    first = evaluation(), evaluation(replacement="delete", seed=1)
+    stored(folder, "sst2", *first)
+    second = evaluation(("agf", "random", "theirs"), seed=2, gold=False)
+    stored(folder, "imdb", second)
+    return folder
+
+
+class Page(HTMLParser):
+    """What a page holds: tags with attributes, text, and tables as rows of cells."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.tables: list[list[list[str]]] = []
+        self.text = ""
+        self.inside = False
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        self.text += data
+        if self.inside:
+            self.tables[-1][-1][-1] += data
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_every_number_of_the_tables_is_the_evaluation_s(reported):
+    found = rows_of((reported / "tables.csv").read_text())
+    assert [(r["data_set"], r["replacement"], r["method"]) for r in found] == [
+        *(("imdb", "pad", m) for m in ("agf", "theirs", "random")),
+        *(("sst2", "pad", m) for m in ("attcat", "ig", "agf", "random")),
+        *(("sst2", "delete", m) for m in ("attcat", "ig", "agf", "random")),
+    ]
+    for row in found:
+        table = Evaluation.load(reported / row["data_set"] / row["replacement"]).table()
+        for column in table.columns.drop("replacement"):
+            assert float(row[column]) == table.loc[row["method"], column]
+        assert set(row) - set(table.columns) - {"data_set", "method"} == {c for c in row if row[c] == ""}
+
+
+def test_markdown_latex_and_html_show_the_same_rounded_numbers(reported):
+    table = Evaluation.load(reported / "sst2" / "pad").table()
+    other = Evaluation.load(reported / "imdb" / "pad").table()
+    lines = (reported / "tables.md").read_text().splitlines()
+    start = lines.index("### AOPC and LOdds, top k% masked (pad)")
+    assert lines[start + 4] == "| method | imdb AOPC ↑ | imdb LOdds ↓ | sst2 AOPC ↑ | sst2 LOdds ↓ |"
+    shown_rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines[start + 6 : start + 11]]
+    assert [row[0] for row in shown_rows] == ["attcat", "ig", "agf", "theirs", "random"]
+    expected = [f"{table.loc['agf', c]:.3f}" for c in ("aopc_top", "lodds_top")]
+    assert shown_rows[2][1:] == [f"{other.loc['agf', c]:.3f}" for c in ("aopc_top", "lodds_top")] + expected
+    assert shown_rows[3][3:] == ["–", "–"]
+    source = (reported / "tables.tex").read_text().replace(r"\textbf{", "").replace("}", "")
+    assert " & ".join(["agf", *(cell.replace("-", "$-$") for cell in shown_rows[2][1:])]) + r" \\" in source
+    html = Page((reported / "report.html").read_text())
+    mine = next(t for t in html.tables if t[1][1:3] == ["AOPC ↑", "LOdds ↓"])
+    assert mine[0][1:] == ["imdb", "sst2"]
+    assert [row for row in mine if row[0] == "agf"] == [shown_rows[2]]
+
+
+def test_the_best_is_bold_in_its_own_direction():
+    columns = (Column("up", better=1), Column("down", better=-1), Column("none"))
+    cells = ((0.2, 0.2, 0.2), (0.9, 0.1, 0.9), (0.9, -0.5, 0.0), (None, None, None))
+    table = Table("k", "t", "c", "m", ("a", "b", "c", "d"), columns, cells)
+    best = [[table.best(r, c) for c in range(3)] for r in range(4)]
+    assert best == [[False] * 3, [True, False, False], [True, True, False], [False] * 3]
+    assert "| b | **0.900** | 0.100 | 0.900 |" in markdown(table)
+    assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in tex(table)
+    alone = Table("k", "t", "c", "m", ("a",), columns, cells[:1])
+    assert not any(alone.best(0, c) for c in range(3))
+
+
+def test_rates_are_there_only_where_labels_are(made):
+    names = [t.title for t in all_tables(collect(made), Settings(resamples=20))]
+    assert names[:4] == [
+        "Data sets",
+        "AOPC and LOdds, top k% masked (pad)",
+        "AOPC and LOdds, bottom k% masked (pad)",
+        "F1, accuracy, precision and recall, top k% masked (pad)",
+    ]
+    tables = {t.title: t for t in all_tables(collect(made), Settings(resamples=20))}
+    rates = tables["F1, accuracy, precision and recall, top k% masked (pad)"]
+    assert {column.group for column in rates.columns} == {"sst2"}
+    assert [column.name for column in rates.columns] == ["F1", "Acc", "Prec", "Rec"]
+    only = all_tables(collect(made, ["imdb"]), Settings(resamples=20))
+    assert not [t for t in only if t.title.startswith("F1")]
+
+
+def test_a_method_is_compared_with_the_best_of_another_kind(made):
+    tables = {t.title: t for t in all_tables(collect(made), Settings(resamples=50, seed=3))}
+    table = tables["Almost Stochastic Order of agf, top k% masked (pad)"]
+    found = Evaluation.load(made / "sst2" / "pad")
+    values = found.per_text("aopc", "top")
+    rival = max(("ig", "attcat"), key=lambda m: values[found.methods.index(m)].mean())
+    column = [(c.group, c.name) for c in table.columns].index(("sst2", "AOPC"))
+    assert table.cells[2][column] == rival
+    expected = aso(values[found.methods.index("agf")], values[found.methods.index(rival)], resamples=50, seed=3)
+    assert table.cells[0][column] == expected
+    assert "Almost Stochastic Order of ig, top k% masked (pad)" in {
+        t.title for t in all_tables(collect(made), Settings("ig", resamples=20))
+    }
+
+
+def test_all_pairs_are_compared(reported):
+    found = list(matrices(collect(reported), Settings(resamples=20, seed=4)))
+    assert len(found) == 4 * 3
+    matrix = found[0]
+    assert (matrix.data, matrix.replacement, matrix.metric, matrix.order) == ("imdb", "pad", "aopc", "top")
+    assert matrix.methods == ("agf", "theirs", "random")
+    values = Evaluation.load(reported / "imdb" / "pad").per_text("aopc", "top")[[0, 2, 1]]
+    np.testing.assert_array_equal(matrix.epsilon, aso_pairs(values, resamples=20, seed=4))
+    pairs = rows_of((reported / "pairs.csv").read_text())
+    assert len(pairs) == 4 * (2 * 12 + 6)
+    first = next(p for p in pairs if (p["data_set"], p["method"], p["other"]) == ("imdb", "agf", "theirs"))
+    assert float(first["epsilon"]) == matrix.epsilon[0, 1]
+
+
+def test_the_points_of_the_curves_are_the_evaluation_s(reported):
+    points = rows_of((reported / "curves.csv").read_text())
+    expected = Evaluation.load(reported / "sst2" / "delete").curves(resamples=20, seed=4)
+    mine = [p for p in points if (p["data_set"], p["replacement"]) == ("sst2", "delete")]
+    assert [float(p["mean"]) for p in mine] == expected["mean"].tolist()
+    assert [float(p["high"]) for p in mine] == expected["high"].tolist()
+
+
+def test_the_same_evaluations_give_the_same_bytes(reported, tmp_path):
+    there = tmp_path / "x" / "other"
+    found = [path.relative_to(there) for path in report(reported, there, resamples=20, seed=4)]
+    for name in found:
+        assert (reported / name).read_bytes() == (there / name).read_bytes()
+    names = {path.name for path in found}
+    assert {"tables.md", "tables.tex", "tables.csv", "pairs.csv", "curves.csv", "report.html"} < names
+    assert {f"curves-sst2-{r}-{m}.svg" for r in ("pad", "delete") for m in ("aopc", "lodds")} < names
+
+
+def test_data_sets_are_chosen_and_ordered(made):
+    assert [d.name for d in collect(made)] == ["imdb", "sst2"]
+    assert [d.name for d in collect(made, ["sst2"])] == ["sst2"]
+    assert list(collect(made, ["sst2", "imdb"])[0].evaluations) == ["pad", "delete"]
+    with pytest.raises(DataError, match=r"no data set yelp in .* there are imdb, sst2"):
+        collect(made, ["yelp"])
+
+
+def test_methods_come_in_the_paper_s_order_and_the_control_last():
+    assert ordered(["random", "theirs", "agf", "rawatt"]) == ["rawatt", "agf", "theirs", "random"]
+    assert ordered(reversed(PAPER)) == list(PAPER)
+
+
+def test_what_was_left_out_is_said_everywhere(tmp_path):
+    some = evaluation(skipped={"empty text": 1234, "too long": 2})
+    stored(tmp_path, "a", some, left_out={"transatt": "no rule for this"})
+    report(tmp_path, resamples=20)
+    for name in ("tables.md", "tables.tex", "report.html"):
+        text = (tmp_path / name).read_text()
+        shown_text = Page(text).text if name.endswith("html") else text
+        assert "a: without transatt: no rule for this" in shown_text
+        assert "a: 1,234 texts left out: empty text" in shown_text
+    first = Page((tmp_path / "report.html").read_text()).tables[0]
+    assert dict(zip(first[0], first[1], strict=True))["skipped"] == "1,236"
+
+
+def test_strangers_words_are_shown_and_never_obeyed(tmp_path):
+    methods = (HOSTILE, "agf", "=1+1", "random")
+    hostile = evaluation(methods, classes=(HOSTILE, "b"), skipped={HOSTILE: 1}, model={"name": HOSTILE})
+    stored(tmp_path, HOSTILE, hostile, slug="a", left_out={HOSTILE: HOSTILE})
+    report(tmp_path, resamples=20)
+    source = (tmp_path / "report.html").read_text()
+    page = Page(source)
+    assert not {"script", "link", "iframe", "object", "img"} & {tag for tag, _ in page.tags}
+    assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on") or a in ("src", "srcset")]
+    assert "alert(1)" in page.text
+    for path in [p for p in tmp_path.rglob("*") if p.suffix in (".md", ".tex", ".csv", ".html", ".svg")]:
+        assert not re.search("[\x1b\u202e]", path.read_text()), path
+    markdown_text = (tmp_path / "tables.md").read_text()
+    assert "<script" not in markdown_text.replace("\\<", "")
+    heads = [line for line in markdown_text.splitlines() if line.startswith("| method")]
+    rows = [line for line in markdown_text.splitlines() if line.startswith(f"| {plain(HOSTILE)}")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in heads[:1] + rows[1:2]} == {4}
+    found = rows_of((tmp_path / "tables.csv").read_text())
+    written_out = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert [r["method"] for r in found] == ["agf", written_out, "'=1+1", "random"]
+
+
+def test_no_page_reaches_for_anything_outside(reported):
+    source = (reported / "report.html").read_text()
+    assert "default-src 'none'" in source
+    page = Page(source)
+    named = [v for _, attrs in page.tags for k, v in attrs.items() if k in ("href", "xlink:href", "action")]
+    assert named
+    assert all(v.startswith("#") for v in named)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert {v[1:] for v in named} <= set(ids)
+    assert "url(http" not in source
+    assert "@import" not in source
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_b", "a_b"),
+        ("_a_", r"\_a\_"),
+        ("a|b", r"a\|b"),
+        ("<b> & [c]", r"\<b\> \& \[c\]"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_markdown_shows_signs(text, expected):
+    assert plain(text) == expected
+
+
+def test_latex_shows_signs():
+    assert tex_text("a_b & 50% {x} \\y $z$ #1 ~^") == (
+        r"a\_b \& 50\% \{x\} \textbackslash{}y \$z\$ \#1 \textasciitilde{}\textasciicircum{}"
+    )
+
+
+def test_numbers_are_printed_plainly():
+    assert shown(-0.0001, Column("x")) == "0.000"
+    assert shown(-0.5, Column("x")) == "-0.500"
+    assert shown(1821, Column("x", digits=0)) == "1,821"
+    assert shown(None, Column("x")) == "–"
+    assert as_csv(["a"], [[0.1], [None], ["-x"], [3]]) == 'a\n0.1\n""\n\'-x\n3\n'
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file", "unfinished"])
+def test_a_folder_without_results_is_refused(tmp_path, kind):
+    place = tmp_path / "x"
+    if kind != "missing":
+        place.mkdir()
+    if kind == "unfinished":
+        stored(place, "sst2")
+    with pytest.raises(DataError, match="sst2 is not finished" if kind == "unfinished" else "gaflow bench"):
+        report(place / "no.txt" if kind == "file" else place)
+
+
+def test_damaged_results_are_named(made):
+    (made / "imdb" / "pad" / "values.parquet").write_bytes(b"nothing")
+    with pytest.raises(GaflowError, match=r"imdb.*damaged"):
+        report(made)
+    (made / "imdb" / "bench.json").write_text("{}")
+    with pytest.raises(DataError, match=r"bench\.json is damaged"):
+        report(made)
+
+
+def test_one_text_or_one_method_has_no_tests_but_a_report(tmp_path):
+    stored(tmp_path, "a", evaluation(texts=1))
+    stored(tmp_path, "b", evaluation(("random",)))
+    report(tmp_path, resamples=20)
+    assert rows_of((tmp_path / "pairs.csv").read_text()) == []
+
+
+def test_a_real_benchmark_shows_a_text_and_times(tmp_path):
+    explainer = gaflow.Explainer(*bert())
+    rows = ["this dog is <b>cute</b> & smart", "a good film"]
+    bench(explainer, {"real": open_data(rows)}, tmp_path, methods=["agf", "cat"])
+    files = report(tmp_path, resamples=20)
+    assert tmp_path / "figures" / "sample-real.svg" in files
+    page = Page((tmp_path / "report.html").read_text())
+    assert "this dog is <b>cute</b> & smart" in page.text
+    runtime = next(t for t in page.tables if t[1:] and t[-1][0] == "agf" and t[-1][1] == "1 forward, 1 backward")
+    assert [row[0] for row in runtime[-3:]] == ["(trace)", "cat", "agf"]
+    assert all(float(row[2]) > 0 for row in runtime[-3:])
+
+
+def test_times_are_per_text_and_memory_is_there_where_it_was_measured(tmp_path):
+    place = stored(tmp_path, "a", evaluation())
+    (place / "attributions").mkdir()
+    lines = [
+        {
+            "shard": 0,
+            "texts": 4,
+            "seconds": 9.0,
+            "trace": 1.0,
+            "methods": {"ig": 4.0, "agf": 2.0},
+            "peak": {"ig": 2**21},
+        },
+        {"shard": 1, "texts": 4, "seconds": 9.0, "trace": 9.0, "methods": {"ig": 9.0, "agf": 9.0}, "peak": {}},
+        {
+            "shard": 1,
+            "texts": 4,
+            "seconds": 9.0,
+            "trace": 1.0,
+            "methods": {"ig": 4.0, "agf": 2.0},
+            "peak": {"ig": 2**22},
+        },
+        {"shard": 2, "texts": 4, "seconds": 9.0},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"shard": 3, "te'  # killed while it wrote
+    (place / "attributions" / "timings.jsonl").write_text(text)
+    table = next(t for t in all_tables(collect(tmp_path), Settings(resamples=20)) if t.key == "runtime")
+    assert table.rows == ("(trace)", "ig", "agf")
+    assert [c.name for c in table.columns] == ["passes", "s/text", "MiB"]
+    assert [row[1:] for row in table.cells] == [(0.25, None), (1.0, 4.0), (0.5, None)]

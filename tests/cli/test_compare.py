@@ -1,0 +1,121 @@
+import json
+import re
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+import gaflow
+from gaflow import plots
+from gaflow.html import flow_page, page
+from gaflow.methods import METHODS
+from tests.support.commands import from_stdin, gives, refused
+from tests.support.models import SENTENCE
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+QUICK = [
+    "af", "gf", "agf", "signed_flow", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "random",
+]  # fmt: skip
+
+
+def heads(output):
+    return output.split("\n\n")[1].splitlines()[0].split()
+
+
+def test_by_default_one_trace_serves_all_methods_and_nothing_else_need_be_installed(capfd, monkeypatch, folder):
+    for name in ("ortools", "captum"):
+        monkeypatch.setitem(sys.modules, name, None)
+    output = gives(capfd, "compare", SENTENCE, "--model", folder)
+    assert heads(output) == QUICK
+    assert re.search(r"^( +-?\d+){12} smart$", output, re.M)
+
+
+def test_json_is_what_python_gives(capfd, folder):
+    args = ["compare", SENTENCE, "--model", folder, "--methods", "agf, ATTCAT,ig", "--target", "negative", "--json"]
+    found = json.loads(gives(capfd, *args))
+    expected = gaflow.Explainer(folder).compare(SENTENCE, ["agf", "attcat", "ig"], "negative")
+    assert list(found) == ["agf", "attcat", "ig"]
+    for name, att in expected.items():
+        assert found[name]["scores"] == att.scores.tolist()
+        assert found[name]["label"] == "negative"
+        assert found[name]["method"] == name
+
+
+def test_all_methods_can_be_had(capfd, folder):
+    found = json.loads(gives(capfd, "compare", "a film", "--model", folder, "--methods", "all", "--json"))
+    assert list(found) == list(METHODS)
+
+
+def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
+    place = tmp_path / "why.html"
+    args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout", "--html", place]
+    assert heads(gives(capfd, *args)) == ["gf", "rollout"]
+    found = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
+    assert place.read_text(encoding="utf-8") == page(found, words=True)
+    gives(capfd, *args, "--tokens")
+    assert place.read_text(encoding="utf-8") == page(found)
+
+
+def test_pictures_and_flow_pages_are_those_that_python_makes(capfd, folder, tmp_path):
+    args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout"]
+    gives(capfd, *args, "--svg", tmp_path / "a.svg", "--flow-html", tmp_path / "a.html")
+    found = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
+    plots.compare(found).savefig(tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == flow_page(found)
+    for option, name in (("--svg", "a.txt"), ("--svg", "no/a.svg"), ("--flow-html", "no/a.html")):
+        assert option in refused(capfd, *args, option, tmp_path / name)
+    assert "needs a method with a flow" in refused(
+        capfd, "compare", "a", "--methods", "rollout,grads", "--flow-html", tmp_path / "a.html"
+    )
+
+
+def test_a_long_text_is_compared_in_windows(capfd, folder):
+    text = "a good film and a bad one. " * 12
+    args = ["compare", text, "--windows", "--model", folder, "--methods", "grads,rollout", "--json"]
+    found = json.loads(gives(capfd, *args))
+    assert {name: att["facts"]["windows"] > 2 for name, att in found.items()} == {"grads": True, "rollout": True}
+
+
+def test_stdin_pairs_tokens_and_truncation_are_passed_on(capfd, monkeypatch, folder):
+    from_stdin(monkeypatch, b"a good film\n")
+    args = ["compare", "-", "--pair", "bad " * 100, "--model", folder, "--methods", "agf", "--tokens", "--truncation"]
+    output = gives(capfd, *args)
+    assert output.count("[SEP]") == 2
+    assert len(output.split("\n\n")[1].splitlines()) == 65
+    assert output.splitlines()[-1] == "truncated: the model read only the first 64 tokens"
+
+
+def test_bad_input_is_one_line_before_a_model_is_loaded(capfd, monkeypatch, tmp_path):
+    monkeypatch.setattr("gaflow.cli.compare.Explainer", None)  # which must not be called
+    assert "no method 'agff'; did you mean agf" in refused(capfd, "compare", "a", "--methods", "af,agff")
+    for empty in ("", "af,,gf", "af,"):
+        assert "has an empty name" in refused(capfd, "compare", "a", "--methods", empty)
+    assert "names gf twice" in refused(capfd, "compare", "a", "--methods", "gf,af,GF")
+    assert "is a folder" in refused(capfd, "compare", "a", "--html", tmp_path)
+    assert "TEXT" in refused(capfd, "compare")
+    assert "goes after '--'" in refused(capfd, "compare", "-5 degrees")
+    monkeypatch.setitem(sys.modules, "captum", None)
+    assert "method 'ig' needs captum; run: pip install 'gaflow[baselines]'" in refused(
+        capfd, "compare", "a", "--methods", "all"
+    )
+
+
+def test_bad_texts_and_targets_are_one_line(capfd, folder):
+    assert "text is empty" in refused(capfd, "compare", "", "--model", folder)
+    assert "no label 'nice'" in refused(capfd, "compare", "a", "--model", folder, "--target", "nice")
+    assert "--truncation" in refused(capfd, "compare", "good " * 100, "--model", folder)
+
+
+def test_a_watcher_sees_how_far_it_is(capfd, monkeypatch, folder):
+    told = []
+
+    @contextmanager
+    def watching(doing):
+        yield lambda done, total: told.append((doing, done, total))
+
+    monkeypatch.setattr("gaflow.cli.compare.waiting", watching)
+    gives(capfd, "compare", SENTENCE, "--model", folder, "--methods", "agf,lime")
+    assert (told[0], told[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
+    assert any(1 < done < 2 for _, done, _ in told)

@@ -1,0 +1,136 @@
+import gzip
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from gaflow.data.readers import parquet_files, reader_of
+from gaflow.errors import DataError, MissingExtraError
+
+ROWS = [
+    {"text": 'a "quoted", and\nbroken line', "label": 1, "other": 0.5},
+    {"text": "NA", "label": 0, "other": 1.5},
+    {"text": "2024-01-01", "label": 1, "other": 2.5},
+    {"text": "  today's 今日は 👍🏽 ", "label": 0, "other": 3.5},
+]
+
+
+def write(path, rows=ROWS):
+    table = pa.Table.from_pylist(rows)
+    if ".parquet" in path.name:
+        pq.write_table(table, path, row_group_size=2)
+    elif ".csv" in path.name:
+        pyarrow.csv.write_csv(table, path)
+    else:
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+    return path
+
+
+def read(path, *columns):
+    return list(reader_of(path)(path, columns or ("text", "label"), ("text",)))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "A.JSONL", "a.ndjson.gz"])
+def test_every_format_gives_the_same_rows(tmp_path, name):
+    found = read(write(tmp_path / name))
+    assert [text for text, _ in found] == [row["text"] for row in ROWS]
+    assert [int(label) for _, label in found] == [row["label"] for row in ROWS]
+
+
+def test_columns_come_in_the_order_asked_for_and_may_be_asked_for_twice(tmp_path):
+    for name in ("a.parquet", "a.csv", "a.jsonl"):
+        assert [row[1:] for row in read(write(tmp_path / name), "label", "text", "text")] == [
+            (row["text"], row["text"]) for row in ROWS
+        ]
+
+
+def test_tabs_separate_columns_of_tsv(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\na, b\t1\n", encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == [("a, b", "1")]
+
+
+def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path):
+    write(tmp_path / "b.parquet", ROWS[2:])
+    write(tmp_path / "a.parquet", ROWS[:2])
+    (tmp_path / ".c.parquet").write_bytes(b"hidden")
+    assert read(tmp_path, "text") == [(row["text"],) for row in ROWS]
+    with pytest.raises(DataError, match=r"no \.parquet"):
+        parquet_files((tmp_path / "empty").mkdir() or tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
+def test_an_unknown_column_is_refused_with_those_there_are(tmp_path, name):
+    with pytest.raises(DataError, match=r"no column 'txt'; did you mean 'text'\? Its columns are 'text', 'label'"):
+        read(write(tmp_path / name), "txt")
+    with pytest.raises(DataError, match=r"no column 'zzz'\. Its columns are 'text', 'label'"):
+        read(write(tmp_path / name), "zzz")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_column_that_is_there_twice_is_named(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("text,label,text\none,1,two\n", encoding="utf-8")
+    else:
+        pq.write_table(pa.table([["one"], [1], ["two"]], names=["text", "label", "text"]), path)
+    with pytest.raises(DataError, match="has 2 columns 'text'; give each a name of its own"):
+        read(path)
+    (row,) = reader_of(path)(path, ("label",), ())
+    assert int(row[0]) == 1
+
+
+def test_a_column_that_holds_no_text_is_refused(tmp_path):
+    write(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"'other' holds double, not text; columns of text are 'text'"):
+        list(reader_of(tmp_path / "a.parquet")(tmp_path / "a.parquet", ["other"], ["other"]))
+
+
+def test_dictionary_encoded_text_is_text(tmp_path):
+    table = pa.table({"text": pa.array(["a", "b", "a"]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", "text") == [("a",), ("b",), ("a",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.parquet", b"not parquet at all", "cannot be read as Parquet"),
+        ("a.csv", b'text,label\n"a",1\nb,2,3\n', "cannot be read as CSV"),
+        ("a.csv", b"text,label\n\xff\xfe,1\n", "cannot be read as CSV"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "line 2, is no JSON"),
+        ("a.jsonl", b'["a"]\n', "line 1, is no JSON object"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": "\xff"}\n', "is not UTF-8"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a", "label": 1}\n' * 999, mtime=0)[:40], "cannot be unpacked"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_name(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=message) as caught:
+        read(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes('\ufeff{"text": "a"}\n\n{"text": "b"}\n\n'.encode())
+    assert read(tmp_path / "a.jsonl", "text") == [("a",), ("b",)]
+
+
+def test_a_key_that_later_rows_lack_is_null(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "b"}\n', encoding="utf-8")
+    assert read(tmp_path / "a.jsonl") == [("a", 1), ("b", None)]
+
+
+def test_a_name_that_says_nothing_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"should end in \.parquet, \.csv"):
+        reader_of(tmp_path / "a.xlsx")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingExtraError, match=r"gaflow\[data\]"):
+        read(path)

@@ -1,0 +1,101 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gaflow.errors import GaflowError
+from gaflow.explainer.explainer import Explainer
+from gaflow.methods import METHODS, Scores
+from tests.support.models import SENTENCE, bert
+
+SHORT = "a good film"
+
+
+@dataclass(frozen=True)
+class Gives:
+    """A method that gives anything at all."""
+
+    what: Any  # trace -> what the method returns
+    name = "own"
+
+    def __call__(self, trace):
+        return self.what(trace)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        (lambda trace: None, TypeError, "method 'own' returned NoneType; a method returns Scores"),
+        (lambda trace: trace.mask.double(), TypeError, "returned Tensor; a method returns Scores"),
+        (lambda trace: Scores(np.ones(trace.mask.shape)), ValueError, "scores that are ndarray; a real tensor"),  # type: ignore[arg-type]
+        (lambda trace: Scores(trace.mask.double()[0]), ValueError, r"float64 \(14,\); .* \(b, t\) = \(2, 14\)"),
+        (lambda trace: Scores(trace.mask.double().T), ValueError, r"\(14, 2\)"),
+        (lambda trace: Scores(trace.mask.cfloat()), ValueError, "complex64"),
+        (lambda trace: Scores(trace.mask.double(), facts=({},)), ValueError, "facts of 1 texts for a batch of 2"),
+        (lambda trace: Scores(trace.mask / 0), GaflowError, "method 'own' gave scores that are not finite"),
+    ],
+)
+def test_a_method_of_ones_own_is_told_what_it_should_have_returned(what, error, message):
+    with pytest.raises(error, match=message):
+        Explainer(*bert())([SENTENCE, SHORT], Gives(what))
+
+
+def test_scores_may_be_of_any_real_type_and_are_cut_to_the_text():
+    long, short = Explainer(*bert())([SENTENCE, SHORT], Gives(lambda trace: Scores(trace.mask.long() + 1)))
+    assert long.scores.tolist() == [2.0] * 14
+    assert short.scores.tolist() == [2.0] * 5
+    assert long.facts == short.facts == {}
+
+
+def flat_head():
+    """A model one of whose classes depends on nothing, and which predicts it."""
+    model, tokenizer = bert()
+    with torch.no_grad():
+        model.classifier.weight[2] = 0
+        model.classifier.bias[2] = 100
+    return Explainer(model, tokenizer)
+
+
+def test_an_output_that_depends_on_nothing_gives_zeros_and_says_so():
+    names = [name for name, method in METHODS.items() if method.about.family != "perturbation"]  # type: ignore[attr-defined]
+    found = flat_head().compare(SHORT, names)
+    for name, att in found.items():
+        told = str(att.facts.get("warning", ""))
+        if name in ("af", "random"):  # which look at no class, and at no row
+            assert att.scores.min() > 0
+            assert told == ""
+        else:
+            assert not att.scores.any()
+            assert told.startswith(
+                "0 of the relevance 1 reached the embeddings"
+                if name in ("partial_lrp", "transatt")
+                else "all scores are 0: no attention of the last layer changes the explained output"
+            )
+
+
+def test_only_the_text_without_a_score_is_warned_of():
+    explainer = flat_head()
+    one, other = explainer([SHORT, SENTENCE], "rawatt", target=[2, 1])
+    assert "all scores are 0" in str(one.facts["warning"])
+    assert other.facts == {}
+    assert other.scores.sum() == pytest.approx(1)
+
+
+def test_zeros_of_a_method_alone_are_told_apart_from_an_output_that_depends_on_nothing():
+    att = Explainer(*bert())(SHORT, Gives(lambda trace: Scores(torch.zeros(trace.mask.shape))))
+    assert att.facts == {"warning": "all scores are 0: the method found nothing that changes the explained output"}
+
+
+def test_a_warning_of_the_methods_own_stays():
+    def give(trace):
+        return Scores(torch.zeros(trace.mask.shape), facts=({"warning": "beware", "depth": 2.0},))
+
+    assert Explainer(*bert())(SHORT, Gives(give)).facts == {"warning": "beware", "depth": 2.0}
+
+
+def test_every_method_of_the_table_passes_the_checks():
+    found = Explainer(*bert()).compare(SHORT)
+    assert list(found) == list(METHODS)
+    assert all(att.scores.any() and "warning" not in att.facts for att in found.values())

@@ -1,0 +1,179 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gaflow
+from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
+from gaflow.explainer.many import Stopwatch, attempt, explain_each
+from gaflow.explainer.windows import Windows
+from gaflow.methods import METHODS, Scores
+from tests.support.models import TEXTS, bert
+
+EXPLAINER = gaflow.Explainer(*bert())
+PLAIN = [METHODS["attcat"], METHODS["rawatt"]]
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Fails on batches in which a text holds `word`."""
+
+    word: str
+    error: Exception
+    name: str = "fails"
+
+    def __call__(self, trace):
+        if any(self.word in e.text for e in trace.again().batch.encodings):
+            raise self.error
+        return Scores(trace.mask.double())
+
+
+def results(texts, methods, **options) -> list[Any]:
+    found = {k: several for batch in explain_each(EXPLAINER, texts, methods, **options) for k, several in batch}
+    assert sorted(found) == list(range(len(texts)))
+    return [found[k] for k in range(len(texts))]
+
+
+def test_every_text_gets_what_a_comparison_gives_it():
+    for text, several in zip(TEXTS, results(TEXTS, PLAIN, batch_size=3), strict=True):
+        expected = EXPLAINER.compare(text, ["attcat", "rawatt"])
+        assert list(several.found) == list(expected)
+        for name, att in expected.items():
+            np.testing.assert_allclose(several.found[name].scores, att.scores, atol=1e-6)
+            assert several.found[name].text == text
+            assert several.logits[att.target] == pytest.approx(att.output, abs=1e-5)
+            assert len(several.logits) == len(EXPLAINER.head.labels)
+
+
+def test_one_trace_serves_all_methods_of_a_text(monkeypatch):
+    from gaflow.explainer import batch as module
+
+    traced = []
+    original = module.trace
+    monkeypatch.setattr(
+        module,
+        "trace",
+        lambda model, batch, *rest, **more: (
+            traced.append(len(batch.encodings)),
+            original(model, batch, *rest, **more),
+        )[1],
+    )
+    results(TEXTS, [*PLAIN, METHODS["random"]], batch_size=4)
+    assert sum(traced) == len(TEXTS)
+
+
+def test_a_failure_costs_the_text_and_the_method_that_failed_and_nothing_else():
+    flow: gaflow.Flow = None  # type: ignore[assignment]
+    methods = [PLAIN[0], Fails("dog", SolveError("no convergence", flow, [0])), PLAIN[1]]
+    found = results(TEXTS, methods, batch_size=8)
+    for text, several in zip(TEXTS, found, strict=True):
+        assert (
+            several.found["fails"] == "SolveError: no convergence"
+            if "dog" in text
+            else several.found["fails"].scores.all()
+        )
+        assert np.isfinite(several.found["attcat"].scores).all()
+        assert np.isfinite(several.found["rawatt"].scores).all()
+        assert several.logits is not None
+
+
+def test_a_text_that_cannot_be_read_is_told_for_every_method():
+    long = "dog " * 80
+    found = results(["a", long, "b", "\u200b"], PLAIN)
+    assert "shorten it or pass truncation=True" in found[1].found["attcat"]
+    assert found[1].found["attcat"] == found[1].found["rawatt"]
+    assert found[1].logits is None
+    assert found[3].found["attcat"].startswith("TextError")
+    assert found[0].found["attcat"].text == "a"
+    cut = results(["a", long], PLAIN, truncation=True)[1].found["attcat"]
+    assert cut.truncated
+
+
+def test_long_texts_are_read_in_windows_and_the_others_at_once():
+    long = "the dog is not good. " * 20
+    found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
+    for name, att in found[1].found.items():
+        np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
+    watch = Stopwatch()
+    list(explain_each(EXPLAINER, [long], PLAIN, windows=Windows(), batch_size=2, watch=watch))
+    assert watch.trace > 0
+    assert set(watch.methods) == {"attcat", "rawatt"}
+    mean = EXPLAINER(long, "rawatt", windows=True)
+    assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
+    assert found[2].found["attcat"].startswith("TextError")
+    assert found[3].found == results(["a", "a dog"], PLAIN)[1].found
+    failing = results([long, "a dog"], [Fails("dog", ValueError("no")), *PLAIN], windows=Windows())
+    assert failing[0].found["fails"] == "ValueError: no"
+    assert failing[0].found["rawatt"].facts["windows"] == mean.facts["windows"]
+
+
+def test_a_text_that_all_methods_fail_on_has_no_logits():
+    (several,) = results(["a dog"], [Fails("dog", ValueError("no"))])
+    assert several.found == {"fails": "ValueError: no"}
+    assert several.logits is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedModelError("no attention"),
+        MissingExtraError("pip"),
+        RuntimeError("device-side assert"),
+        TypeError("t"),
+    ],
+)
+def test_what_every_text_would_fail_at_is_raised(error):
+    with pytest.raises(type(error)):
+        results(["a dog", "a"], [Fails("dog", error)])
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits(error):
+    sizes = []
+
+    def work(items):
+        sizes.append(len(items))
+        if len(items) > 2:
+            raise error
+        return items
+
+    assert attempt(range(8), work) == list(range(8))
+    assert sizes == [8, 4, 2, 2, 4, 2, 2]
+
+
+def test_the_one_item_that_fails_is_found():
+    def work(items):
+        if 5 in items:
+            raise GaflowError("five")
+        return [10 * k for k in items]
+
+    assert attempt(range(8), work) == [0, 10, 20, 30, 40, "GaflowError: five", 60, 70]
+    assert attempt([], work) == []
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Lets a clock go on."""
+
+    seconds: float
+    clock: list[float]
+    name: str
+
+    def __call__(self, trace):
+        self.clock[0] += self.seconds
+        return Scores(trace.mask.double())
+
+
+def test_a_stopwatch_shares_the_time_among_trace_and_methods(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("gaflow.explainer.many.time.perf_counter", lambda: clock[0])
+    watch = Stopwatch()
+    slow, quick = Takes(2.0, clock, "slow"), Takes(0.5, clock, "quick")
+    results(TEXTS[:3], [slow, quick], batch_size=2, watch=watch)
+    assert watch.methods == {"slow": 4.0, "quick": 1.0}
+    assert watch.trace == 0
+    assert watch.peak == {}

@@ -1,0 +1,124 @@
+"""What a Newton step does on single edges, and that every edge takes part in it."""
+
+from decimal import Decimal, localcontext
+
+import pytest
+import torch
+
+from gaflow.flow.barrier import state as module
+from gaflow.flow.barrier.edges import GROW, KEEP, Edges
+from gaflow.flow.barrier.state import State
+from gaflow.flow.network import LayeredNetwork, as_mask, as_networks, as_nodes
+
+
+def some_edges(count: int = 200) -> tuple[Edges, torch.Tensor]:
+    """Edges anywhere between empty and full, the first one dead, and reduced costs of either sign."""
+    generator = torch.Generator().manual_seed(3)
+    capacity, share, cost = (torch.rand(1, count, generator=generator, dtype=torch.float64) for _ in range(3))
+    capacity[0, 0] = 0
+    edges = Edges.start(capacity, torch.full((1, 1), 1e-9, dtype=torch.float64))
+    edges.flow.copy_(capacity * share)
+    edges.slack.copy_(capacity - edges.flow)
+    edges.weight.fill_(1e30)  # grows no more
+    return edges, (cost - 0.5) * 1e-3
+
+
+def linearized(edges: Edges, cost: torch.Tensor, *, first: bool = False, careful: bool = False) -> None:
+    level = torch.tensor([1e-6], dtype=torch.float64)
+    edges.linearize(cost.clone(), level, level / 5, first=first, careful=careful)
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_imply(careful):
+    edges, cost = some_edges()
+    linearized(edges, cost, careful=careful)
+    for k in range(1, cost.shape[1]):
+        with localcontext() as context:
+            context.prec = 40
+            u, f, g, s = (Decimal(float(x[0, k])) for x in (edges.capacity, edges.flow, edges.slack, cost))
+            least = Decimal("1e-6") / u
+            root = (least**2 + s**2 / 4).sqrt()
+            d = (least + root + s / 2) * g + (least + root - s / 2) * f
+            weight, residual = f * g / d, (Decimal("2e-7") * (g - f) - f * g * s) / d
+        assert float(edges.weight[0, k]) == pytest.approx(float(weight), rel=1e-9)
+        assert float(edges.residual[0, k]) == pytest.approx(float(residual), rel=1e-9, abs=1e-20)
+
+
+def test_a_dead_edge_has_no_weight_and_never_moves():
+    edges, cost = some_edges()
+    for first in (True, False):
+        linearized(edges, cost, first=first)
+        assert edges.weight[0, 0] == edges.residual[0, 0] == 0
+        assert edges.step(torch.ones_like(cost))[0, 0] == 0
+        assert edges.flow[0, 0] == edges.slack[0, 0] == 0
+
+
+def test_a_step_leaves_a_share_of_every_flow_and_slack_and_tells_which_edges_wanted_more():
+    edges, cost = some_edges()
+    linearized(edges, cost)
+    flow, slack = edges.flow.clone(), edges.slack.clone()
+    drop = torch.where(torch.arange(200) % 2 == 0, 1e-2, -1e-2).double()[None]
+    wanted = edges.residual - edges.weight * drop
+    short = edges.step(drop.clone())
+    change = wanted.clamp(-(1 - KEEP) * flow, (1 - KEEP) * slack)
+    torch.testing.assert_close(edges.flow, flow + change, rtol=1e-12, atol=0)
+    torch.testing.assert_close(edges.slack, slack - change, rtol=1e-9, atol=1e-18)
+    assert torch.equal(short > 0, (wanted - change).abs() > 1e-12 * wanted.abs())
+    assert 0 < short.sum() < 200
+
+
+def test_a_weight_grows_to_a_multiple_of_itself_at_most():
+    edges, cost = some_edges()
+    linearized(edges, cost)
+    free = edges.weight.clone()
+    edges.weight.mul_(1e-3)
+    linearized(edges, cost)
+    torch.testing.assert_close(edges.weight, free * 1e-3 * GROW, rtol=1e-12, atol=0)
+
+
+def started(top: int, *, weighted: bool = False) -> State:
+    """Two networks of three layers and five tokens, the first `top` of which are read."""
+    information = torch.rand(2, 3, 5, 5, generator=torch.Generator().manual_seed(1)) + 0.1
+    information[:, -1, top:] = 0
+    networks = as_networks(information)
+    real = as_mask(None, networks)
+    ends = [as_nodes(None, networks, real, name) for name in ("sources", "targets")]
+    network = LayeredNetwork.build(networks, real, None, *ends)
+    one = torch.ones(2, dtype=torch.float64)
+    return State.start(network, one, 1e-3 * one, torch.arange(2), weighted=weighted, careful=False)
+
+
+@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250, 10**6])
+@pytest.mark.parametrize("top", [1, 4, 5])
+def test_parts_hold_every_live_edge_once(cached, top, monkeypatch):
+    monkeypatch.setattr(module, "CACHED", cached)
+    state = started(top)
+    seen = torch.zeros_like(state.edges.capacity)
+    for part, edges in state.parts():
+        assert edges.capacity.shape == seen[:, part.edges].shape
+        seen[:, part.edges] += 1
+    assert torch.equal(seen[state.edges.capacity > 0], torch.ones_like(seen)[state.edges.capacity > 0])
+    assert seen.max() == 1
+
+
+@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250])
+@pytest.mark.parametrize("top", [1, 4, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_at_the_nodes_do_not_depend_on_the_parts(cached, top, weighted, monkeypatch):
+    whole, parted = started(top, weighted=weighted), started(top, weighted=weighted)
+    change = torch.rand(2, 21, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
+    for _ in range(2):  # the first step is another
+        monkeypatch.setattr(module, "CACHED", 10**6)
+        expected = whole.linearize()
+        whole.step(change)
+        monkeypatch.setattr(module, "CACHED", cached)
+        found = parted.linearize()
+        parted.step(change)
+        for name in vars(expected):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(parted.short, whole.short, rtol=0, atol=0)
+    layers = whole.edges.flow[:, :75].view(2, 3, 5, 5)
+    source, target = whole.edges.flow[:, 75:80], whole.edges.flow[:, 80:85]
+    entering = torch.cat([layers.sum(-2).flatten(1), source, whole.edges.flow[:, 85:]], 1)
+    leaving = torch.cat([target, layers.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1)
+    torch.testing.assert_close(whole.linearize().lost, (leaving - entering).abs().amax(-1), rtol=1e-12, atol=0)

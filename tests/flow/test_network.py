@@ -1,0 +1,328 @@
+"""The layered network against a search for paths that knows nothing of boolean matrix products."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gaflow.flow.network import Certificate, Flow, LayeredNetwork, as_mask, as_networks, as_nodes
+
+
+def live_by_enumeration(
+    information: Tensor, real: list[int], sources: list[int] | None = None, targets: list[int] | None = None
+) -> np.ndarray:
+    """Mark the edges of every path from an output node (of `sources`) to an input node (of `targets`), trying all."""
+    layers, t, _ = information.shape
+    live = np.zeros((layers, t, t), dtype=bool)
+    for path in itertools.product(real, repeat=layers + 1):  # path[k] is the node of layer k
+        if (sources and path[-1] not in sources) or (targets and path[0] not in targets):
+            continue
+        steps = [(k, path[k + 1], path[k]) for k in range(layers)]
+        if all(information[step] > 0 for step in steps):
+            for step in steps:
+                live[step] = True
+    return live
+
+
+def random_network(seed: int, layers: int, t: int, density: float) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    capacity = torch.rand(layers, t, t, generator=generator, dtype=torch.float64)
+    return capacity * (torch.rand(layers, t, t, generator=generator) < density)
+
+
+def assert_equal_item(network: LayeredNetwork, item: int, alone: LayeredNetwork, places: list[int]) -> None:
+    """Item `item` of a batch, looked at through the tokens `places`, is the network `alone`."""
+    assert torch.equal(network.capacity[item][:, places][:, :, places], alone.capacity[0])
+    assert torch.equal(network.source[item, places], alone.source[0])
+    assert torch.equal(network.target[item, places], alone.target[0])
+    assert network.capacity[item].count_nonzero() == alone.capacity.count_nonzero()
+    for name in ("returning", "kappa"):
+        torch.testing.assert_close(getattr(network, name)[item], getattr(alone, name)[0], rtol=1e-15, atol=0)
+    for name in ("edges", "dead"):
+        assert getattr(network, name)[item] == getattr(alone, name)[0]
+
+
+@pytest.mark.parametrize("density", [0.15, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (2, 3), (3, 4), (5, 3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_edge_lives_if_and_only_if_some_path_uses_it(seed, layers, t, density):
+    information = random_network(seed, layers, t, density)
+    network = LayeredNetwork.build(information[None])
+    live = live_by_enumeration(information, list(range(t)))
+    np.testing.assert_array_equal(network.capacity[0].numpy(), np.where(live, information.numpy(), 0))
+    assert network.dead.item() is (not live.any())
+    np.testing.assert_array_equal(network.source[0].numpy() > 0, live[-1].any(-1))
+    np.testing.assert_array_equal(network.target[0].numpy() > 0, live[0].any(-2))
+
+
+def test_the_random_networks_above_do_have_dead_edges_and_dead_networks():
+    networks = [random_network(seed, 3, 4, density) for seed in range(4) for density in (0.15, 0.3, 0.5)]
+    counts = [(int((x > 0).sum()), int(live_by_enumeration(x, [0, 1, 2, 3]).sum())) for x in networks]
+    assert any(live == 0 < positive for positive, live in counts)
+    assert any(0 < live < positive for positive, live in counts)
+
+
+def flags(t: int, *positions: int) -> Tensor:
+    return torch.zeros(1, t, dtype=torch.bool).index_fill(1, torch.tensor(positions), True)
+
+
+@pytest.mark.parametrize(("sources", "targets"), [([0], None), (None, [1, 2]), ([3], [0]), ([1, 2], [1, 3])])
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_only_what_lies_between_chosen_sources_and_targets_lives(seed, layers, sources, targets):
+    information = random_network(seed, layers, 4, 0.6)
+    above, below = (None if chosen is None else flags(4, *chosen) for chosen in (sources, targets))
+    network = LayeredNetwork.build(information[None], sources=above, targets=below)
+    live = live_by_enumeration(information, list(range(4)), sources, targets)
+    np.testing.assert_array_equal(network.capacity[0].numpy(), np.where(live, information.numpy(), 0))
+    np.testing.assert_array_equal(network.source[0].numpy() > 0, live[-1].any(-1))
+    np.testing.assert_array_equal(network.target[0].numpy() > 0, live[0].any(-2))
+    assert network.dead.item() is (not live.any())
+
+
+@pytest.mark.parametrize("terminal", [None, 3.0, "adjacent"])
+def test_choosing_ends_is_removing_the_other_rows_and_columns(terminal):
+    information = random_network(0, 3, 5, 0.8)[None]
+    network = LayeredNetwork.build(information, None, terminal, flags(5, 1, 4), flags(5, 0, 1, 2))
+    information[0, -1, [0, 2, 3]] = 0
+    information[0, 0, :, [3, 4]] = 0
+    assert_equal_item(network, 0, LayeredNetwork.build(information, terminal=terminal), list(range(5)))
+
+
+def test_items_may_have_ends_of_their_own_and_padding_is_never_one():
+    information = torch.stack([random_network(seed, 2, 4, 0.9) for seed in range(3)])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    sources, targets = torch.cat([flags(4, 0), flags(4, 1, 3), flags(4, 2)]), flags(4, 0, 2, 3).expand(3, 4)
+    network = LayeredNetwork.build(information, mask, None, sources, targets)
+    for k in range(3):
+        alone = LayeredNetwork.build(information[k, None], mask[k, None], None, sources[k, None], targets[k, None])
+        assert_equal_item(network, k, alone, list(range(4)))
+    assert (network.source[1] > 0).tolist() == [False, True, False, False]
+    assert (network.target[1] > 0).tolist() == [True, False, True, False]
+
+
+def test_ends_without_a_path_between_them_are_dead():
+    information = torch.eye(3).expand(1, 2, 3, 3)
+    assert LayeredNetwork.build(information, sources=flags(3, 0), targets=flags(3, 1, 2)).dead.item()
+    assert not LayeredNetwork.build(information, sources=flags(3, 0), targets=flags(3, 0)).dead.item()
+    assert LayeredNetwork.build(information, sources=torch.zeros(1, 3, dtype=torch.bool)).dead.item()
+
+
+def test_counts_kappa_and_return_are_taken_over_live_edges():
+    information = torch.zeros(1, 2, 3, 3)
+    information[0, 1, 0, 0], information[0, 0, 0, 0], information[0, 0, 0, 1] = 2.0, 0.5, 1.0
+    information[0, 0, 2, 2] = 100.0  # no edge leads to node 2 of the middle layer
+    network = LayeredNetwork.build(information)
+    assert network.edges.item() == 3 + 1 + 2 + 1
+    assert network.kappa.item() == 1.5
+    assert network.source.tolist() == [[6.0, 0.0, 0.0]]  # 3 tokens x the largest live capacity
+    assert network.target.tolist() == [[6.0, 6.0, 0.0]]
+    assert network.returning.item() == 2 + 0.5 + 1 + 6 + 12
+
+
+def test_terminals_are_literal_or_adjacent_on_request():
+    information = random_network(5, 3, 4, 0.6)[None]
+    default = LayeredNetwork.build(information)
+    literal = LayeredNetwork.build(information, terminal=4)
+    assert set(literal.source[literal.source > 0].tolist()) == {4.0}
+    assert torch.equal(literal.source > 0, default.source > 0)
+    per_item = LayeredNetwork.build(information.expand(2, -1, -1, -1), terminal=torch.tensor([4.0, 7.0]))
+    assert per_item.target.amax(-1).tolist() == [4.0, 7.0]
+    adjacent = LayeredNetwork.build(information, terminal="adjacent")
+    assert torch.equal(adjacent.source, default.capacity[:, -1].sum(-1))
+    assert torch.equal(adjacent.target, default.capacity[:, 0].sum(-2))
+    for network in (default, literal, adjacent):
+        total = network.capacity.sum() + network.source.sum() + network.target.sum()
+        torch.testing.assert_close(network.returning[0], total, rtol=1e-15, atol=0)
+    with pytest.raises(ValueError, match="'everywhere'"):
+        LayeredNetwork.build(information, terminal="everywhere")
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2], [2, 3, 4], [0, 2, 4]])
+@pytest.mark.parametrize("terminal", [None, 3.0, "adjacent"])
+def test_padding_anywhere_changes_nothing_whatever_it_holds(places, terminal):
+    alone = random_network(7, 3, 3, 0.6)
+    padded = torch.full((1, 3, 5, 5), 9.0, dtype=torch.float64)
+    for a, b in itertools.product(range(3), repeat=2):
+        padded[0, :, places[a], places[b]] = alone[:, a, b]
+    mask = torch.zeros(1, 5, dtype=torch.bool)
+    mask[0, places] = True
+    network = LayeredNetwork.build(padded, mask, terminal)
+    assert_equal_item(network, 0, LayeredNetwork.build(alone[None], terminal=terminal), places)
+
+
+def test_items_of_different_length_do_not_see_each_other():
+    lengths = [1, 4, 2, 3]
+    items = [random_network(seed, 3, t, 0.7) for seed, t in enumerate(lengths)]
+    batch = torch.zeros(4, 3, 4, 4, dtype=torch.float64)
+    mask = torch.zeros(4, 4, dtype=torch.int64)  # as tokenizers give it
+    for k, (item, t) in enumerate(zip(items, lengths, strict=True)):
+        batch[k, :, :t, :t] = item
+        mask[k, :t] = 1
+    network = LayeredNetwork.build(batch, mask)
+    for k, t in enumerate(lengths):
+        assert_equal_item(network, k, LayeredNetwork.build(items[k][None]), list(range(t)))
+
+
+def test_a_network_without_a_path_is_dead_and_empty():
+    information = torch.ones(3, 2, 3, 3)
+    information[0] = 0
+    information[1, 0] = 0
+    network = LayeredNetwork.build(information)
+    assert network.dead.tolist() == [True, True, False]
+    assert network.edges[:2].tolist() == [0, 0]
+    for part in (network.capacity, network.source, network.target, network.returning, network.kappa):
+        assert not part[:2].any()
+    masked = LayeredNetwork.build(information, torch.zeros(3, 3))
+    assert masked.dead.all()
+
+
+def test_liveness_holds_at_the_smallest_positive_number():
+    information = torch.full((1, 2, 2, 2), 5e-324, dtype=torch.float64)
+    network = LayeredNetwork.build(information)
+    assert not network.dead.item()
+    assert network.edges.item() == 8 + 4 + 1
+
+
+def make_flow() -> Flow:
+    """Two items of one layer and two tokens: all through one edge; half and half."""
+    names = Certificate.__dataclass_fields__
+    certificate = Certificate(**{name: torch.tensor([k, k + 0.5]) for k, name in enumerate(names)})
+    return Flow(
+        edges=torch.tensor([[[[0.0, 3.0], [0.0, 0.0]]], [[[1.0, 0.0], [0.0, 1.0]]]]),
+        source=torch.tensor([[3.0, 0.0], [1.0, 1.0]]),
+        target=torch.tensor([[0.0, 3.0], [1.0, 1.0]]),
+        value=torch.tensor([3.0, 2.0]),
+        mu=torch.tensor([0.1, 0.2]),
+        converged=torch.tensor([True, False]),
+        certificate=certificate,
+    )
+
+
+def test_through_flow_has_the_input_tokens_in_row_zero():
+    assert make_flow().through().tolist() == [[[0, 3], [3, 0]], [[1, 1], [1, 1]]]
+    assert torch.equal(make_flow().through().sum(-1), torch.tensor([[3.0, 3.0], [2.0, 2.0]]))
+
+
+@pytest.mark.parametrize(("item", "place"), [(0, 0), (1, 1), (-1, 1), (-2, 0)])
+def test_one_item_of_a_flow_is_a_batch_of_one(item, place):
+    flow, one = make_flow(), make_flow()[item]
+    assert torch.equal(one.edges, flow.edges[place : place + 1])
+    assert one.value.tolist() == [flow.value[place].item()]
+    assert one.certificate.kappa.tolist() == [flow.certificate.kappa[place].item()]
+    assert one.certificate[0] == flow.certificate[place]
+
+
+@pytest.mark.parametrize("item", [2, -3])
+def test_an_item_outside_the_batch_is_refused(item):
+    with pytest.raises(IndexError, match=f"item {item} of a batch of 2"):
+        make_flow()[item]
+
+
+def test_a_flow_is_shown_on_one_line_and_says_what_failed():
+    assert repr(make_flow()) == "Flow(value 3, 2; edges (2, 1, 2, 2); 1 NOT CONVERGED)"
+    assert repr(make_flow()[0]) == "Flow(value 3; edges (1, 1, 2, 2); converged)"
+
+
+def test_what_is_given_in_place_of_capacities_leads_to_them():
+    with pytest.raises(TypeError, match=r"not Flow \(what a flow was solved on is flow\.capacity"):
+        as_networks(make_flow())
+
+
+def test_a_certificate_becomes_plain_numbers():
+    certificate = make_flow().certificate
+    assert certificate.to_dict()["dual"] == [1.0, 1.5]
+    assert certificate[1].to_dict()["dual"] == 1.5
+    assert isinstance(certificate[1].dual, float)
+
+
+def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
+    information = torch.rand(4, 3, 3)
+    layers = [x.clone().requires_grad_() for x in information]
+    for given in (information, information.tolist(), information.numpy(), information[None], layers, tuple(layers)):
+        networks = as_networks(given)
+        assert networks.dtype == torch.float64
+        assert networks.shape == (1, 4, 3, 3)
+
+
+def test_what_is_no_array_is_refused_by_its_name():
+    with pytest.raises(ValueError, match=r"information must have shape .* not rows of different length"):
+        as_networks([[[1.0, 2.0], [3.0]]])
+    with pytest.raises(TypeError, match="mask must hold one flag per token, not 'abc'"):
+        as_mask("abc", torch.rand(1, 2, 3, 3))
+    with pytest.raises(TypeError, match=r"mask must hold one flag per token, not \[\[1, 1\], \[1\]\]"):
+        as_mask([[1, 1], [1]], torch.rand(2, 2, 2, 2))
+
+
+def test_one_mask_serves_a_whole_batch():
+    networks = torch.rand(2, 4, 3, 3)
+    mask = as_mask([1, 0, 1], networks)
+    assert mask is not None
+    assert mask.tolist() == [[True, False, True]] * 2
+    assert as_mask(None, networks) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 2],
+        (2, 0),
+        [-4, 2],
+        range(0, 4, 2),
+        torch.tensor([0, 2]),
+        np.array([0, 2]),
+        [[0, 2], [2, 0]],
+        [torch.tensor([0, 2]), (np.int64(2), 0)],
+        [True, False, True, False],
+        np.array([[True, False, True, False]] * 2),
+        torch.tensor([True, False, True, False]),
+        torch.tensor([[True, False, True, False]] * 2),
+        [[True, False, True, False], [0, 2]],
+    ],
+    ids=repr,
+)
+def test_nodes_are_positions_or_a_boolean_mask(given):
+    found = as_nodes(given, torch.rand(2, 3, 4, 4), None, "sources")
+    assert found is not None
+    assert found.tolist() == [[True, False, True, False]] * 2
+
+
+def test_every_item_may_have_its_own_nodes_or_none():
+    networks = torch.rand(3, 2, 4, 4)
+    found = as_nodes([[0], [], [1, 3]], networks, None, "sources")
+    assert found is not None
+    assert found.tolist() == [[True, False, False, False], [False] * 4, [False, True, False, True]]
+    single, nothing = as_nodes(3, networks, None, "sources"), as_nodes([], networks, None, "sources")
+    assert single is not None
+    assert nothing is not None
+    assert single.tolist() == [[False, False, False, True]] * 3
+    assert not nothing.any()
+    assert as_nodes(None, networks, None, "sources") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ([4], ValueError, "targets of item 0: there is no position 4 among 4 tokens, which are 0 to 3"),
+        ([[0], [-5]], ValueError, "targets of item 1: there is no position -5 among 4 tokens"),
+        ([[0], [0, 3]], ValueError, "targets of item 1: position 3 is padding"),
+        ([1, 1, 0, 0], ValueError, "position 1 is given twice; a mask has to be boolean"),
+        ([2, -2], ValueError, "position -2 is given twice"),
+        ([[0]], ValueError, "one for each of 2 items, not 1 lists"),
+        (torch.ones(3, 4, dtype=torch.bool), ValueError, "one for each of 2 items, not 3 lists"),
+        ([True, False], ValueError, "one flag for each of 4 tokens, not 2"),
+        ([0.5], TypeError, r"whole numbers\) or a boolean mask, not \[0.5\]"),
+        (torch.tensor([1.0, 0.0]), TypeError, "whole numbers"),
+        ([True, 2], TypeError, "whole numbers"),
+        ([0, [1]], TypeError, "whole numbers.*not 0"),
+        ([[[0]], [[1]]], TypeError, "whole numbers"),
+        ("head", TypeError, "whole numbers.*head"),
+        ({0}, TypeError, "whole numbers"),
+    ],
+)
+def test_what_names_no_nodes_is_refused(given, error, message):
+    real = torch.tensor([[True] * 4, [True, True, True, False]])
+    with pytest.raises(error, match=message):
+        as_nodes(given, torch.rand(2, 3, 4, 4), real, "targets")

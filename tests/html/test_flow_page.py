@@ -1,0 +1,370 @@
+"""The interactive flow page: its numbers and its safety as text, its behaviour in a browser."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gaflow.attribution.attribution import Attribution
+from gaflow.flow.network import Flow
+from gaflow.html import flow_page
+from gaflow.view.flow_graph import Graph
+from gaflow.view.shades import visible
+from tests.attribution.test_attribution import make
+from tests.support.browser import browser, opened  # noqa: F401
+from tests.support.dom import parse
+from tests.support.pictures import HOSTILE, odd_text, text_of
+
+SMALL = text_of(6)
+WITHOUT = replace(text_of(6, signed=True), method="attcat", layers=None, flow=None, certificate=None)
+MANY = {"agf": SMALL, "af": replace(text_of(6, seed=1), text=SMALL.text, tokens=SMALL.tokens), "attcat": WITHOUT}
+
+
+def flow_of(att: Attribution) -> Flow:
+    assert att.flow is not None
+    return att.flow
+
+
+def layers_of(att: Attribution) -> np.ndarray:
+    assert att.layers is not None
+    return att.layers
+
+
+def data_of(document):
+    return json.loads(parse(document).one("#flow-data").text)
+
+
+def split(att, layer, token):
+    """Where the flow of a node comes from in the output and goes to in the input, over all edges, as shares."""
+    edges, through = flow_of(att).edges[0].numpy(), layers_of(att)
+    up = down = np.eye(len(att.tokens))[token]
+    for k in range(layer, len(edges)):
+        up = edges[k] @ (up / through[k])
+    for k in reversed(range(layer)):
+        down = (down / through[k + 1]) @ edges[k]
+    return up, down
+
+
+def test_a_page_is_one_document_that_allows_nothing_but_its_own_script():
+    document = SMALL.to_flow_html()
+    tree = parse(document)
+    data, script = tree.all("script")
+    (policy,) = (m.attributes["content"] for m in tree.all("meta") if "http-equiv" in m.attributes)
+    digest, look = (
+        base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode() for node in (script, tree.one("style"))
+    )
+    rules = ["default-src 'none'", f"style-src 'sha256-{look}'", f"script-src 'sha256-{digest}'"]
+    assert policy.split("; ") == [*rules, "base-uri 'none'", "form-action 'none'"]
+    assert data.attributes == {"type": "application/json", "id": "flow-data"}
+    assert "://" not in document
+    assert not re.search(r"url\(|@import|innerHTML|insertAdjacent|eval\(|Function\(|\son\w+=", document)
+    assert not any(name.startswith("on") or name in ("src", "href") for n in tree.walk() for name in n.attributes)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_result():
+    data = data_of(flow_page(MANY))
+    assert [m["name"] for m in data["methods"]] == list(MANY)
+    assert data["tokens"] == [visible(token) for token in SMALL.tokens]
+    for method, att in zip(data["methods"], MANY.values(), strict=True):
+        np.testing.assert_allclose(method["scores"], att.scores, rtol=1e-5)
+        if att.flow is None:
+            assert method["layers"] == method["edges"] == []
+            continue
+        value = att.flow.value.item()
+        np.testing.assert_allclose(method["layers"], layers_of(att) / value * 1e6, rtol=1e-4)
+        full = np.zeros(att.flow.edges[0].shape)
+        for k, flat in enumerate(method["edges"]):
+            for i, j, amount in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                full[k, i, j] = amount
+        np.testing.assert_allclose(full, att.flow.edges[0] / value * 1e6, rtol=1e-3)
+
+
+def test_the_drawing_shows_every_token_score_and_node_without_a_script():
+    tree = parse(SMALL.to_flow_html())
+    svg = tree.one("svg")
+    names = [g.all("text")[0].text for g in svg.one(".names").children if not isinstance(g, str)]
+    assert names == list(SMALL.tokens)
+    bars = svg.one(".bars").all("rect")
+    widths = np.array([float(bar.attributes["width"]) for bar in bars])
+    np.testing.assert_allclose(widths / widths.max(), SMALL.scores / SMALL.scores.max(), atol=0.01)
+    assert [bar.one("title").text for bar in bars] == [
+        f"{token}: {score:.6g}" for token, score in zip(SMALL.tokens, SMALL.scores, strict=True)
+    ]
+    assert len(svg.one(".edges").all("path")) == int((flow_of(SMALL).edges > 0).sum())
+    assert tree.one(".text").text == SMALL.text
+    assert "hidden" in tree.one(".controls").attributes
+
+
+def test_negative_scores_are_told_apart_without_colours():
+    tree = parse(flow_page({"attcat": WITHOUT, "agf": SMALL}))
+    assert [o.text for o in tree.one("select").all("option")] == ["agf", "attcat"]  # what flows comes first
+    assert {c for bar in tree.one(".bars").all("rect") for c in bar.classes} == set()
+    css = tree.one("style").text
+    assert re.search(r"\.bars \.less\{[^}]*stroke-dasharray", css)
+
+
+LONG = text_of(60, layers=4)
+
+
+def test_a_long_text_keeps_the_strongest_edges_and_a_way_from_every_token():
+    (method,) = data_of(LONG.to_flow_html(edges=1000))["methods"]
+    graph = Graph.of(flow_of(LONG))
+    drawn, kept = graph.strongest(600), graph.strongest(1000, ways=True)
+    assert sum(len(flat) for flat in method["edges"]) == 3 * len(kept.amount)
+    assert f"{drawn.says('flow')}. Point at a token to see its own among the {len(kept.amount):,}" in method["says"]
+    assert f"which carry {kept.share():.1%} of the flow" in method["says"]
+    assert set(method["edges"][0][1::3]) == set(method["edges"][-1][::3]) == set(range(60))
+    for layer, parts in ((0, method["ends"][0]), (4, method["ends"][1])):
+        for token in (0, 7, 59):
+            expected = split(LONG, layer, token)[0 if layer == 0 else 1]
+            best = np.argsort(-expected, kind="stable")[:5]
+            assert parts[token][::2] == best.tolist()
+            np.testing.assert_allclose(parts[token][1::2], expected[best] * 1e6, rtol=1e-9, atol=0.5)
+
+
+def test_where_all_edges_are_kept_pointing_shows_all():
+    (method,) = data_of(text_of(20, layers=2).to_flow_html())["methods"]
+    assert "the 600 strongest of 800 edges" in method["says"]
+    assert method["says"].endswith("Point at a token to see all of its edges.")
+
+
+def test_before_a_token_is_pointed_at_as_much_is_drawn_as_without_the_script(browser, tmp_path):  # noqa: F811
+    LONG.to_flow_html(tmp_path / "long.html")
+    drawn = "() => [...document.querySelectorAll('.edges path')].filter(p => p.checkVisibility()).length"
+    with opened(browser, tmp_path / "long.html", java_script_enabled=False) as page:
+        assert page.locator(".edges path").count() == 600
+    with opened(browser, tmp_path / "long.html") as page:
+        assert page.evaluate(drawn) == 600
+        page.hover(".names g:nth-child(31) rect", force=True)
+        assert page.locator(".edges .mine").first.is_visible()
+        assert page.evaluate("() => document.querySelectorAll('.edges .mine.weak').length") == 0
+        seen = "path => path.getAttribute('stroke-opacity') >= 0.45 && path.getAttribute('stroke-width') >= 1"
+        places = (
+            f"() => [...document.querySelectorAll('.mine')].filter({seen}).map(p => p.getAttribute('d').split(' ')[0])"
+        )
+        assert len(set(page.evaluate(places))) == 4  # in every layer its way is plain to see
+        kept, through = Graph.of(flow_of(LONG)).strongest(1800, ways=True), layers_of(LONG)
+        edges, part = np.zeros_like(kept.graph.edges), np.eye(60)[30]
+        edges[kept.layer, kept.i, kept.j] = kept.amount
+        for k in range(4):
+            part = edges[k] @ (part / through[k])
+        (told,) = re.findall(r"The lines carry ([\d.]+)% of it from end to end", says(page))
+        assert float(told) == pytest.approx(100 * part.sum(), abs=0.1)
+        page.keyboard.press("Escape")
+        page.mouse.move(2, 2)
+        assert page.evaluate(drawn) == 600
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(12, 150_000), (128, 250_000), (512, 450_000)])
+def test_a_page_of_12_layers_stays_small(tokens, most):
+    rng = np.random.default_rng(0)  # a flow that is not solved for: every node passes on all that it gets
+    edges, above = np.zeros((1, 12, tokens, tokens)), rng.dirichlet(np.ones(tokens))
+    for layer in reversed(range(12)):
+        edges[0, layer] = above[:, None] * rng.dirichlet(np.ones(tokens), tokens)
+        above = edges[0, layer].sum(0)
+    att = text_of(tokens, layers=1)
+    flow = replace(
+        flow_of(att),
+        edges=torch.from_numpy(edges),
+        source=torch.from_numpy(edges[:, -1].sum(2)),
+        target=torch.from_numpy(edges[:, 0].sum(1)),
+        value=torch.ones(1, dtype=torch.float64),
+        capacity=None,
+    )
+    wide = replace(att, flow=flow, layers=flow.through()[0].numpy(), scores=edges[0, 0].sum(0))
+    assert len(wide.to_flow_html().encode()) < most
+
+
+def test_the_same_result_gives_the_same_bytes(tmp_path):
+    assert flow_page(MANY, tmp_path / "a.html") == flow_page(MANY)
+    assert (tmp_path / "a.html").read_text("utf-8") == flow_page(MANY)
+
+
+def test_hostile_tokens_are_data_in_the_page_and_in_its_data():
+    document = flow_page([odd_text(), replace(odd_text(), method="</script><script>alert(1)</script>\u2028")])
+    tree = parse(document)
+    assert len(tree.all("script")) == 2
+    raw = document[document.index('id="flow-data">') + 15 :]
+    raw = raw[: raw.index("</script>")]
+    assert not set("<>&\u2028\u2029") & set(raw)
+    assert raw.isascii()
+    data = json.loads(raw)
+    assert data["tokens"][1:-1] == [visible(token) for token in HOSTILE]
+    plain = parse(flow_page([replace(odd_text(), tokens=("x",) * len(odd_text().tokens))] * 2))
+    assert [tag for tag, _ in tree.skeleton()] == [tag for tag, _ in plain.skeleton()]
+
+
+def test_what_cannot_be_shown_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="nothing flows by attcat"):
+        WITHOUT.to_flow_html()
+    with pytest.raises(ValueError, match="of different texts"):
+        flow_page([SMALL, make()])
+    for wrong in (0, 2.5, True):
+        with pytest.raises(ValueError, match="edges must be a whole number"):
+            SMALL.to_flow_html(edges=wrong)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        SMALL.to_flow_html(tmp_path / "nowhere" / "a.html")
+
+
+def test_a_flow_that_was_not_kept_shows_its_nodes():
+    document = replace(SMALL, flow=None).to_flow_html()
+    assert "The flow was not kept" in document
+    svg = parse(document).one("svg")
+    assert svg.one(".edges").all("path") == []
+    assert len(svg.one(".nodes").all("circle")) > 6
+
+
+LAYERS = layers_of(SMALL)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "flow.html"
+    flow_page(MANY, path)
+    return path
+
+
+def figure(score):
+    return f"{score:.4g}"
+
+
+def says(page):
+    return page.inner_text(".says")
+
+
+def told(text, end):
+    """The shares that the sentence about an end of the network tells, by token."""
+    sentence = text.partition(end)[2].partition("%.")[0] + "%"
+    return {name: float(share) for name, share in re.findall(r"“([^”]+)” ([\d.]+)%", sentence)}
+
+
+def test_pointing_at_a_token_shows_where_its_flow_goes(browser, place):  # noqa: F811
+    with opened(browser, place) as page:
+        page.hover(".names g:nth-child(3) rect", force=True)  # the letters lie above
+        up, _ = split(SMALL, 0, 2)
+        assert says(page).startswith(f"“{SMALL.tokens[2]}” in input (layer 0): ")
+        share = LAYERS[0, 2] / LAYERS[0].sum()
+        assert f"{share:.1%} of the flow (score {figure(SMALL.scores[2])})" in says(page)
+        for name, shown in told(says(page), "the output holds").items():
+            assert shown == pytest.approx(100 * up[SMALL.tokens.index(name)], abs=0.051)
+        assert page.locator(".edges .mine").count() == int((flow_of(SMALL).edges[0, 0, :, 2] > 0).sum()) + 2 * 36
+        assert page.locator(".text .chosen").inner_text() == SMALL.tokens[2]
+        page.mouse.move(2, 2)
+        assert says(page).startswith("The wider, the more flow; all")
+        assert page.locator(".edges .mine").count() == 0
+
+
+def test_keys_reach_every_token_and_layer(browser, place):  # noqa: F811
+    with opened(browser, place) as page:
+        page.focus(".choose")
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        page.focus(".names g")
+        for key in ("ArrowDown", "ArrowDown", "ArrowUp", "ArrowRight", "ArrowRight", "ArrowRight"):
+            page.keyboard.press(key)
+        assert says(page).startswith(f"“{SMALL.tokens[1]}” in layer 2: {LAYERS[2, 1] / LAYERS[2].sum():.1%}")
+        up, down = split(SMALL, 2, 1)
+        for end, parts in (("the output holds", up), ("the input gets", down)):
+            found = told(says(page), end)
+            assert len(found) == 5
+            for name, shown in found.items():
+                assert shown == pytest.approx(100 * parts[SMALL.tokens.index(name)], abs=0.051)
+        assert page.locator("[role=option][aria-selected=true]").count() == 1
+        page.keyboard.press("End")
+        assert says(page).startswith(f"“{SMALL.tokens[-1]}”")
+        page.keyboard.press("Escape")
+        assert page.inner_text(".layer") == "all layers"
+
+
+def test_layers_are_stepped_through_and_shade_the_text(browser, place):  # noqa: F811
+    with opened(browser, place) as page:
+        shades = []
+        for step in range(4):
+            page.click(".on")
+            kinds = ("input (layer 0)", "layer 1", "layer 2", "output (layer 3)")
+            assert page.inner_text(".layer") == kinds[step]
+            shades.append(page.locator(".text").inner_html())
+            titles = page.locator(".text span").evaluate_all("spans => spans.map(span => span.title)")
+            shown = [float(title.split()[0]) for title in titles]
+            np.testing.assert_allclose(shown, LAYERS[step, 1:-1], rtol=1e-3)
+            assert float(page.inner_text(".high")) == pytest.approx(LAYERS[step, 1:-1].max(), rel=1e-3)
+        assert len(set(shades)) == 4
+        assert page.is_disabled(".on")
+        page.click(".back")
+        assert page.inner_text(".layer") == "layer 2"
+        page.click(".all")
+        assert page.is_disabled(".all")
+
+
+def test_methods_are_switched(browser, place):  # noqa: F811
+    with opened(browser, place) as page:
+        page.click(".names g:nth-child(4) rect", force=True)
+        page.select_option(".choose", label="af")
+        assert f"score {figure(MANY['af'].scores[3])})" in says(page)
+        page.select_option(".choose", label="attcat")
+        assert says(page).endswith("This method has no flow: the bars are its scores.")
+        assert f"score {figure(WITHOUT.scores[3])}." in says(page)
+        assert page.locator(".edges path").count() == 0
+        assert page.locator(".bars .less").count() == int((WITHOUT.scores < 0).sum())
+        assert page.inner_text("h1:visible") == "positive 87.5%"
+        assert page.locator("p.facts:visible b").inner_text() == "attcat"
+        assert page.locator(".method:visible").count() == 1
+
+
+def test_without_scripts_text_and_drawing_are_there(browser, place):  # noqa: F811
+    with opened(browser, place, java_script_enabled=False) as page:
+        assert page.locator(".edges path").count() == int((flow_of(SMALL).edges > 0).sum())
+        assert page.inner_text(".text") == SMALL.text
+        assert page.locator(".controls").is_hidden()
+        assert page.locator(".help").is_hidden()
+
+
+def test_hostile_tokens_run_nothing_in_a_browser(browser, tmp_path):  # noqa: F811
+    path = tmp_path / "odd.html"
+    att = odd_text()
+    flow_page([att, replace(att, method="</script><script>alert(1)</script>")], path)
+    with opened(browser, path) as page:
+        for k in (2, 9, len(att.tokens)):
+            page.hover(f".names g:nth-child({k}) rect", force=True)  # the letters lie above
+            assert says(page).startswith("“")
+        assert page.locator("script").count() == 2
+        page.select_option(".choose", index=1)
+        assert page.locator("h2:visible").inner_text() == "</script><script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_clipped_or_moves_against_the_readers_wish(browser, place, scheme):  # noqa: F811
+    with opened(browser, place, color_scheme=scheme, reduced_motion="reduce") as page:
+        moves = page.locator(".edges path").first.evaluate("path => getComputedStyle(path).transitionDuration")
+        assert moves == "0s"
+        inside = """() => { const box = document.querySelector("svg").getBoundingClientRect();
+            return [...document.querySelectorAll("svg text")].every(text => { const own = text.getBoundingClientRect();
+            return own.left >= box.left && own.right <= box.right && own.top >= box.top && own.bottom <= box.bottom;
+            }) }"""
+        assert page.evaluate(inside)
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(28, 30, 34)"}[scheme]
+
+
+def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
+    att = explainer("a gripping film, despite the plot.", "signed_flow")
+    data = data_of(att.to_flow_html())
+    assert [method["name"] for method in data["methods"]] == ["signed_flow, for", "signed_flow, against"]
+    for method, flow in zip(data["methods"], (att.flow, att.against), strict=True):
+        assert method["value"] == pytest.approx(flow.value.item())
+        through = np.array(method["layers"]) / 1e6 * flow.value.item()
+        np.testing.assert_allclose(through, flow.through()[0], rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(method["scores"], att.scores, rtol=1e-5)
+
+
+def test_a_signed_method_without_its_flow_shows_its_scores_and_says_so(explainer):
+    att = explainer("a gripping film, despite the plot.", "signed_flow", keep_flow=False)
+    assert (att.layers < 0).any()
+    (method,) = data_of(att.to_flow_html())["methods"]
+    assert method["layers"] == []
+    assert "not kept" in method["says"]

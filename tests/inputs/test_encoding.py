@@ -1,0 +1,348 @@
+import random
+import unicodedata
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
+
+from gaflow.errors import TextError
+from gaflow.inputs.encoding import Padding, batches, check_text, collate, encode, length_limit, neutral_tokens
+from gaflow.inputs.offsets import word_spans
+from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, roberta, unigram, wordpiece
+from tests.support.tokenizer_kinds import KINDS, Spaced
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A tokenizer in plain Python, which reports no offsets."""
+    vocabulary = wordpiece().get_vocab()
+    lines = sorted(vocabulary, key=lambda token: vocabulary[token])
+    (tmp_path / "vocab.txt").write_text("\n".join(lines))
+    tokenizer = BertTokenizerLegacy(tmp_path / "vocab.txt")
+    assert not tokenizer.is_fast
+    return tokenizer
+
+
+TOKENIZERS = {
+    "wordpiece": wordpiece,
+    "byte_bpe": byte_bpe,
+    "byte_bpe_untrimmed": lambda: byte_bpe(trim_offsets=False),
+    "unigram": unigram,
+}
+
+
+def one(tokenizer, text, pair=None, **options):
+    return encode(tokenizer, [(text, pair)], **options)[0]
+
+
+def pieces(encoding):
+    return [
+        (encoding.text if s == 0 else encoding.pair)[a:b]
+        for (a, b), s in zip(encoding.offsets, encoding.segments, strict=True)
+        if s >= 0
+    ]
+
+
+def fold(text):
+    """Text without case, accents, compatibility forms, joiners and spaces."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in plain if not c.isspace() and c != "\u200d" and unicodedata.category(c)[0] != "M")
+
+
+def assert_covers(encoding):
+    """Spans are trimmed, in order, and leave out nothing but whitespace."""
+    seen = set()
+    last = 0
+    for (start, end), segment in zip(encoding.offsets, encoding.segments, strict=True):
+        if segment < 0:
+            assert (start, end) == (0, 0)
+            continue
+        piece = encoding.text[start:end]
+        assert piece == piece.strip()
+        assert start >= last or start == end
+        last = start
+        seen.update(range(start, end))
+    missed = [c for k, c in enumerate(encoding.text) if k not in seen and not c.isspace()]
+    assert missed == []
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_offsets_cover_the_original_text(name, text):
+    encoding = one(TOKENIZERS[name](), text)
+    assert_covers(encoding)
+    assert len(encoding.tokens) == len(encoding.offsets) == len(encoding.segments)
+    assert encoding.tokens[0] in ("[CLS]", "<s>")
+    assert encoding.segments[0] == encoding.segments[-1] == -1
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_offsets_cover_texts_of_any_characters(name):
+    generator = random.Random(0)
+    alphabet = "ab Zé'.,\u0301\u00a0ß今は👍🏽\u200d❤\ufe0f12\n"
+    for _ in range(60):
+        text = "".join(generator.choices(alphabet, k=generator.randint(1, 12))) + "a"
+        encoding = one(TOKENIZERS[name](), text)
+        for (start, end), segment in zip(encoding.offsets, encoding.segments, strict=True):
+            assert 0 <= start <= end <= len(text)
+            piece = text[start:end]
+            assert piece == piece.strip()
+            assert segment == 0 or piece == ""
+        letters = {k for k, c in enumerate(text) if c.isalnum()}
+        assert letters <= {k for a, b in encoding.offsets for k in range(a, b)}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_wordpiece_tokens_are_their_pieces_of_text(text):
+    encoding = one(wordpiece(), text)
+    tokens = [t for t, s in zip(encoding.tokens, encoding.segments, strict=True) if s >= 0]
+    for token, piece in zip(tokens, pieces(encoding), strict=True):
+        if token not in ("[UNK]", "[SEP]"):
+            assert fold(token.removeprefix("##")) == fold(piece)
+
+
+def test_an_unknown_word_keeps_its_place_in_the_text():
+    encoding = one(wordpiece(), "the Zebra!")
+    assert pieces(encoding)[-2:] == ["Zebra", "!"]
+    assert encoding.tokens[-3] == "[UNK]"
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_bytes_of_one_character_share_its_span_and_spaces_are_left_out(trim):
+    encoding = one(byte_bpe(trim), "is 👩 dog")
+    found = pieces(encoding)
+    assert found[0] == "is"
+    assert found[-1] == "dog"
+    assert len(found) > 3
+    assert set(found[1:-1]) <= {"👩", ""}
+    assert encoding.offsets[-2] == (5, 8)
+
+
+def test_a_special_token_that_the_user_typed_is_text():
+    encoding = one(wordpiece(), "the [SEP] dog")
+    assert encoding.tokens.count("[SEP]") == 2
+    assert pieces(encoding)[-2:] == ["[SEP]", "dog"]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_each_half_of_a_pair_has_its_own_offsets(name):
+    encoding = one(TOKENIZERS[name](), "this dog is smart", "is not cute")
+    for segment, text in enumerate(("this dog is smart", "is not cute")):
+        spans = [o for o, s in zip(encoding.offsets, encoding.segments, strict=True) if s == segment]
+        assert "".join(text[a:b] for a, b in spans) == text.replace(" ", "")
+
+
+def test_a_tokenizer_without_offsets_gives_the_same_encoding(slow):
+    for text in TEXTS[:5]:
+        fast, plain = one(wordpiece(), text), one(slow, text)
+        assert plain.tokens == fast.tokens
+        assert plain.offsets == fast.offsets
+        assert plain.segments == fast.segments
+    pair = one(slow, "this dog", "is Çute")
+    assert pair.segments == (-1, 0, 0, -1, 1, 1, -1)
+    assert pieces(pair) == ["this", "dog", "is", "Çute"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("text", [*TEXTS, "MKTAYIAK QRQ", "été\u200d a", "naïve " * 3])
+def test_whatever_the_tokenizer_its_tokens_are_pieces_of_the_text_and_in_one_word_each(name, text):
+    kind = KINDS[name]
+    encoding = one(kind.make(), text)
+    assert_covers(encoding)
+    ordinary = [k for k, s in enumerate(encoding.segments) if s >= 0]
+    for k in ordinary:
+        start, end = encoding.offsets[k]
+        surface = kind.surface(encoding.tokens[k])
+        piece = fold(text[start:end])
+        shared = end - start == 1 and surface is not None and fold(surface) in piece  # ﬁ is f and i
+        assert surface is None or shared or piece == fold(surface), encoding.tokens[k]
+    words = word_spans(text, [encoding.offsets[k] for k in ordinary], ordinary)
+    assert sorted(k for word in words for k in word.tokens) == ordinary
+    assert "".join(text[w.start : w.end] for w in words) == "".join(text.split())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_the_tokenizer_each_half_of_a_pair_has_its_own_offsets(name):
+    kind = KINDS[name]
+    texts = "this Café is smart", "is not cute"
+    encoding = one(kind.make(), *texts)
+    assert [k for k, s in enumerate(encoding.segments) if s < 0] == [
+        k for k, token in enumerate(encoding.tokens) if token in kind.specials
+    ]
+    for segment, text in enumerate(texts):
+        spans = [o for o, s in zip(encoding.offsets, encoding.segments, strict=True) if s == segment]
+        seen = {k for start, end in spans for k in range(start, end)}
+        assert "".join(text[k] for k in sorted(seen)) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), [(n, *case) for n, kind in KINDS.items() for case in kind.cases])
+def test_tokens_lie_where_a_reader_would_put_them(name, text, expected):
+    encoding = one(KINDS[name].make(), text)
+    tokens = [t for t, s in zip(encoding.tokens, encoding.segments, strict=True) if s >= 0]
+    assert list(zip(tokens, pieces(encoding), strict=True)) == expected
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_the_tokenizer_truncation_keeps_the_beginning_and_says_so(name):
+    tokenizer = KINDS[name].make()
+    text = "Café naïve dog. " * 20
+    full, cut = one(tokenizer, text), one(tokenizer, text, limit=12, truncation=True)
+    assert not full.truncated
+    assert cut.truncated
+    assert len(cut) == 12
+    kept = [(t, o) for t, o, s in zip(cut.tokens, cut.offsets, cut.segments, strict=True) if s >= 0]
+    whole = [(t, o) for t, o, s in zip(full.tokens, full.offsets, full.segments, strict=True) if s >= 0]
+    assert kept == whole[: len(kept)]
+    with pytest.raises(TextError, match=r"but the model takes 12; shorten it or pass truncation=True"):
+        one(tokenizer, text, limit=12)
+
+
+def test_a_pair_that_nothing_holds_apart_is_refused():
+    assert pieces(one(Spaced(), "a b")) == ["a", "b"]
+    with pytest.raises(TextError, match="Spaced puts nothing between the two texts of a pair and reports no offsets"):
+        one(Spaced(), "a b", "c")
+
+
+def test_texts_and_pairs_mix_in_one_list():
+    found = encode(wordpiece(), [("this dog", None), ("this dog", "is cute"), ("is", None)])
+    assert [e.pair for e in found] == [None, "is cute", None]
+    assert [len(e) for e in found] == [4, 7, 3]
+    assert found[1].inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("empty", ["", "  \n\t", "\u00a0"])
+def test_an_empty_text_is_refused(empty):
+    with pytest.raises(TextError, match=r"text is (empty|only whitespace); give at least one word"):
+        check_text(empty)
+    with pytest.raises(TextError, match=r"texts\[3\]\[1\] is"):
+        check_text(("a", empty), "texts[3]")
+
+
+@pytest.mark.parametrize("item", [None, 3, b"bytes", ["a", "b"], {"text": "a"}, float("nan")])
+def test_what_is_no_string_is_a_type_error_that_names_it(item):
+    with pytest.raises(TypeError, match=type(item).__name__):
+        check_text(item)
+
+
+@pytest.mark.parametrize("item", [("a",), ("a", "b", "c"), ()])
+def test_a_tuple_is_a_pair_or_an_error(item):
+    with pytest.raises(TypeError, match=r"one \(text, pair\)"):
+        check_text(item)
+
+
+def test_broken_unicode_is_refused():
+    with pytest.raises(TextError, match="lone surrogate at 2"):
+        check_text("ab\ud800")
+
+
+def test_a_text_that_the_tokenizer_drops_entirely_is_refused():
+    with pytest.raises(TextError, match=r"texts\[0\] holds nothing"):
+        one(wordpiece(), "\u200b\u200b")
+
+
+def test_a_text_that_is_too_long_says_by_how_much_and_what_to_do():
+    with pytest.raises(TextError, match=r"texts\[0\] has 12 tokens.* takes 8; .*truncation=True"):
+        one(wordpiece(), "dog " * 10, limit=8)
+
+
+def test_truncation_keeps_the_beginning_and_says_so():
+    long, short = encode(wordpiece(), [("dog " * 10, None), ("dog", None)], limit=8, truncation=True)
+    assert len(long) == 8
+    assert long.truncated
+    assert long.tokens[-1] == "[SEP]"
+    assert long.offsets[1:-1] == tuple((4 * k, 4 * k + 3) for k in range(6))
+    assert not short.truncated
+    assert one(wordpiece(), "dog " * 6, limit=8).truncated is False
+
+
+def test_truncation_of_a_pair_keeps_both(slow):
+    for tokenizer in (wordpiece(), slow):
+        encoding = one(tokenizer, "dog " * 10, "is " * 10, limit=9, truncation=True)
+        assert encoding.segments == (-1, 0, 0, 0, -1, 1, 1, 1, -1)
+        assert encoding.truncated
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_limit_is_the_longest_text_the_model_really_takes(family):
+    model, tokenizer = FAMILIES[family]()
+    limit = length_limit(model, tokenizer)
+    assert limit == 64
+    ids = torch.full((1, limit), 7)
+    with torch.no_grad():
+        assert torch.isfinite(model(input_ids=ids).logits).all()
+    if family in ("bert", "roberta", "mpnet", "gpt2"):  # positions are a table
+        with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
+            model(input_ids=torch.full((1, limit + 1), 7))
+
+
+def test_the_tokenizers_own_limit_counts_if_it_has_one():
+    model, _ = bert()
+    assert length_limit(model, SimpleNamespace(model_max_length=20)) == 20
+    assert length_limit(model, SimpleNamespace(model_max_length=int(1e30))) == 64
+    assert length_limit(nn.Linear(1, 1), SimpleNamespace()) is None
+    assert length_limit(roberta()[0], SimpleNamespace(model_max_length=512)) == 64
+
+
+def test_batches_hold_similar_lengths_and_every_text_once():
+    encodings = encode(wordpiece(), [("dog " * n, None) for n in (5, 1, 4, 2, 3, 5, 1)])
+    groups = list(batches(encodings, 3, Padding(0)))
+    assert groups == [[0, 5, 2], [4, 3, 1], [6]]
+    assert list(batches([], 3, Padding(0))) == []
+
+
+def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
+    encodings = encode(wordpiece(), [("dog " * n, None) for n in (5, 1, 4, 2, 3, 5, 1)])
+    asked = []
+
+    def fit(length):
+        asked.append(length)
+        return 1 if length == 7 else 2 if length == 6 else None
+
+    assert list(batches(encodings, 3, Padding(0), fit)) == [[0], [5], [2, 4], [3, 1, 6]]
+    assert asked == [7, 7, 6, 4]
+
+
+def test_texts_that_cannot_be_padded_safely_run_with_their_own_length():
+    encodings = encode(wordpiece(), [("dog " * n, None) for n in (2, 1, 2, 1, 2)])
+    assert list(batches(encodings, 2, Padding(0, left=True))) == [[0, 2], [4], [1, 3]]
+    assert [len(group) for group in batches(encodings, 2, Padding(None))] == [1] * 5
+
+
+def test_padding_is_what_model_and_tokenizer_agree_on():
+    model, tokenizer = roberta()
+    assert Padding.of(model, tokenizer) == Padding(1, 0, left=False)
+    model.config.pad_token_id = 2
+    assert Padding.of(model, tokenizer).token == 2
+    model.config.pad_token_id = None
+    assert Padding.of(model, tokenizer).token is None
+    assert Padding.of(nn.Linear(1, 1), tokenizer).token == 1
+    assert Padding.of(model, SimpleNamespace(padding_side="left")) == Padding(None, 0, left=True)
+
+
+def test_neutral_tokens_are_those_that_there_are_padding_first():
+    assert list(neutral_tokens(wordpiece(), Padding(0)).items()) == [("pad", 0), ("mask", 4), ("unk", 1)]
+    assert neutral_tokens(unigram(), Padding(None)) == {"pad": 1, "unk": 3}
+    assert neutral_tokens(unigram(), Padding(7)) == {"pad": 7, "unk": 3}
+    assert neutral_tokens(SimpleNamespace(), Padding(None)) == {}
+    encodings = encode(wordpiece(), [("dog", None)])
+    assert collate(encodings, Padding(None)).neutral == {}
+    assert collate(encodings, Padding(9)).neutral == {"pad": 9}
+    assert collate(encodings, Padding(9), neutral={"mask": 4}).neutral == {"mask": 4}
+
+
+def test_a_batch_is_padded_on_the_right():
+    encodings = encode(wordpiece(), [("dog", "dog dog"), ("dog", None)])
+    batch = collate(encodings, Padding(9, 4))
+    assert batch.mask.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
+    assert batch.inputs["attention_mask"].tolist() == batch.mask.long().tolist()
+    assert batch.inputs["input_ids"][1, 3:].tolist() == [9, 9, 9]
+    assert batch.inputs["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 4, 4, 4]]
+    assert batch.padded
+    assert not collate(encodings[:1], Padding(None)).padded
+
+
+def test_encoding_asks_nothing_of_the_texts_around_it():
+    alone = one(wordpiece(), SENTENCE)
+    assert encode(wordpiece(), [("x", None), (SENTENCE, None)])[1] == alone

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+import torch
+
+import gaflow
+from gaflow.inputs.media import Image, Sound, from_tensor
+from tests.support.task_models import listener, picture, sound, viewer
+
+
+@pytest.mark.parametrize("media", [Image(picture(), (4, 5)), Sound(sound(50)[0], 8000)])
+def test_what_is_stored_is_read_back(media):
+    assert from_tensor(media.tensor, media.about()) == media
+    assert media != "another thing"
+
+
+def test_pictures_and_sounds_are_equal_when_everything_in_them_is():
+    assert Image(picture(), (4, 5)) == Image(picture(), (4, 5)) != Image(picture(), (5, 4))
+    assert Image(picture(), (4, 5)) != Image(picture(seed=1), (4, 5))
+    assert Sound(sound(9)[0], 8000) != Sound(sound(9)[0], 9000)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "about"),
+    [
+        (torch.zeros(4, 4, 3), {"kind": "image", "grid": [2, 2]}),
+        (torch.zeros(4, 4, dtype=torch.uint8), {"kind": "image", "grid": [2, 2]}),
+        (torch.zeros(4, 4, 3, dtype=torch.uint8), {"kind": "image", "grid": [0, 2]}),
+        (torch.zeros(4, 4), {"kind": "sound", "rate": 8000}),
+        (torch.full((4,), torch.inf), {"kind": "sound", "rate": 8000}),
+        (torch.zeros(4), {"kind": "sound", "rate": 0}),
+        (torch.zeros(4), {"kind": "film"}),
+    ],
+)
+def test_what_does_not_fit_is_refused(tensor, about):
+    with pytest.raises(ValueError, match="is none"):
+        from_tensor(tensor, about)
+
+
+@pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
+def test_attributions_are_compared_with_what_was_seen(make, item, tmp_path):
+    att = gaflow.Explainer(*make())(item)
+    for name in ("a.safetensors", "a.json"):
+        att.save(tmp_path / name)
+        found = gaflow.load(tmp_path / name)
+        assert found == att
+        assert found.media == att.media
+    assert "media" not in att.to_dict()
+    assert len(att.words()) == (~att.special_mask).sum()
+    assert np.abs(att.normalized()).max() == 1

@@ -1,0 +1,356 @@
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import pytest
+
+import gaflow
+from gaflow.data import open_data
+from gaflow.errors import DataError, JobError
+from gaflow.explainer.batch import attributions
+from gaflow.jobs import attribute, read_attributions
+from gaflow.progress import silent
+from tests.data.test_readers import write
+from tests.support.models import SENTENCE, bert
+
+EXPLAINER = gaflow.Explainer(*bert())
+WORDS = SENTENCE.strip(".").replace(",", "").split()
+ROWS = [{"text": " ".join(WORDS[: 1 + k % 9]) + f" {k}", "label": k % 2} for k in range(22)]
+
+
+def files(folder):
+    """All that a job leaves but the times."""
+    return {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(folder).iterdir() if p.name != "timings.jsonl"
+    }
+
+
+def run(folder, source=ROWS, methods=("attcat", "rawatt"), **options):
+    columns = {"label_column": "label"} if source is ROWS else {}
+    settings: Any = {"batch_size": 2, "shard_size": 4} | options
+    return attribute(EXPLAINER, open_data(source, **columns), folder, list(methods), **settings)
+
+
+def test_every_text_and_method_has_its_row_in_order(tmp_path):
+    outcome = run(tmp_path / "job")
+    assert (outcome.finished, outcome.total, outcome.texts, outcome.computed) == (True, 22, 22, 22)
+    assert (outcome.errors, outcome.skipped, outcome.shards) == (0, {}, 6)
+    found: list[Any] = list(read_attributions(tmp_path / "job"))
+    assert [(s.row, s.method) for s in found] == [(k, m) for k in range(22) for m in ("attcat", "rawatt")]
+    for stored in found:
+        assert stored.text == ROWS[stored.row]["text"]
+        assert stored.gold == ROWS[stored.row]["label"]
+        expected = EXPLAINER(stored.text, stored.method)
+        np.testing.assert_allclose(stored.scores, expected.scores, atol=1e-6)
+        assert stored.tokens == expected.tokens
+        assert (stored.target, stored.label) == (expected.target, expected.label)
+
+
+def test_formats_give_the_same_files(tmp_path):
+    found = []
+    for k, name in enumerate(("a.parquet", "a.csv", "a.jsonl")):
+        data = open_data(write(tmp_path / name, ROWS), label_column="label")
+        attribute(EXPLAINER, data, tmp_path / str(k), ["rawatt"], shard_size=10)
+        found.append({name: sha for name, sha in files(tmp_path / str(k)).items() if name != "manifest.json"})
+    assert len(found[0]) == 4
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
+    methods = ["attcat", "agf", "random"]
+    run(tmp_path / "whole", methods=methods)
+    computed = []
+    for _ in range(50):
+        batches = []
+
+        def stop(batches=batches):
+            batches.append(1)
+            return len(batches) > 4  # asked before a shard and after each of its batches
+
+        outcome = run(tmp_path / "parts", methods=methods, stop=stop)
+        computed.append(outcome.computed)
+        if outcome.finished:
+            break
+        assert outcome.texts == sum(computed) < 22
+    assert sum(computed) == 22
+    assert len(computed) > 3
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_a_finished_job_computes_nothing_again(tmp_path, monkeypatch):
+    run(tmp_path / "job")
+    before = files(tmp_path / "job")
+    monkeypatch.setattr(gaflow.Explainer, "run", None)
+    outcome = run(tmp_path / "job")
+    assert (outcome.computed, outcome.texts, outcome.finished) == (0, 22, True)
+    assert files(tmp_path / "job") == before
+
+
+def test_a_deleted_shard_alone_is_computed_again(tmp_path):
+    run(tmp_path / "job")
+    before = files(tmp_path / "job")
+    (tmp_path / "job" / "part-00002.parquet").unlink()
+    assert run(tmp_path / "job").computed == 4
+    assert files(tmp_path / "job") == before
+
+
+def test_a_damaged_shard_is_named_with_what_to_do(tmp_path):
+    run(tmp_path / "job")
+    path = tmp_path / "job" / "part-00003.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    for use in (lambda: run(tmp_path / "job"), lambda: list(read_attributions(tmp_path / "job"))):
+        with pytest.raises(DataError, match=r"part-00003\.parquet' is damaged.*Delete it and run the job again"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"methods": ["attcat", "random"]}, r'methods\[1\]\.name is "rawatt" there, "random" here'),
+        ({"methods": ["attcat"]}, r'methods is \["attcat", "rawatt"\] there, \["attcat"\] here'),
+        ({"shard_size": 5}, "shard_size is 4 there, 5 here"),
+        ({"truncation": True}, "truncation is false there, true here"),
+        ({"target": 1}, "target is null there, 1 here"),
+        ({"limit": 3}, "data.rows is 22 there, 3 here"),
+        ({"sample": 22}, "sample is null there"),
+        ({"source": [r["text"] for r in ROWS]}, "columns.label"),
+    ],
+)
+def test_the_folder_of_another_job_is_refused_naming_the_difference(tmp_path, change, named):
+    run(tmp_path / "job")
+    before = files(tmp_path / "job")
+    with pytest.raises(JobError, match=named):
+        run(tmp_path / "job", **change)
+    assert files(tmp_path / "job") == before
+
+
+def test_another_model_is_refused_by_its_weights(tmp_path):
+    run(tmp_path / "job")
+    model, tokenizer = bert()
+    import copy
+
+    import torch
+
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        next(other.parameters())[0, 0] += 1
+    with pytest.raises(JobError, match=r"model\.weights"):
+        attribute(gaflow.Explainer(other, tokenizer), open_data(ROWS, label_column="label"), tmp_path / "job",
+                  ["attcat", "rawatt"], batch_size=2, shard_size=4)  # fmt: skip
+
+
+def test_errors_are_rows_and_skips_are_counted(tmp_path):
+    source = ["a dog", "dog " * 80, None, "", "a film"]
+    outcome = run(tmp_path / "job", source)
+    assert (outcome.total, outcome.errors, outcome.skipped) == (3, 2, {"empty text": 1, "null text": 1})
+    found: list[Any] = list(read_attributions(tmp_path / "job"))
+    assert [s.row for s in found] == [0, 0, 1, 1, 4, 4]
+    assert [s.error is None for s in found] == [True, True, False, False, True, True]
+    assert "truncation" in str(found[2].error)
+    manifest = json.loads((tmp_path / "job" / "manifest.json").read_text())
+    assert (manifest["finished"], manifest["texts"], manifest["errors"]) == (True, 3, 2)
+    assert manifest["job"]["skipped"] == {"empty text": 1, "null text": 1}
+
+
+def test_a_sample_is_what_is_explained(tmp_path):
+    outcome = run(tmp_path / "job", sample=8, seed=3)
+    assert outcome.total == 8
+    manifest = json.loads((tmp_path / "job" / "manifest.json").read_text())
+    about = manifest["job"]["sample"]
+    assert about["shorter"] + about["longer"] + about["equal"] == 8
+    rows: set[Any] = {s.row for s in read_attributions(tmp_path / "job")}
+    assert len(rows) == 8
+    assert sum(len(ROWS[k]["text"]) < about["mode"] for k in rows) == about["shorter"]
+
+
+def test_progress_counts_texts_and_goes_on_from_what_is_there(tmp_path):
+    told = []
+    run(tmp_path / "job", progress=lambda done, total: told.append((done, total)), stop=lambda: len(told) > 4)
+    assert told[0] == (0, 22)
+    assert told == sorted(told)
+    stored = max(done for done, _ in told) // 4 * 4
+    told.clear()
+    run(tmp_path / "job", progress=lambda done, total: told.append((done, total)))
+    assert told[0] == (stored, 22)
+    assert told[-1] == (22, 22)
+
+
+def test_times_are_apart(tmp_path):
+    run(tmp_path / "job")
+    lines = [json.loads(line) for line in (tmp_path / "job" / "timings.jsonl").read_text().splitlines()]
+    assert [line["shard"] for line in lines] == list(range(6))
+    assert sum(line["texts"] for line in lines) == 22
+    assert all(line["seconds"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"shard_size": 2.5}, "shard_size must be"),
+        ({"sample": 0}, "sample must be"),
+        ({"limit": -1}, "limit must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"methods": []}, "at least one"),
+        ({"methods": ["agf", "agf"]}, "each method once"),
+        ({"methods": ["nothing"]}, "no method"),
+        ({"target": "nobody"}, "no label 'nobody'"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "job", **options)
+    assert not (tmp_path / "job").exists()
+
+
+class Quick(gaflow.Explainer):
+    """Gives every token its position as score, without asking the model."""
+
+    def run(self, encodings, targets, methods, keep_flow=False, report=silent, watch=lambda traced: None):
+        import torch
+
+        from gaflow.methods import Scores
+        from gaflow.models.tracing import Trace
+
+        longest = max(map(len, encodings))
+        mask = torch.tensor([[k < len(e) for k in range(longest)] for e in encodings])
+        empty = (torch.zeros(len(encodings), 1, longest, longest),)
+        logits = torch.zeros(len(encodings), len(self.head.labels))
+        traced = Trace(empty, empty, (), (), logits, logits[:, 0], mask)
+        watch(traced)
+        scores = Scores(torch.arange(1.0, longest + 1) * mask)
+        batch, aims = self.collate(encodings), self.head.aims(logits, encodings, [0] * len(encodings))
+        return [attributions(batch, traced, aims, m, scores, False) for m in methods]
+
+
+class Counted(str):
+    """A text that counts how many of its kind are held."""
+
+    held = most = 0
+
+    def __init__(self, text):
+        finalize(self, Counted.gone)
+        Counted.held += 1
+        Counted.most = max(Counted.most, Counted.held)
+
+    @staticmethod
+    def gone():
+        Counted.held -= 1
+
+
+def test_no_more_texts_are_held_than_a_shard_has_however_many_rows_there_are(tmp_path):
+    explainer = Quick(*bert())
+
+    def texts():
+        return (Counted(f"a dog {k}") for k in range(2000))
+
+    outcome = attribute(explainer, texts, tmp_path / "job", ["rawatt"], shard_size=50, batch_size=25, sample=1999)
+    assert outcome.texts == 1999
+    assert 50 <= Counted.most <= 2 * 50 + 5  # the shard just written, and the next one
+
+
+class Runs:
+    """Runs of one job in processes of their own."""
+
+    def __init__(self, model, data):
+        command = [sys.executable, "-m", "tests.support.killed", str(model), str(data)]
+        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+        assert self.hear() == {"ready": True}
+
+    def hear(self):
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "the process has ended"
+        return json.loads(line)
+
+    def start(self, out, die=None, kill=None, tear=None):
+        """Texts told to be done and computed, and how it ended; killed after `kill` reports and some microseconds."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps({"out": str(out), "die": die, "tear": tear}) + "\n")
+        self.process.stdin.flush()
+        told, done, computed = self.hear(), [], None
+        pid = told["pid"]
+        while "status" not in told:
+            told = self.hear()
+            done += [told["done"]] if "done" in told else []
+            computed = told.get("computed", computed)
+            if kill is not None and len(done) == kill[0] and computed is None and "status" not in told:
+                time.sleep(kill[1])
+                os.kill(pid, signal.SIGKILL)
+                kill = None
+        return done, computed, told["status"]
+
+
+@pytest.fixture(scope="module")
+def runs(folder, tmp_path_factory):
+    data = write(tmp_path_factory.mktemp("data") / "rows.jsonl", ROWS)
+    made = Runs(folder, data)
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_killed_at_any_moment_it_loses_nothing_and_repeats_one_shard_at_most(runs, tmp_path):
+    done, computed, status = runs.start(tmp_path / "whole")
+    assert (done[-1], computed, status) == (22, 22, 0)
+    expected = files(tmp_path / "whole")
+
+    generator = random.Random(0)
+    stored = kills = 0
+    for _ in range(40):
+        done, computed, status = runs.start(tmp_path / "job", kill=(generator.randint(1, 6), generator.random() / 100))
+        assert not done or done[0] >= stored, "a finished shard was computed again"
+        if computed is not None:
+            break
+        kills += status == signal.SIGKILL
+        # once the next shard has been begun, those before it are on the disk
+        stored = max([stored, *((n - 1) // 4 * 4 for n in done)])
+    assert kills >= 3
+    assert files(tmp_path / "job") == expected
+    timed = (tmp_path / "job" / "timings.jsonl").read_text().splitlines()
+    assert len(timed) <= 6, "a shard was written twice"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_killed_while_it_writes_it_loses_nothing(runs, tmp_path):
+    runs.start(tmp_path / "whole")
+    expected = files(tmp_path / "whole")
+    for step in (1, 2, 3, 4, 5, 6, 28):  # before or after a file is synced or renamed: manifest, shard, manifest ...
+        out = tmp_path / str(step)
+        _, computed, status = runs.start(out, die=step)
+        assert (computed, status) == (None, signal.SIGKILL)
+        _, computed, status = runs.start(out)
+        assert status == 0
+        assert files(out) == expected
+
+    out = tmp_path / "torn"  # one folder, again and again: in the first manifest, a shard, a shard, a manifest ...
+    for number, whole in ((1, 0), (2, 0), (3, 4), (2, 4), (4, 8), (1, 8)):
+        assert runs.start(out, tear=number)[1:] == (None, signal.SIGKILL)
+        left = [path.name for path in out.iterdir() if path.name.endswith(".tmp")]
+        assert len(left) == 1, "what was torn is apart, and what the run before left is gone"
+        manifest = out / "manifest.json"
+        listed = json.loads(manifest.read_text())["texts"] if manifest.exists() else 0
+        assert listed == whole
+    _, computed, status = runs.start(out)
+    assert (computed, status) == (14, 0)
+    assert files(out) == expected

@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gaflow.errors import GaflowError
+from gaflow.methods import Random
+from tests.methods.test_attention import bert_trace
+from tests.methods.test_flow import random_trace
+from tests.support.models import SENTENCE, bert
+
+
+@pytest.fixture(scope="module")
+def found():
+    return bert_trace(bert(), (SENTENCE, "a good film", "a bad film"))
+
+
+def test_scores_are_uniform_between_0_and_1(found):
+    drawn = np.concatenate([Random(seed)(found).values[found.mask].numpy() for seed in range(40)])
+    assert 0 <= drawn.min() < 0.02
+    assert 0.98 < drawn.max() < 1
+    assert drawn.mean() == pytest.approx(0.5, abs=5 / np.sqrt(12 * len(drawn)))
+    assert len(np.unique(drawn)) == len(drawn)
+
+
+def test_other_seeds_and_other_texts_have_other_scores(found):
+    one, two = Random()(found).values, Random(seed=1)(found).values
+    assert (one[found.mask] != two[found.mask]).all()
+    assert (one[1, :5] != one[2, :5]).all()
+    assert torch.equal(one, Random(0)(found).values)
+
+
+def test_what_pads_the_batch_does_not_matter(found):
+    batch = found.again().batch
+    inputs = {name: torch.where(found.mask, value, 7) for name, value in batch.inputs.items()}
+    other = replace(found, question=replace(found.again(), batch=replace(batch, inputs=inputs)))
+    assert torch.equal(Random()(other).values, Random()(found).values)
+
+
+def test_inputs_that_are_no_tokens_count_as_a_whole(found):
+    """Images, for instance: all of their values, none of which is padding."""
+    batch = found.again().batch
+
+    def scores(pixels):
+        inputs = {"pixel_values": pixels}
+        return Random()(replace(found, question=replace(found.again(), batch=replace(batch, inputs=inputs)))).values
+
+    pixels = torch.zeros(3, 2, 5, 5)
+    changed = pixels.clone()
+    changed[1, 1, 4, 4] = 1
+    same = (scores(pixels) == scores(changed))[found.mask.nonzero(as_tuple=True)]
+    item = found.mask.nonzero()[:, 0]
+    assert same[item != 1].all()
+    assert not same[item == 1].any()
+
+
+def test_a_batch_is_enough(found):
+    assert torch.equal(Random(2).of(found.again().batch).values, Random(2)(found).values)
+
+
+def test_settings_are_named_and_checked():
+    assert Random(seed=3).name == "random(seed=3)"
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="seed must be a whole number >= 0"):
+            Random(wrong)  # type: ignore[arg-type]
+    with pytest.raises(GaflowError, match="without one"):
+        Random()(random_trace())

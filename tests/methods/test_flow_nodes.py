@@ -1,0 +1,231 @@
+"""Sources, targets and layers of flow methods: against the solver on the same capacities, and against each other."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from gaflow.errors import GaflowError
+from gaflow.explainer.explainer import Explainer
+from gaflow.flow.barrier.solve import solve
+from gaflow.flow.information import af
+from gaflow.inputs.encoding import Padding, collate, encode
+from gaflow.methods import FlowMethod
+from gaflow.methods.flow_nodes import NODES, layer_scores, name_at_layer, nodes_of
+from gaflow.models.tracing import Trace, trace
+from tests.methods.test_flow import make_trace, random_trace
+from tests.support.models import SENTENCE, bert, gpt2
+
+TEXTS = [("a good film", None), (SENTENCE, None), ("a dog", "very good")]
+
+
+def traced(build=bert, texts=TEXTS) -> Trace:
+    model, tokenizer = build()
+    model = model.double()
+    batch = collate(encode(tokenizer, texts), Padding.of(model, tokenizer))
+    return trace(model, batch, lambda logits: lambda found, items: found[:, 0])
+
+
+def chosen_of(nodes, found: Trace) -> list[list[int]]:
+    """The positions that are chosen in every text."""
+    flags = nodes_of(nodes, found, "sources")
+    assert isinstance(flags, torch.Tensor)
+    assert flags.shape == found.mask.shape
+    return [row.nonzero().flatten().tolist() for row in flags]
+
+
+def test_names_choose_by_what_the_tokenizer_and_the_head_did():
+    found = traced()
+    assert found.question is not None
+    lengths = [len(e) for e in found.question.batch.encodings]
+    assert [e.tokens[0] for e in found.question.batch.encodings] == ["[CLS]"] * 3
+    middle = found.question.batch.encodings[2].tokens.index("[SEP]")
+    assert chosen_of("head", found) == [[0], [0], [0]]
+    assert chosen_of("special", found) == [[0, lengths[0] - 1], [0, lengths[1] - 1], [0, middle, lengths[2] - 1]]
+    assert chosen_of("pair", found) == [[], [], list(range(middle + 1, lengths[2] - 1))]
+    assert chosen_of("text", found)[2] == list(range(1, middle))
+    for item, (some, others) in enumerate(zip(chosen_of("special", found), chosen_of("ordinary", found), strict=True)):
+        assert sorted(some + others) == list(range(lengths[item]))
+
+
+def test_a_head_that_reads_the_last_token_is_found_there():
+    found = traced(gpt2, TEXTS[:2])
+    assert chosen_of("head", found) == [[n - 1] for n in found.mask.sum(-1).tolist()]
+
+
+def test_every_name_is_documented():
+    assert all(choose.__doc__ for choose in NODES.values())
+
+
+@pytest.mark.parametrize(("sources", "targets"), [("head", None), (None, "ordinary"), ((0, 2), (1, -1)), ([1], "text")])
+def test_chosen_ends_reach_the_solver(sources, targets):
+    found = traced()
+    flow = FlowMethod("af", sources=sources, targets=targets)(found).flow
+    assert flow is not None
+    capacities = af(found.attention, found.gradient)
+    lengths = found.mask.sum(-1).tolist()
+    for item, n in enumerate(lengths):
+        one = capacities[item, :, :n, :n]
+        ends = {}
+        for name, nodes in (("sources", sources), ("targets", targets)):
+            chosen = chosen_of(nodes, found)[item] if isinstance(nodes, str) else nodes
+            ends[name] = None if chosen is None else [k % n for k in chosen]
+        alone = solve(one, **ends)
+        torch.testing.assert_close(flow.through()[item, :, :n], alone.through()[0], rtol=1e-7, atol=1e-9)
+
+
+def test_a_callable_chooses_from_the_trace():
+    found = traced()
+
+    def longest_row(trace):  # one position for each text
+        return [[int(k)] for k in trace.attention.mean(2)[:, -1].sum(-2).argmax(-1)]
+
+    method = FlowMethod("af", sources=longest_row)
+    assert method.name == "af(sources=longest_row)"
+    flow = method(found).flow
+    assert flow is not None
+    assert (flow.source > 0).sum(-1).tolist() == [1, 1, 1]
+    by_name, by_hand = FlowMethod("af", sources="head")(found), FlowMethod("af", sources=NODES["head"])(found)
+    assert torch.equal(by_name.values, by_hand.values)
+
+
+def test_a_callable_that_chooses_nothing_at_all_is_refused():
+    forgetful: Any = lambda trace: None  # noqa: E731
+    with pytest.raises(TypeError, match="targets: the callable returned None"):
+        FlowMethod("af", targets=forgetful)(random_trace())
+
+
+def test_with_gradients_the_rows_that_the_head_does_not_read_are_dead_anyway():
+    found = traced()
+    for name in ("gf", "agf"):
+        assert torch.equal(FlowMethod(name, sources="head")(found).values, FlowMethod(name)(found).values)
+    assert not torch.allclose(FlowMethod("af", sources="head")(found).values, FlowMethod("af")(found).values)
+
+
+def test_positions_are_a_texts_own_wherever_its_padding_is():
+    found = random_trace()
+    mask = torch.tensor([[False, True, True, False, True], [True] * 5])
+    real = (mask[:, None, None, :, None] & mask[:, None, None, None, :]).double()
+    padded = make_trace(found.attention * real, mask=mask)
+    flow = FlowMethod("af", sources=(-1,), targets=(0, 1))(padded).flow
+    assert flow is not None
+    assert [row.nonzero().flatten().tolist() for row in flow.source] == [[4], [4]]
+    assert [row.nonzero().flatten().tolist() for row in flow.target] == [[1, 2], [0, 1]]
+
+
+def test_a_text_without_such_tokens_is_a_flagged_zero():
+    scores = FlowMethod("af", targets="pair")(traced())
+    assert scores.flow is not None
+    assert scores.flow.certificate.dead.tolist() == [True, True, False]
+    assert scores.values[:2].abs().max() == 0
+    assert scores.values[2].sum() > 0
+
+
+def test_a_token_that_a_text_does_not_have_is_named_with_its_length():
+    found = traced()
+    n = int(found.mask[0].sum())
+    with pytest.raises(ValueError, match=f"sources: there is no token {n} in the text 'a good film' of {n} tokens"):
+        FlowMethod("af", sources=(0, n))(found)
+    with pytest.raises(ValueError, match=r"targets: there is no token -40 in the text .*a good film"):
+        FlowMethod("af", targets=-40)(found)
+    with pytest.raises(ValueError, match="targets: there is no token 5 in text 0 of 5 tokens"):
+        FlowMethod("af", targets=5)(random_trace())
+    long = traced(texts=[(f"{SENTENCE} {SENTENCE}", None)])
+    with pytest.raises(ValueError, match=r"in the text 'although this dog is not cute, it is \.\.\.' of"):
+        FlowMethod("af", sources=99)(long)
+
+
+@pytest.mark.parametrize("given", ["heads", "", (), [0.5], [True], 1.0, {"a": 1}, ("head",), torch.tensor(0.5)])
+def test_what_chooses_nothing_is_refused_at_once(given):
+    with pytest.raises(ValueError, match=r"sources must be 'head', 'special'.* positions of tokens, a callable"):
+        FlowMethod("af", sources=given)
+    with pytest.raises(ValueError, match="targets must be"):
+        FlowMethod("af", targets=given)
+
+
+def test_the_same_token_twice_is_refused():
+    with pytest.raises(ValueError, match="sources of item 0: position 0 is given twice"):
+        FlowMethod("af", sources=(0, 0))(random_trace())
+
+
+def test_settings_can_be_compared_whatever_they_were_given_as():
+    given: list[Any] = [[0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), range(2), list(np.arange(2))]
+    same, number = [FlowMethod(sources=x) for x in given], cast(Any, np.int64(2))
+    assert len(set(same)) == 1
+    assert same[0].name == "agf(sources=(0, 1))"
+    assert FlowMethod(sources=2) == FlowMethod(sources=(2,)) == FlowMethod(sources=number)
+    assert FlowMethod(layer=number).name == "agf(layer=2)" == name_at_layer("agf", number)
+
+
+def test_a_trace_of_bare_tensors_has_no_special_tokens():
+    with pytest.raises(GaflowError, match="holds no tokens"):
+        FlowMethod("af", sources="special")(random_trace())
+
+
+@pytest.mark.parametrize("ends", [{}, {"sources": (0,), "targets": (1, 2, 3)}])
+def test_every_layer_sums_to_the_value_and_all_to_as_many_times_it(ends):
+    found = random_trace()
+    layers = [FlowMethod("af", layer=k, **ends)(found) for k in (0, 1, 2, 3)]
+    flow = layers[0].flow
+    assert flow is not None
+    for k, scores in enumerate(layers):
+        assert torch.equal(scores.values, flow.through()[:, k])
+        torch.testing.assert_close(scores.values.sum(-1), flow.value, rtol=1e-9, atol=0)
+        assert torch.equal(FlowMethod("af", layer=k - 4, **ends)(found).values, scores.values)
+    summed = FlowMethod("af", layer="all", **ends)(found).values
+    torch.testing.assert_close(summed, sum(s.values for s in layers), rtol=1e-12, atol=0)
+    torch.testing.assert_close(summed.sum(-1), 4 * flow.value, rtol=1e-9, atol=0)
+
+
+def test_from_one_output_node_the_layer_below_gets_its_attention_where_nothing_narrower_follows():
+    attention = torch.tensor([[[[0.5, 0.5], [0.5, 0.5]]], [[[0.9, 0.1], [0.2, 0.8]]]])  # 2 layers of 1 head
+    scores = FlowMethod("af", sources=1, layer=1, epsilon=1e-9)(make_trace(attention[None]))
+    torch.testing.assert_close(scores.values, torch.tensor([[0.2, 0.8]], dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("layer", [4, -5, 99])
+def test_a_layer_that_is_not_there_is_refused(layer):
+    with pytest.raises(ValueError, match=rf"no layer {layer} among 4 node layers, 0 \(input\) to 3 \(output\)"):
+        FlowMethod("af", layer=layer)(random_trace())
+
+
+@pytest.mark.parametrize("layer", ["top", 1.0, None, True, [0]])
+def test_what_is_no_layer_is_refused_at_once(layer):
+    with pytest.raises(ValueError, match="layer must be the number of a node layer"):
+        FlowMethod("af", layer=layer)
+    with pytest.raises(ValueError, match="layer must be the number of a node layer"):
+        layer_scores(np.ones((2, 3)), layer)
+
+
+@pytest.mark.parametrize("before", [0, 2, -1, "all"])
+@pytest.mark.parametrize("after", [0, 1, -12, "all"])
+@pytest.mark.parametrize("settings", [{}, {"epsilon": 0.1}, {"sources": (0, 3), "targets": "ordinary"}])
+def test_a_name_at_another_layer_is_that_of_the_method_at_that_layer(before, after, settings):
+    name = FlowMethod("gf", layer=before, **settings).name
+    assert name_at_layer(name, after) == FlowMethod("gf", layer=after, **settings).name
+
+
+def test_an_explanation_at_a_layer_is_that_layer_of_an_explanation():
+    model, tokenizer = bert()
+    ex = Explainer(model, tokenizer)
+    choices: list[dict[str, Any]] = [{}, {"sources": "head"}]
+    for ends in choices:
+        plain = ex(SENTENCE, FlowMethod("af", **ends))
+        for layer in (0, 2, -1, "all"):
+            direct, taken = ex(SENTENCE, FlowMethod("af", layer=layer, **ends)), plain.at_layer(layer)
+            assert direct.method == taken.method
+            np.testing.assert_allclose(direct.scores, taken.scores, rtol=1e-12)
+            assert direct.at_layer(0).method == plain.method
+
+
+def test_a_list_of_texts_gives_what_each_gives_alone():
+    model, tokenizer = bert()
+    ex = Explainer(model.double(), tokenizer)
+    texts = ["a good film", SENTENCE, "the dog"]
+    method = FlowMethod("af", sources=(0, -1), targets="ordinary", layer="all")
+    for together, text in zip(ex(texts, method), texts, strict=True):
+        np.testing.assert_allclose(together.scores, ex(text, method).scores, rtol=1e-6, atol=1e-9)
+        assert together.layers is not None
+        assert not together.layers[0][together.special_mask].any()
+        assert together.layers[-1].nonzero()[0].tolist() == [0, len(together.tokens) - 1]

@@ -1,0 +1,201 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.bert import modeling_bert
+
+from gaflow.errors import UnsupportedModelError
+from gaflow.methods import AttCat, AttGrads, Cat, Grads, GradSam
+from tests.methods.test_attention import POOLS, assert_scores, bert_trace
+from tests.support.models import bert
+from tests.support.onelayer import seen, written_down
+
+SHORT = "a good film"
+STEP = 1e-4
+
+
+def expected_on_one_layer(name, model, item):
+    r, a, w, u, x = written_down(model, item)
+    heads = len(a)
+    of_values = x @ w.T / heads  # (n, h): dy/dA^h_ij is r_i times this
+    gradient = np.einsum("i,jh->hij", r, of_values)
+    activation = np.einsum("i,hij,hd,jd->j", r, a, w, x) / heads + r * (x @ u)
+    return {
+        "grads": r @ gradient.mean(0),
+        "attgrads": r @ (a * gradient).mean(0),
+        "gradsam": (a * gradient.clip(0)).mean((0, 1)),
+        "cat": activation,
+        "attcat": a.mean((0, 1)) * activation,
+    }[name]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("method", [Grads(), AttGrads(), GradSam(), Cat(), AttCat()], ids=lambda m: m.name)
+def test_scores_of_one_layer_are_what_is_written_down(method, pool):
+    model, found = seen(pool)
+    assert_scores(method(found), [expected_on_one_layer(method.name, model, item) for item in range(2)])
+
+
+@pytest.fixture
+def double_bert(monkeypatch):
+    """A model in float64, its trace, and y when attention or the input of a block is scaled by `change`."""
+    model, tokenizer = bert()
+    model.double()
+    found = bert_trace((model, tokenizer), [SHORT])
+    change: dict = {}
+    original = modeling_bert.eager_attention_forward
+
+    def scaled(module, query, key, value, attention_mask, **options):
+        output, weights = original(module, query, key, value, attention_mask, **options)
+        if "attention" in change:
+            output = output + (change["attention"](module.layer_idx, weights) @ value).transpose(1, 2)
+        return output, weights
+
+    monkeypatch.setattr(modeling_bert, "eager_attention_forward", scaled)
+    monkeypatch.setattr(model.config, "_attn_implementation", "eager")
+
+    def grown(number, given):
+        return (change["hidden"](number, given[0]), *given[1:]) if "hidden" in change else None
+
+    for number, block in enumerate(model.bert.encoder.layer):
+        block.register_forward_pre_hook(lambda _, given, number=number: grown(number, given))
+
+    def slope(kind, of_step):
+        """dy/ds at 0, where `of_step(s)` says how `kind` changes."""
+        y = []
+        for step in (STEP, -STEP):
+            change.clear()
+            change[kind] = of_step(step)
+            with torch.no_grad():
+                y.append(model(**found.again().batch.inputs).logits[0, 0].item())
+        change.clear()
+        return (y[0] - y[1]) / (2 * STEP)
+
+    return found, slope
+
+
+def assert_slopes(method, found, expected):
+    scores = method(found).values[0]
+    assert scores.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-8)
+    assert scores.abs().min() > 1e-6  # or nothing would have been compared
+
+
+def test_grads_are_slopes_of_y_in_the_last_layers_attention(double_bert):
+    found, slope = double_bert
+
+    def bump(step, token):
+        def change(layer, weights):
+            zero = torch.zeros_like(weights)
+            if layer == 2:
+                zero[:, :, 0, token] = step
+            return zero
+
+        return change
+
+    tokens = range(found.mask.shape[1])
+    assert_slopes(Grads(), found, [slope("attention", lambda s, j=j: bump(s, j)) / 4 for j in tokens])
+
+
+def test_attgrads_are_slopes_of_y_when_all_attention_of_the_first_row_is_scaled(double_bert):
+    found, slope = double_bert
+
+    def scale(step, token):
+        def change(_, weights):
+            zero = torch.zeros_like(weights)
+            zero[:, :, 0, token] = step * weights[:, :, 0, token]
+            return zero
+
+        return change
+
+    # at once in all layers: slopes add up, but what lower layers change must not scale upper ones a second time
+    def alone(layer_wanted, step, token):
+        return lambda layer, weights: scale(step, token)(layer, weights) * (layer == layer_wanted)
+
+    tokens = range(found.mask.shape[1])
+    expected = [sum(slope("attention", lambda s, j=j, k=k: alone(k, s, j)) for k in range(3)) / 4 for j in tokens]
+    assert_slopes(AttGrads(), found, expected)
+
+
+def token_slopes(found, slope, weight):
+    """Slopes of y when a token is scaled in the input of a block, weighted and summed over blocks."""
+
+    def scale(step, block, token):
+        def change(number, hidden):
+            if number != block:
+                return hidden
+            grown = hidden.clone()
+            grown[:, token] *= 1 + step
+            return grown
+
+        return change
+
+    t = found.mask.shape[1]
+    return [sum(weight(k, j) * slope("hidden", lambda s, j=j, k=k: scale(s, k, j)) for k in range(3)) for j in range(t)]
+
+
+def test_cat_is_the_slope_of_y_when_a_token_is_scaled(double_bert):
+    found, slope = double_bert
+    assert_slopes(Cat(), found, token_slopes(found, slope, lambda block, token: 1.0))
+
+
+def test_attcat_weighs_the_slopes_by_the_attention_received(double_bert):
+    found, slope = double_bert
+    received = found.attention[0].mean((1, 2))
+    expected = token_slopes(found, slope, lambda block, token: received[block, token].item())
+    assert_slopes(AttCat(), found, expected)
+
+
+def test_gradsam_is_the_mean_over_layers_heads_and_real_queries():
+    found = bert_trace(bert())
+    scores = GradSam()(found).values
+    for item in range(2):
+        n = int(found.mask[item].sum())
+        expected = []
+        for key in range(n):
+            total = 0.0
+            for layer in range(3):
+                for head in range(4):
+                    for query in range(n):
+                        a, g = (x[item, layer, head, query, key].item() for x in (found.attention, found.gradient))
+                        total += a * max(g, 0.0)
+            expected.append(total / (3 * 4 * n))
+        assert scores[item, :n].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_block_inputs_are_what_the_blocks_read():
+    model, tokenizer = bert()
+    read = []
+    for block in model.bert.encoder.layer:
+        block.register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
+    found = bert_trace((model, tokenizer))
+    assert all(torch.equal(a, b) for a, b in zip(read, found.hidden[:-1], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float32(dtype):
+    model, tokenizer = bert()
+    found = bert_trace((model.to(dtype), tokenizer))
+    assert found.hidden[0].dtype == dtype
+    expected = torch.zeros(found.mask.shape, dtype=torch.float64)
+    for h, g in zip(found.hidden[:-1], found.hidden_gradient[:-1], strict=True):
+        assert g is not None
+        expected = expected + (h.double() * g.double()).sum(-1)
+    scores = Cat()(found).values
+    assert scores.dtype == torch.float32
+    assert (scores - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("method", [Cat(), AttCat()], ids=lambda m: m.name)
+def test_a_layer_without_gradient_is_named_and_never_skipped(method):
+    found = bert_trace(bert())
+    copied = replace(found, hidden_gradient=(found.hidden_gradient[0], None, *found.hidden_gradient[2:]))
+    with pytest.raises(UnsupportedModelError, match=r"hidden states of layer 1, but .* copy"):
+        method(copied)
+    unused = replace(found, hidden_gradient=(*found.hidden_gradient[:-1], None))
+    assert torch.equal(method(unused).values, method(found).values)  # the last one is not needed
+    with pytest.raises(UnsupportedModelError, match="each of the 3 blocks reads, and the model returns 0"):
+        method(replace(found, hidden=(), hidden_gradient=()))
+    pooled = tuple(h[:, ::2] for h in found.hidden)
+    with pytest.raises(UnsupportedModelError, match=r"those of layer 0 have shape \(2, 7, 32\) for \(2, 14\) tokens"):
+        method(replace(found, hidden=pooled))

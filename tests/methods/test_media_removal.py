@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import torch
+
+import gaflow
+from gaflow.errors import UnsupportedModelError
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap
+from gaflow.methods.media_removal import Dimming, dimming_or_presence
+from gaflow.methods.token_removal import Presence
+from tests.support.task_models import bert, listener, picture, sound, viewer
+
+CLASS = 1
+
+
+def question(make, item):
+    kept = []
+    given = gaflow.Explainer(*make())
+    encoding, fitted = given.ask(item, CLASS)
+    given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
+    return kept[0].again()
+
+
+def says(asked, values):
+    """The explained logit for other values of the input, from the model itself."""
+    (name,) = asked.batch.inputs
+    with torch.no_grad():
+        return asked.model(**{name: values}).logits[:, CLASS]
+
+
+@pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
+def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
+    asked = question(make, item)
+    text = Dimming.of(asked, 0, None, None)
+    (given,) = asked.batch.inputs.values()
+    both = text.values(torch.cat([text.vector(1.0), text.vector(0.0)]))
+    left = torch.zeros_like(given)
+    if make is listener:
+        left[:, 12 * 80 :] = given[:, 12 * 80 :]  # samples that no frame reaches
+    expected = torch.cat([says(asked, given), says(asked, left)])
+    assert torch.allclose(both, expected, rtol=1e-5)
+
+
+def test_one_patch_away_is_its_pixels_away():
+    asked = question(viewer, picture())
+    text = Dimming.of(asked, 0, None, None)
+    presence = text.vector(1.0)
+    presence[0, 6] = 0.0  # the third of the second row
+    (given,) = asked.batch.inputs.values()
+    changed = given.clone()
+    changed[:, :, 8:16, 16:24] = 0
+    assert torch.allclose(text.values(presence), says(asked, changed), rtol=1e-5)
+
+
+def test_one_frame_away_is_its_samples_away():
+    asked = question(listener, sound(960))
+    text = Dimming.of(asked, 0, None, None)
+    presence = text.vector(1.0)
+    presence[0, 2] = 0.5
+    (given,) = asked.batch.inputs.values()
+    changed = given.clone()
+    changed[:, 160:240] *= 0.5
+    assert torch.allclose(text.values(presence), says(asked, changed), rtol=1e-5)
+
+
+def test_integrated_gradients_are_those_of_the_pixels_summed_over_patches():
+    explainer = gaflow.Explainer(*viewer())
+    att = explainer(picture(), IntegratedGradients(steps=5), CLASS)
+    asked = question(viewer, picture())
+    (given,) = asked.batch.inputs.values()
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    total = torch.zeros_like(given)
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        leaf = (node * given).detach().float().requires_grad_()
+        (slope,) = torch.autograd.grad(asked.model(pixel_values=leaf).logits[:, CLASS].sum(), leaf)
+        total += weight * slope
+    pixels = (total * given).sum(1)[0]  # (32, 32)
+    expected = pixels.reshape(4, 8, 4, 8).sum((1, 3)).flatten()
+    assert np.abs(att.scores[1:] - expected.numpy()).max() <= 1e-4 * expected.abs().max().item()
+    assert att.scores[0] == 0
+    assert att.facts["replacement"] == "mean colour"
+
+
+def test_shapley_values_of_a_short_sound_add_up():
+    explainer = gaflow.Explainer(*listener())
+    att = explainer(sound(560), KernelShap(samples=200), CLASS)
+    assert len(att.tokens) == 7
+    assert abs(float(att.facts["convergence_delta"])) < 1e-4
+    assert att.scores.sum() == pytest.approx(att.output - float(att.facts["baseline_output"]), abs=1e-4)
+    assert att.facts["replacement"] == "silence"
+
+
+def test_texts_keep_to_word_embeddings():
+    asked = question(lambda: bert("text-classification"), "a good film")
+    assert isinstance(dimming_or_presence(asked, 0, None, None), Presence)
+    assert isinstance(dimming_or_presence(question(viewer, picture()), 0, None, None), Dimming)
+
+
+def test_a_token_cannot_replace_a_patch():
+    with pytest.raises(ValueError, match="replacement 'pad' is for texts"):
+        gaflow.Explainer(*viewer())(picture(), IntegratedGradients(replacement="pad"))
+
+
+def test_what_was_computed_from_samples_cannot_be_taken_away():
+    from tests.tasks.test_media_inputs import spectator
+
+    with pytest.raises(UnsupportedModelError, match="use a method that needs the trace only"):
+        gaflow.Explainer(*spectator())(sound(1600), "ig")

@@ -1,0 +1,639 @@
+import random
+import sys
+import threading
+from dataclasses import replace
+from itertools import product
+from math import comb, factorial
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import pre_tokenizers, processors
+from torch import nn
+from transformers import PreTrainedTokenizerFast
+
+from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.explainer.explainer import Explainer
+from gaflow.inputs.encoding import Batch, Encoding
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
+from gaflow.methods.token_removal import Presence
+from gaflow.models.tracing import Question, Trace
+from tests.models.test_tracing import state
+from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
+
+SHORT = "this dog is very smart"
+NAMES = ["ig", "kernel_shap", "lime"]
+DEFAULTS = {"ig": IntegratedGradients(), "kernel_shap": KernelShap(), "lime": Lime()}
+SMALL = {"ig": IntegratedGradients(steps=6), "kernel_shap": KernelShap(samples=70), "lime": Lime(samples=60)}
+
+
+def make(build=bert, dtype=torch.float64, **changes):
+    model, tokenizer = build(**changes)
+    return Explainer(model.to(dtype), tokenizer)
+
+
+def bare_gpt2(**changes):
+    """A decoder whose tokenizer adds no special tokens, as GPT-2's own."""
+    model, _ = gpt2(**changes)
+    backend = type(byte_bpe().backend_tokenizer).from_str(byte_bpe().backend_tokenizer.to_str())
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return model, PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", unk_token="<unk>")
+
+
+ALL = {**FAMILIES, "bare gpt2": bare_gpt2}
+
+
+def assert_near(found, expected, tolerance):
+    """Equal up to `tolerance` of the largest expected number."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+class Oracle:
+    """The model as a function of which tokens are there, asked by way of `inputs_embeds`."""
+
+    def __init__(self, ex, text, target, absent=None):
+        given = ex.tokenizer(text, return_tensors="pt", return_special_tokens_mask=True)
+        special = given.pop("special_tokens_mask")[0].bool()
+        ids = given.pop("input_ids")
+        if "distilbert" in ex.model.config.model_type:
+            given.pop("token_type_ids")
+        self.model, self.given, self.target = ex.model, dict(given), target
+        self.places = (~special).nonzero()[:, 0]
+        embedding = ex.model.get_input_embeddings()
+        self.words = embedding(ids).detach()
+        self.absent = embedding(torch.tensor([ex.tokenizer.pad_token_id if absent is None else absent])).detach()[0]
+
+    def __call__(self, presence):
+        """`y` of one text whose ordinary tokens are there as `presence` (m,) says."""
+        words = self.words.clone()
+        change = self.words[0, self.places] - self.absent
+        words[0, self.places] = self.absent + torch.as_tensor(presence, dtype=words.dtype)[:, None] * change
+        return self.output(words)
+
+    def output(self, words):
+        logits = self.model(inputs_embeds=words, **self.given).logits[0]
+        if isinstance(self.target, tuple):
+            return logits[self.target[0]] - logits[self.target[1]]
+        return logits[self.target]
+
+    def full(self, scores):
+        """Scores of ordinary tokens among those of all tokens, special ones with 0."""
+        found = np.zeros(self.words.shape[1])
+        found[self.places.numpy()] = scores
+        return found
+
+
+def shapley(oracle):
+    """Shapley values by their definition, over all subsets."""
+    m = len(oracle.places)
+    with torch.no_grad():
+        value = {subset: oracle(subset).item() for subset in product((0, 1), repeat=m)}
+    scores = []
+    for i in range(m):
+        without = [s for s in value if not s[i]]
+        weights = [factorial(sum(s)) * factorial(m - sum(s) - 1) / factorial(m) for s in without]
+        gains = [value[(*s[:i], 1, *s[i + 1 :])] - value[s] for s in without]
+        scores.append(np.dot(weights, gains))
+    return np.array(scores)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The 0/1 vectors that the model was asked about, and what it said, of the last text."""
+    seen = {}
+    original = Presence.values
+
+    def record(self, presence, *rest):
+        found = original(self, presence, *rest)
+        if len(presence) > 2:  # not the two ends alone
+            seen.update(p=presence.double().numpy(), y=found.double().numpy(), places=self.places.numpy())
+        return found
+
+    monkeypatch.setattr(Presence, "values", record)
+    return seen
+
+
+# Integrated gradients
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_integrated_gradients_are_the_quadrature_written_out(family):
+    ex = make(ALL[family])
+    att = ex(SHORT, IntegratedGradients(steps=9))
+    oracle = Oracle(ex, SHORT, att.target)
+    nodes, weights = np.polynomial.legendre.leggauss(9)
+    total = torch.zeros_like(oracle.words)
+    base = oracle.words.clone()
+    base[0, oracle.places] = oracle.absent
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        point = (base + node * (oracle.words - base)).requires_grad_()
+        total += weight * torch.autograd.grad(oracle.output(point), point)[0]
+    scores = ((oracle.words - base) * total).sum(-1)[0].numpy()
+    assert_near(att.scores, scores, 1e-6)
+    assert not att.scores[att.special_mask].any()
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_integrated_gradients_sum_to_the_change_of_the_output(family):
+    ex = make(ALL[family], torch.float32)
+    steps = 400 if family == "distilbert" else 50  # its head has kinks, on which the rule converges slowly
+    att = ex(SENTENCE, IntegratedGradients(steps))
+    oracle = Oracle(ex, SENTENCE, att.target)
+    with torch.no_grad():
+        change = (oracle(np.ones(len(oracle.places))) - oracle(np.zeros(len(oracle.places)))).item()
+    assert att.scores.sum() == pytest.approx(change, rel=0.01)
+    assert att.facts["convergence_delta"] == pytest.approx(att.scores.sum() - change, abs=1e-4 * abs(change))
+    assert att.facts["baseline_output"] == pytest.approx(att.output - change, rel=1e-4, abs=1e-5)
+    assert "warning" not in att.facts
+
+
+def test_integrated_gradients_sum_to_the_change_of_the_output_of_the_embedded_model():
+    att = Explainer(device="cpu")(SENTENCE, "ig")
+    change = att.output - float(att.facts["baseline_output"])
+    assert abs(change) > 0.1
+    assert att.scores.sum() == pytest.approx(change, rel=0.01)
+
+
+def test_a_rough_integral_is_flagged():
+    att = make(distilbert)(SENTENCE, IntegratedGradients(steps=1))
+    assert att.facts["warning"] == (
+        f"the integral is off by {abs(float(att.facts['convergence_delta'])):.2g}; take more than 1 steps"
+    )
+
+
+# A model that is linear in its word embeddings has the same answer for all
+
+
+class Linear(nn.Module):
+    """`y_c = sum over tokens of <weight[position, c], word>`."""
+
+    def __init__(self, tokens):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.embedding = nn.Embedding(30, 4, dtype=torch.float64)
+        self.embedding.weight.data = torch.randn(30, 4, generator=generator, dtype=torch.float64)
+        self.weight = nn.Parameter(torch.randn(tokens, 2, 4, generator=generator, dtype=torch.float64))
+
+    def get_input_embeddings(self):
+        return self.embedding
+
+    def forward(self, input_ids, attention_mask):
+        return type("Output", (), {"logits": torch.einsum("btd,tcd->bc", self.embedding(input_ids), self.weight)})
+
+
+def linear_trace(ordinary, special=2):
+    """A trace of the linear model on a text with so many ordinary tokens between special ones."""
+    segments = (-1, *([0] * ordinary), *([-1] * (special - 1)))
+    n = len(segments)
+    ids = [(3 + 7 * k) % 29 + 1 for k in range(n)]
+    mask = [1] * n
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    encoding = Encoding("a", None, inputs, ("a",) * n, ((0, 1),) * n, segments, False)
+    given = {name: torch.tensor([value]) for name, value in inputs.items()}
+    batch = Batch(given, torch.ones(1, n, dtype=torch.bool), False, (encoding,), {"pad": 0})
+    model = Linear(n)
+    question = Question(model, batch, lambda logits, items: logits[:, 1])
+    empty = (torch.zeros(1, 1, n, n),)
+    exact = (model.weight[:, 1] * (model.embedding.weight[ids] - model.embedding.weight[0])).sum(-1).detach().numpy()
+    exact[[k for k, s in enumerate(segments) if s < 0]] = 0
+    return Trace(empty, empty, (), (), torch.zeros(1, 2), torch.zeros(1), batch.mask, question), exact
+
+
+@pytest.mark.parametrize("ordinary", [1, 2, 5, 12, 20])
+def test_a_linear_model_has_its_own_terms_for_integrated_gradients_and_shapley_values(ordinary):
+    trace, exact = linear_trace(ordinary)
+    for method in (IntegratedGradients(steps=3), KernelShap(samples=100)):
+        found = method(trace)
+        assert_near(found.values[0], exact, 1e-5)
+        assert found.facts[0]["replacement"] == "pad"
+        assert abs(float(found.facts[0]["convergence_delta"])) < 1e-3
+
+
+def test_a_linear_model_has_nearly_its_own_terms_for_lime():
+    trace, exact = linear_trace(5)
+    assert_near(Lime(samples=2000)(trace).values[0], exact, 0.02)  # the penalty takes a little
+    assert_near(Lime(samples=300, alpha=1e-6)(trace).values[0], exact, 1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_without_ordinary_tokens_has_scores_of_zero(name):
+    trace, _ = linear_trace(0)
+    found = METHODS[name](trace)
+    assert found.values.tolist() == [[0, 0]]
+    assert found.facts == ({"replacement": "pad"},)
+
+
+# KernelSHAP
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "bare gpt2"])
+def test_kernel_shap_gives_exact_shapley_values_of_short_texts(family):
+    ex = make(ALL[family])
+    text = {
+        "bert": "this dog is very smart not cute it",
+        "roberta": "this dog is not cutes",
+        "bare gpt2": "this dog is not cutes",
+    }[family]
+    att = ex(text, "kernel_shap")
+    oracle = Oracle(ex, text, att.target)
+    assert len(oracle.places) == 8
+    assert_near(att.scores, oracle.full(shapley(oracle)), 1e-5)
+
+
+def test_kernel_shap_is_the_weighted_regression_on_what_was_drawn(drawn):
+    att = make()(SENTENCE, KernelShap(samples=300))
+    p, y = drawn["p"], drawn["y"]
+    m = p.shape[1]
+    assert p.shape == (300, 12)
+    assert p[0].tolist() == [1] * m
+    assert p[1].tolist() == [0] * m
+    sizes = p[2:].sum(1)
+    assert sizes.min() > 0
+    assert sizes.max() < m
+    weights = np.where((p.sum(1) == 0) | (p.sum(1) == m), 1e3, 1.0)  # square roots
+    design = np.column_stack([p, np.ones(len(p))]) * weights[:, None]
+    found = np.linalg.lstsq(design, y * weights, rcond=None)[0][:m]
+    assert_near(att.scores[drawn["places"]], found, 1e-4)
+
+
+def test_kernel_shap_draws_sizes_as_shapley_weights_them(drawn):
+    make()(SENTENCE, KernelShap(samples=1900))
+    sizes = drawn["p"][2:].sum(1)
+    m = drawn["p"].shape[1]
+    expected = np.array([1 / (k * (m - k)) for k in range(1, m)])
+    found = np.array([(sizes == k).mean() for k in range(1, m)])
+    assert np.abs(found - expected / expected.sum()).max() < 0.05
+
+
+def test_drawn_shapley_values_come_near_the_exact_ones():
+    ex = make()
+    text = "although this dog is not cute, it is"
+    exact = ex(text, KernelShap(samples=1 << 9)).scores
+    near = ex(text, KernelShap(samples=500)).scores
+    assert not np.array_equal(exact, near)
+    assert_near(near, exact, 0.1)
+
+
+def test_the_shapley_kernel_is_that_of_the_paper():
+    from gaflow.methods.perturbation import _shapley_kernel
+
+    empty = torch.zeros(1, 5)
+    for k in range(1, 5):
+        subset = torch.tensor([[1] * k + [0] * (5 - k)])
+        assert _shapley_kernel(empty, empty, subset) == pytest.approx(4 / (comb(5, k) * k * (5 - k)))
+
+
+# LIME
+
+
+def test_lime_is_the_weighted_ridge_regression_on_what_was_drawn(drawn):
+    for method in (Lime(samples=300), Lime(samples=200, width=0.4, alpha=7.0)):
+        att = make()(SENTENCE, method)
+        p, y = drawn["p"], drawn["y"]
+        assert p.shape == (method.samples, 12)
+        assert abs(p.mean() - 0.5) < 0.05
+        cosine = p.sum(1) / np.sqrt(np.maximum(p.sum(1), 1) * p.shape[1])
+        weights = np.exp(-((1 - cosine) ** 2) / (2 * method.width**2))
+        middle = weights @ p / weights.sum()
+        x, z = p - middle, y - weights @ y / weights.sum()
+        solved = np.linalg.solve(x.T @ (x * weights[:, None]) + method.alpha * np.eye(p.shape[1]), x.T @ (weights * z))
+        assert_near(att.scores[drawn["places"]], solved, 1e-4)
+
+
+def test_lime_is_not_all_zeros_and_tells_signs_apart():
+    att = make()(SENTENCE, "lime")
+    ordinary = att.scores[~att.special_mask]
+    assert bool((ordinary != 0).all())
+    assert ordinary.min() < 0 < ordinary.max()
+
+
+# Laws of all three
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "bare gpt2"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_gives_what_each_text_gives_alone(family, name):
+    ex = make(ALL[family], torch.float32)
+    texts = [SENTENCE, "x", SHORT, "the dog"]
+    together = ex(texts, SMALL[name], batch_size=4)
+    for text, att in zip(texts, together, strict=True):
+        alone = ex(text, SMALL[name])
+        assert att.target == alone.target
+        assert_near(att.scores, alone.scores, 1e-6)
+        assert att.facts.keys() == alone.facts.keys()
+        assert att.facts.get("baseline_output", 0) == pytest.approx(alone.facts.get("baseline_output", 0), rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta", "bare gpt2"])
+@pytest.mark.parametrize("name", NAMES)
+def test_special_tokens_and_padding_have_a_score_of_zero(family, name):
+    ex = make(ALL[family], torch.float32)
+    short = ex([SENTENCE, SHORT], SMALL[name])[1]
+    assert not short.scores[short.special_mask].any()
+    assert bool((short.scores[~short.special_mask] != 0).all())
+    assert short.special_mask.any() == (family != "bare gpt2")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_contrast_is_the_difference_of_its_classes(name):
+    ex = make()
+    a, b = (ex(SENTENCE, SMALL[name], target=k).scores for k in (2, 0))
+    assert_near(ex(SENTENCE, SMALL[name], target=(2, 0)).scores, a - b, 1e-4)
+    assert not np.allclose(a, b, rtol=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("family", ["bert", "bare gpt2"])
+def test_a_text_of_one_token_is_explained(name, family):
+    ex = make(ALL[family])
+    text = {"bert": "dog", "bare gpt2": "a"}[family]
+    att = ex(text, METHODS[name])
+    oracle = Oracle(ex, text, att.target)
+    assert len(oracle.places) == 1
+    change = (oracle([1.0]) - oracle([0.0])).item()
+    assert_near(att.scores, oracle.full([change]), 0.02 if name == "lime" else 1e-3)
+
+
+def test_a_token_that_is_absent_keeps_its_place_in_models_that_look_for_padding():
+    ex = make(roberta)
+    att = ex(SHORT, "kernel_shap", target=1)
+    ids = ex.tokenizer(SHORT, return_tensors="pt")["input_ids"]
+    places = torch.arange(ids.shape[1])[None] + 2  # RoBERTa counts from 2
+    empty = torch.where(torch.tensor(att.special_mask), ids, 1)
+    with torch.no_grad():
+        change = ex.model(ids, position_ids=places).logits[0, 1] - ex.model(empty, position_ids=places).logits[0, 1]
+        moved = ex.model(ids).logits[0, 1] - ex.model(empty).logits[0, 1]
+    assert att.scores.sum() == pytest.approx(change.item(), rel=1e-3)
+    assert abs(moved - change) > 0.01 * abs(change)
+
+
+@pytest.mark.parametrize("name", ["kernel_shap", "lime"])
+def test_seeds_decide_and_nothing_else_does(name):
+    ex = make()
+    first = ex(SENTENCE, SMALL[name])
+    torch.manual_seed(123)
+    again = ex(["dog", SENTENCE], SMALL[name])[1]
+    assert np.array_equal(first.scores, again.scores)
+    other = ex(SENTENCE, replace(SMALL[name], seed=1))
+    assert other.method == f"{name}(samples={SMALL[name].samples}, seed=1)"
+    assert not np.allclose(first.scores, other.scores, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["kernel_shap", "lime"])
+def test_other_texts_have_other_draws(name, drawn):
+    ex = make()
+    ex(SENTENCE, SMALL[name])
+    first = drawn["p"]
+    ex(SENTENCE.replace("dog", "film"), SMALL[name])
+    assert first.shape == drawn["p"].shape
+    assert not np.array_equal(first, drawn["p"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_states_are_left_as_found(name):
+    ex = make()
+    np.random.seed(3)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
+    ex([SENTENCE, "dog"], SMALL[name])
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert str(np.random.get_state(legacy=False)) == str(before[1])  # noqa: NPY002
+    assert random.getstate() == before[2]
+
+
+def test_threads_do_not_disturb_one_another():
+    ex, texts = make(), [SENTENCE, SHORT + " not cute it is", "the quick dog is not cute, it is very"]
+    alone = [ex(text, SMALL["kernel_shap"]).scores for text in texts]
+    before = torch.get_rng_state()
+    found = {}
+    threads = [
+        threading.Thread(target=lambda k=k: found.update({k: ex(texts[k % 3], SMALL["kernel_shap"]).scores}))
+        for k in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(6):
+        assert np.array_equal(found[k], alone[k % 3])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_and_the_random_state_are_left_as_found_when_something_fails(name, error):
+    ex = make()
+    ex.model.train().requires_grad_(False)
+    before, drawn = state(ex.model), torch.get_rng_state()
+    whole = ex(SENTENCE, SMALL[name])
+    seen = []
+
+    def fail(done, total):
+        seen.append(done)
+        raise error("stop")
+
+    with pytest.raises(error, match="stop"):
+        ex(SENTENCE, replace(SMALL[name], batch_size=3), progress=fail)
+    assert 0 < seen[0] < 1
+    assert state(ex.model) == before
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert np.array_equal(ex(SENTENCE, SMALL[name]).scores, whole.scores)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_inside_a_pass_leaves_no_hook(name):
+    ex = make()
+    calls = []
+
+    def fail(*_):
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("broken")
+
+    handle = ex.model.classifier.register_forward_hook(fail)
+    before = state(ex.model)
+    with pytest.raises(RuntimeError, match="broken"):
+        ex(SENTENCE, replace(SMALL[name], batch_size=4))
+    assert state(ex.model) == before
+    handle.remove()
+    assert not any(module._forward_hooks for module in ex.model.modules())
+
+
+# Cost
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_batch_size_changes_the_passes_but_not_the_scores(name):
+    ex = make()
+    rows = []
+    ex.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
+    whole = ex(SENTENCE, SMALL[name])
+    few, rows[:] = len(rows), []
+    parts = ex(SENTENCE, replace(SMALL[name], batch_size=5))
+    assert max(rows) <= 5
+    assert len(rows) > few
+    assert parts.method == whole.method
+    assert_near(parts.scores, whole.scores, 1e-6)
+
+
+def test_integrated_gradients_need_the_passes_that_they_say(monkeypatch):
+    ex, rows, backward = make(), [], []
+    ex.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
+    original = torch.autograd.grad
+
+    def grad(outputs, *rest, **options):
+        backward.append(len(outputs) if isinstance(outputs, tuple) else 1)
+        return original(outputs, *rest, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    method = IntegratedGradients(steps=7)
+    ex(SENTENCE, method)
+    assert (sum(rows) - 1, sum(backward) - 1) == (9, 7)  # one each is the trace
+    assert method.about.passes == "9 forward, 7 backward"
+
+
+@pytest.mark.parametrize("name", ["kernel_shap", "lime"])
+def test_what_is_drawn_twice_is_computed_once(name):
+    ex, rows = make(), []
+    ex.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
+    ex("this dog is", METHODS[name])
+    assert 1 < sum(rows) <= 1 + 2**3 + 2  # the trace, the subsets, the ends
+    assert DEFAULTS[name].about.passes == "500 forward"
+
+
+def test_long_texts_go_through_the_model_a_few_at_a_time():
+    ex = make(max_position_embeddings=512)
+    text = "dog " * 500
+    pieces = []
+    ex.model.register_forward_hook(lambda module, given, output: pieces.append(len(output.logits)))
+    att = ex(text, IntegratedGradients(steps=5))
+    assert len(att.tokens) == 502
+    assert max(pieces) == 2
+    assert sum(pieces) == 1 + 5 + 2
+
+
+def test_too_few_samples_for_a_long_text_are_flagged():
+    ex = make()
+    for method in (KernelShap(samples=9), Lime(samples=9)):
+        att = ex(SENTENCE, method)
+        assert att.facts["warning"] == "9 samples are too few for 12 tokens; take more than 12"
+    assert "warning" not in ex(SENTENCE, KernelShap(samples=60)).facts
+    assert "warning" not in ex("dog", KernelShap(samples=2)).facts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_progress_is_told_within_a_text(name):
+    ex, seen = make(), []
+    method = replace(SMALL[name], batch_size=2)
+    ex(SENTENCE, method, progress=lambda *n: seen.append(n))
+    assert len(seen) > 2
+    assert seen == sorted(set(seen))
+    assert seen[-1] == (1, 1)
+    assert seen[0][0] > 0
+    seen.clear()
+    ex([SENTENCE, SHORT, "dog"], method, batch_size=2, progress=lambda *n: seen.append(n))
+    assert seen == sorted(set(seen))
+    assert {(2, 3), (3, 3)} < set(seen)
+    assert all(total == 3 for _, total in seen)
+
+
+# Settings
+
+
+def test_names_tell_what_differs_from_the_defaults():
+    assert [METHODS[name] for name in NAMES] == list(DEFAULTS.values())
+    assert [METHODS[name].name for name in NAMES] == NAMES
+    assert IntegratedGradients(20).name == "ig(steps=20)"
+    assert KernelShap(seed=3, replacement="mask").name == "kernel_shap(seed=3, replacement='mask')"
+    assert Lime(100, width=0.5, batch_size=7).name == "lime(samples=100, width=0.5)"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_they_say_of_themselves(name):
+    about = DEFAULTS[name].about
+    assert (about.family, about.signed, about.class_specific) == ("perturbation", True, True)
+    assert (about.libraries, about.extra) == (("captum", "sklearn"), "baselines")
+    assert not about.one_trace
+
+
+@pytest.mark.parametrize(
+    ("build", "settings", "message"),
+    [
+        (IntegratedGradients, {"steps": 0}, "steps must be a whole number >= 1, not 0"),
+        (IntegratedGradients, {"steps": 2.0}, "steps must be a whole number >= 1, not 2.0"),
+        (KernelShap, {"samples": 1}, "samples must be a whole number >= 2, not 1"),
+        (KernelShap, {"seed": -1}, "seed must be a whole number >= 0, not -1"),
+        (Lime, {"samples": True}, "samples must be a whole number >= 2, not True"),
+        (Lime, {"seed": None}, "seed must be a whole number >= 0, not None"),
+        (Lime, {"width": 0}, "width must be a number > 0, not 0"),
+        (Lime, {"alpha": float("inf")}, "alpha must be a number > 0, not inf"),
+        (Lime, {"replacement": "sep"}, "replacement must be None, 'pad', 'mask', 'unk' or a token id, not 'sep'"),
+        (KernelShap, {"replacement": -1}, "or a token id, not -1"),
+        (IntegratedGradients, {"replacement": True}, "or a token id, not True"),
+        (IntegratedGradients, {"batch_size": 0}, "batch_size must be None or a whole number >= 1, not 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(build, settings, message):
+    with pytest.raises(ValueError) as caught:
+        build(**settings)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["captum", "sklearn"])
+def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
+    ex = make()
+    for name in list(sys.modules):
+        if name.split(".")[0] == library:
+            monkeypatch.setitem(sys.modules, name, None)
+    for method in SMALL.values():
+        with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[baselines\]'"):
+            ex("dog", method)
+    if library == "captum":
+        with pytest.raises(MissingExtraError, match=r"'lime' needs captum.*gaflow\[baselines\]"):
+            find_method("lime")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_token_may_stand_for_absent_ones(name):
+    ex = make()
+    pad = ex(SHORT, SMALL[name])
+    mask = ex(SHORT, replace(SMALL[name], replacement="mask"))
+    same = ex(SHORT, replace(SMALL[name], replacement=ex.tokenizer.mask_token_id))
+    assert np.array_equal(mask.scores, same.scores)
+    assert (pad.facts["replacement"], mask.facts["replacement"]) == ("pad", "mask")
+    assert same.facts["replacement"] == f"token {ex.tokenizer.mask_token_id}"
+    assert not np.allclose(pad.scores, mask.scores, rtol=1e-2)
+
+
+def test_without_a_padding_token_another_one_is_taken_and_named():
+    model, tokenizer = bare_gpt2(pad_token_id=None)
+    tokenizer.pad_token = None
+    ex = Explainer(model.double(), tokenizer)
+    att = ex("the dogs", "kernel_shap")
+    assert att.facts["replacement"] == "unk"
+    unknown = tokenizer.unk_token_id
+    tokenizer.pad_token = "<pad>"  # only so that the oracle finds one
+    oracle = Oracle(ex, "the dogs", att.target, absent=unknown)
+    assert_near(att.scores, shapley(oracle), 1e-5)
+    tokenizer.pad_token = None
+    with pytest.raises(GaflowError, match=r"no mask token to stand for absent tokens \(it has unk\); choose one"):
+        ex("the dogs", KernelShap(replacement="mask"))
+    tokenizer.unk_token = None
+    with pytest.raises(GaflowError, match=r"no pad token .*it has none of pad, mask and unk.*set tokenizer\.pad_token"):
+        ex("the dogs", "ig")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_in_half_precision_is_explained(name):
+    rough, fine = make(dtype=torch.bfloat16)(SHORT, METHODS[name], 1), make()(SHORT, METHODS[name], 1)
+    assert_near(rough.scores, fine.scores, 0.15)
+
+
+def test_they_come_with_the_others_from_one_trace():
+    ex = make()
+    found = ex.compare(SHORT, ["agf", *SMALL.values()])
+    assert list(found) == ["agf", *(method.name for method in SMALL.values())]
+    for method in SMALL.values():
+        assert np.array_equal(found[method.name].scores, ex(SHORT, method).scores)

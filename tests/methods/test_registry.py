@@ -1,0 +1,96 @@
+import sys
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from inspect import getdoc
+
+import pytest
+
+import gaflow
+from gaflow.errors import MissingExtraError, UnknownMethodError
+from gaflow.methods import METHODS, About, AttentionFlow, Method, find_method
+from tests.support.models import bert
+
+EXTRAS = {name: m.about for name, m in METHODS.items() if m.about.libraries}  # type: ignore[attr-defined]
+
+
+def test_the_methods_of_the_paper_come_in_order():
+    expected = "af gf agf rawatt rollout grads attgrads gradsam cat attcat partial_lrp transatt ig kernel_shap lime"
+    others = ("signed_flow", "path_flow", "attention_flow", "random")
+    assert [name for name in METHODS if name not in others] == expected.split()
+    assert set(others) < set(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_a_documented_record_of_settings(name):
+    method = METHODS[name]
+    assert isinstance(method, Method)
+    assert is_dataclass(method)
+    assert find_method(name) is find_method(method) is method
+    assert method.name == name
+    assert getdoc(method)
+    assert type(method)() == method or name in ("af", "gf")  # the defaults are the definitions
+    with pytest.raises(FrozenInstanceError):
+        method.seed = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_what_its_scores_mean(name):
+    about = METHODS[name].about  # type: ignore[attr-defined]
+    assert isinstance(about, About)
+    assert about.family in ("flow", "attention", "gradient", "relevance", "perturbation", "control")
+    assert about.reference
+    assert bool(about.libraries) == bool(about.extra)
+    assert {type(getattr(about, f.name)) for f in fields(about)} == {str, bool, tuple}
+
+
+def test_whoever_needs_no_more_than_the_trace_says_so():
+    assert About("", False, False, "1 forward", "").one_trace
+    assert not About("", False, False, "2 forward, 2 backward", "").one_trace
+    assert not About("", False, False, "500 forward", "").one_trace
+
+
+def test_there_are_methods_with_extras():
+    assert {about.extra for about in EXTRAS.values()} == {"maxflow", "baselines"}
+
+
+@pytest.mark.parametrize(("name", "library"), [(name, each) for name in EXTRAS for each in EXTRAS[name].libraries])
+def test_a_missing_library_is_named_before_anything_is_computed(name, library, monkeypatch):
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(model, tokenizer)
+    passes = []
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    extra = EXTRAS[name].extra
+    monkeypatch.setitem(sys.modules, library, None)
+    pattern = rf"method '{name}' needs {library}; run: pip install 'gaflow\[{extra}\]'"
+    for ask in (
+        lambda: find_method(name),
+        lambda: explainer("a film", name),
+        lambda: explainer.stream(["a film"], name),
+        lambda: explainer.compare("a film", ["agf", name]),
+    ):
+        with pytest.raises(MissingExtraError, match=pattern):
+            ask()
+    first = next(m for m in EXTRAS if library in EXTRAS[m].libraries)
+    with pytest.raises(MissingExtraError, match=f"method '{first}' needs {library}"):
+        explainer.compare("a film")
+    assert passes == []
+
+
+def test_a_settings_object_needs_the_library_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    with pytest.raises(MissingExtraError, match=r"'attention_flow\(residual=0.25\)' needs ortools"):
+        find_method(AttentionFlow(residual=0.25))
+    assert find_method("agf") is METHODS["agf"]
+
+
+@pytest.mark.parametrize("name", ["xyz", ""])
+def test_a_name_that_is_near_no_other_gets_the_list_once(name):
+    with pytest.raises(UnknownMethodError) as caught:
+        find_method(name)
+    assert str(caught.value) == f"no method {name!r}. All: {', '.join(METHODS)}"
+
+
+def test_all_methods_are_compared_when_none_are_named():
+    found = gaflow.Explainer(*bert()).compare("a film")
+    assert list(found) == list(METHODS)
+    assert all(att.method == name for name, att in found.items())
+    assert len({tuple(att.scores) for att in found.values()}) == len(METHODS)

@@ -1,0 +1,138 @@
+import pytest
+import torch
+from torch import nn
+
+from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
+from gaflow.methods.token_removal import Presence
+from gaflow.models.tracing import Question
+from tests.models.test_tracing import state
+from tests.support.models import SENTENCE, bert, gpt2
+
+SHORT = "this dog is very smart"
+
+
+def ask(texts=(SENTENCE, SHORT), build=bert, **changes):
+    model, tokenizer = build(**changes)
+    padding = Padding.of(model, tokenizer)
+    encodings = encode(tokenizer, [(text, None) for text in texts])
+    batch = collate(encodings, padding, neutral=neutral_tokens(tokenizer, padding))
+    return Question(model.double(), batch, lambda logits, items: logits[:, 1])
+
+
+def subset(text, *absent):
+    vector = text.vector(1.0)
+    vector[0, list(absent)] = 0
+    return vector
+
+
+def test_an_absent_token_is_padding_written_in():
+    question = ask()
+    text = Presence.of(question, 1, None, None)
+    ids = question.batch.inputs["input_ids"][1:2, :7].clone()
+    ids[0, [1, 4]] = 0
+    with torch.no_grad():
+        expected = question.model(ids).logits[0, 1]
+        assert torch.allclose(text(subset(text, 0, 3))[0], expected, rtol=1e-12, atol=0)
+        whole = question.model(question.batch.inputs["input_ids"][1:2, :7]).logits[0, 1]
+        assert torch.equal(text(text.vector(1.0))[0], whole)
+    assert len(text) == 5
+
+
+def test_gradients_are_those_of_finite_differences():
+    text = Presence.of(ask(), 1, "mask", None)
+    point = text.vector(0.4).requires_grad_()
+    (found,) = torch.autograd.grad(text(point).sum(), point)
+    for k in range(len(text)):
+        step = torch.zeros_like(point)
+        step[0, k] = 1e-5
+        with torch.no_grad():
+            slope = (text(point + step) - text(point - step))[0] / 2e-5
+        assert slope.item() == pytest.approx(found[0, k].item(), rel=1e-5, abs=1e-8)
+
+
+def test_values_are_in_order_and_each_different_one_is_computed_once():
+    text = Presence.of(ask(), 0, None, 2)
+    rows, told = [], []
+    handle = text.question.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
+    vectors = torch.cat([subset(text, 1), subset(text), subset(text, 1), subset(text, 2), subset(text)])
+    found = text.values(vectors, told.append)
+    handle.remove()
+    assert rows == [2, 1]
+    assert told == [pytest.approx(2 / 3), 1]
+    assert not found.requires_grad
+    with torch.no_grad():
+        for vector, value in zip(vectors, found, strict=True):
+            assert text(vector[None])[0].item() == pytest.approx(value.item(), rel=1e-12)
+
+
+def test_nothing_of_the_model_is_changed():
+    question = ask()
+    before = state(question.model)
+    text = Presence.of(question, 0, None, None)
+    text(text.vector(0.5))
+    assert state(question.model) == before
+
+
+def test_as_many_texts_go_in_one_pass_as_their_length_allows():
+    assert Presence.of(ask(), 1, None, None).rows == 4096 // 7
+    assert Presence.of(ask(), 1, None, 3).rows == 3
+    long = ask(["dog " * 400], max_position_embeddings=512)
+    assert Presence.of(long, 0, None, None).rows == (1 << 19) // 402**2
+    alone = ask([SHORT], gpt2, pad_token_id=None)  # which takes no more than one text without a padding token
+    assert Presence.of(alone, 0, None, 8).rows == 1
+
+
+def test_a_replacement_without_an_embedding_is_refused():
+    with pytest.raises(GaflowError, match="'token 9999' is token 9999, but the model has word embeddings for 0 to"):
+        Presence.of(ask(), 0, 9999, None)
+
+
+class Odd(nn.Module):
+    """A model whose use of its word embeddings `read` decides."""
+
+    def __init__(self, read):
+        super().__init__()
+        self.embedding = nn.Embedding(200, 4, dtype=torch.float64)
+        self.read = read
+
+    def get_input_embeddings(self):
+        return self.embedding
+
+    def forward(self, input_ids):
+        return type("Output", (), {"logits": self.read(self.embedding, input_ids).sum(1)})
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda embedding, ids: embedding(ids) + embedding(ids), "more than once"),
+        (lambda embedding, ids: embedding(ids[:, :2]), "not token by token"),
+        (lambda embedding, ids: embedding.weight[ids], "does not read the word embeddings"),
+    ],
+)
+def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(read, message):
+    question = ask()
+    odd = Question(Odd(read), question.batch, question.read)
+    text = Presence.of(odd, 0, None, None)
+    with pytest.raises(UnsupportedModelError, match=message):
+        text(text.vector(0.5))
+    assert not odd.model.embedding._forward_hooks  # type: ignore[union-attr]
+
+
+def test_a_model_without_word_embeddings_is_refused():
+    question = ask()
+    with pytest.raises(UnsupportedModelError, match="Linear has no word embeddings"):
+        Presence.of(Question(nn.Linear(2, 2), question.batch, question.read), 0, None, None)
+
+
+def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
+    question = ask()
+    model = Odd(lambda embedding, ids: embedding(ids)[0])
+    model.embedding.register_forward_hook(lambda _module, _given, own: (own, 1.0))  # as quantised embeddings give
+    odd = Question(model, question.batch, question.read)
+    with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
+        Presence.of(odd, 0, None, None)
+    with pytest.raises(UnsupportedModelError, match="not token by token"):
+        odd.logits([0], words=torch.zeros(1, question.batch.mask.shape[1], 4).double())
+    assert len(model.embedding._forward_hooks) == 1

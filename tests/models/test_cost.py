@@ -1,0 +1,173 @@
+import math
+
+import pytest
+from transformers import BartConfig, SwinConfig, T5Config
+
+from gaflow.methods import FlowMethod, PathFlow
+from gaflow.models.cost import (
+    STEPS,
+    Geometry,
+    Work,
+    estimate,
+    extrapolate,
+    largest_batch,
+    longest_text,
+    points_in_a_pass,
+    solve_flops,
+    solve_seconds,
+)
+from tests.support.models import FAMILIES
+
+MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
+BERT = Geometry(layers=12, heads=12, width=768, inner=3072)
+PATHS = PathFlow().work
+
+
+@pytest.mark.parametrize(
+    ("geometry", "length", "batch", "trace", "flow"),
+    [  # MiB that processes on Linux grew by, with rawatt and with agf or af, when every trace was copied
+        (MINILM, 128, 8, 362, 351),
+        (MINILM, 512, 1, 406, 442),
+        (MINILM, 512, 4, 1156, 1389),
+        (BERT, 512, 1, 970, 1031),
+        (Geometry(layers=4, heads=2, width=128, inner=512), 512, 1, 52, 161),
+    ],
+)
+def test_estimates_are_above_measured_peaks_and_not_far_above(geometry, length, batch, trace, flow):
+    cost = estimate(geometry, length, batch)
+    assert trace <= cost.trace / 2**20 < 1.5 * trace
+    assert flow <= cost.flow / 2**20 < 1.5 * flow
+    assert cost.peak == max(cost.trace, cost.flow)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "length", "batch", "measured"),
+    [  # MiB that processes on Linux grew by, with path_flow
+        (MINILM, 128, 8, 849),
+        (MINILM, 512, 1, 955),
+        (BERT, 128, 1, 622),
+        (BERT, 128, 4, 911),
+        (BERT, 512, 1, 1964),
+        (Geometry(layers=5, heads=8, width=256, inner=768), 128, 4, 580),
+        (Geometry(layers=5, heads=8, width=256, inner=768), 512, 1, 718),
+    ],
+)
+def test_estimates_of_paths_are_above_measured_peaks_and_not_far_above(geometry, length, batch, measured):
+    assert measured <= estimate(geometry, length, batch, PATHS).peak / 2**20 < 1.5 * measured
+
+
+def test_a_signed_flow_with_node_capacities_solves_two_networks_of_twice_the_layers():
+    plain, both = estimate(BERT, 100), estimate(BERT, 100, 1, FlowMethod(signed=True, nodes=True).work)
+    attention, edges = 4 * 12 * 12 * 100 * 100, 8 * 12 * 100 * 100
+    assert both.flow - plain.flow == attention + (18 + 2 * 8) * edges
+    assert both.flops == 2 * solve_flops(24, 100)
+    assert (both.trace, both.path) == (plain.trace, plain.path) == (plain.trace, 0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+@pytest.mark.parametrize("length", [1, 16, 128, 512, 4000])
+def test_a_pass_of_points_has_one_at_least_and_stays_within_its_bytes(device, length):
+    rows = points_in_a_pass(BERT, length, device)
+    one, two, all_ = (estimate(BERT, length, 1, Work(10**9, rows=r), device).path for r in (1, 2, rows))
+    assert rows == 1 or rows * (two - one) <= (1 << 33 if device == "cuda" else 1 << 29)
+    assert all_ <= estimate(BERT, length, 1, Work(10**9), device).path < all_ + two - one + 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_longer_texts_and_larger_batches_never_need_less(device):
+    lengths = [estimate(MINILM, n, 2, PATHS, device).path for n in range(1, 600)]
+    texts = [estimate(MINILM, 50, n, PATHS, device).path for n in range(1, 100)]
+    assert lengths == sorted(lengths)
+    assert texts == sorted(texts)
+
+
+def test_points_of_few_texts_make_one_small_pass_and_a_chosen_size_is_kept():
+    one, two, more = (estimate(MINILM, 8, 1, Work(points=p)).path for p in (1, 2, 3))
+    assert more - two == two - one > 0
+    assert estimate(MINILM, 8, 1, Work(points=3, rows=2)).path == two
+
+
+def test_texts_of_a_batch_share_the_passes_of_their_paths():
+    one, four = (estimate(BERT, 128, n, PATHS).path for n in (1, 4))
+    assert one < four < 2 * one
+
+
+def test_a_trace_without_width_is_four_copies_of_the_attention_and_the_scores_of_a_layer():
+    one = 4 * (2 * 3 * 5 * 5)
+    assert estimate(Geometry(2, 3), 5).trace == 4 * one + 3 * one // 2
+
+
+def test_wider_numbers_take_more_but_for_the_solver_which_has_its_own():
+    narrow, wide = (estimate(Geometry(6, 12, 384, 1536, item), 100) for item in (4, 8))
+    assert wide.trace == 2 * narrow.trace
+    assert wide.flow - narrow.flow == narrow.flow - 8 * 18 * 6 * 100 * 100
+
+
+def test_flops_are_three_cubes_per_layer_and_step():
+    assert solve_flops(7, 10) == STEPS * 3 * 7 * 1000
+    assert estimate(Geometry(7, 2), 10).flops == solve_flops(7, 10)
+
+
+def test_a_batch_costs_as_much_as_its_items():
+    one, many = estimate(MINILM, 9), estimate(MINILM, 9, 4)
+    assert (many.trace, many.flow, many.flops) == (4 * one.trace, 4 * one.flow, 4 * one.flops)
+
+
+@pytest.mark.parametrize("work", [Work(), PATHS])
+@pytest.mark.parametrize("memory", [0, 1, 10**6, 10**9, 10**11])
+def test_the_longest_text_fits_and_one_token_more_does_not(memory, work):
+    length = longest_text(MINILM, memory, work)
+    assert length == 0 or estimate(MINILM, length, 1, work).peak <= memory
+    assert estimate(MINILM, length + 1, 1, work).peak > memory
+
+
+@pytest.mark.parametrize("work", [Work(), PATHS])
+@pytest.mark.parametrize("memory", [0, 10**8, 10**9, 10**11])
+def test_the_largest_batch_fits_and_one_text_more_does_not(memory, work):
+    texts = largest_batch(MINILM, 128, memory, work)
+    assert texts == 0 or estimate(MINILM, 128, texts, work).peak <= memory
+    assert estimate(MINILM, 128, texts + 1, work).peak > memory
+    assert work.points or texts == memory // estimate(MINILM, 128).peak
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_geometry_is_that_of_the_model(family):
+    model, _ = FAMILIES[family]()
+    found = Geometry.of(model.config)
+    assert found is not None
+    layers = 2 if family in ("distilbert", "gpt2") else 3
+    assert (found.layers, found.heads, found.width) == (layers, 4, 32)
+    assert found.inner in (48, 4 * 32)  # where the config has no name of its own for it
+
+
+def test_of_encoder_decoders_the_encoder_counts_and_what_the_decoder_keeps():
+    bart = BartConfig(encoder_layers=3, decoder_layers=2, encoder_attention_heads=4, d_model=32, encoder_ffn_dim=48)
+    t5 = T5Config(num_layers=3, num_heads=4, d_model=32, d_ff=48)
+    assert Geometry.of(bart) == Geometry.of(t5) == Geometry(3, 4, 64, 96)
+
+
+def test_models_without_layers_of_attention_have_no_geometry():
+    assert Geometry.of(object()) is None
+    assert Geometry.of(SwinConfig()) is None
+
+
+def test_extrapolating_to_the_same_size_changes_nothing():
+    assert extrapolate(0.25, 64, 64, 12, 1e9) == 0.25
+
+
+def test_extrapolated_seconds_grow_by_edges_and_then_by_flops():
+    assert math.isclose(extrapolate(1.0, 10, 30, 2, math.inf), 9.0)
+    flops = solve_flops(2, 30) - 9 * solve_flops(2, 10)
+    assert math.isclose(extrapolate(1.0, 10, 30, 2, 1e6), 9.0 + flops / 1e6)
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_seconds_are_taken_on_the_spot(length):
+    assert 0 < solve_seconds(2, length) < math.inf
+
+
+@pytest.mark.parametrize("size", ["layers", "heads", "length", "batch"])
+def test_sizes_below_one_are_refused_by_name(size):
+    sizes = {"layers": 1, "heads": 1, "length": 1, "batch": 1, size: 0}
+    with pytest.raises(ValueError, match=f"{size} must be at least 1, not 0"):
+        estimate(Geometry(sizes["layers"], sizes["heads"]), sizes["length"], sizes["batch"])

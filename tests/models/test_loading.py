@@ -1,0 +1,209 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertModel, pipeline
+from transformers.utils import logging
+
+from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.models import loading
+from gaflow.models.loading import load_model, outline
+from gaflow.tasks import TASKS
+from tests.support.models import bert, wordpiece
+from tests.support.task_models import CASES, tagger
+
+
+def load(model=None, tokenizer=None, task=None, device=None, dtype=None):
+    return load_model(model, tokenizer, task, device, dtype)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A saved classifier in half precision."""
+    model, tokenizer = bert()
+    model.half().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_folder_is_loaded_in_float32_in_eval_mode_without_drawing_progress_bars(folder, capfd):
+    assert logging.is_progress_bar_enabled()
+    for place in (folder, str(folder)):
+        found = load(place)
+        assert found.task == "text-classification"
+        assert found.model.dtype == torch.float32
+        assert not any(m.training for m in found.model.modules())
+        assert found.tokenizer("dog")["input_ids"] == wordpiece()("dog")["input_ids"]
+    assert logging.is_progress_bar_enabled()
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, "float64", "torch.float64"])
+def test_dtype_and_device_are_those_asked_for(folder, dtype):
+    found = load(folder, dtype=dtype, device="cpu")
+    assert found.model.dtype == torch.float64
+    assert found.model.device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", ["floaty", torch.int64, 3])
+def test_what_is_no_floating_point_dtype_is_refused(folder, dtype):
+    with pytest.raises(ValueError, match="dtype must be"):
+        load(folder, dtype=dtype)
+
+
+def test_a_tokenizer_may_come_from_elsewhere(folder):
+    other = SimpleNamespace()
+    assert load(folder, other).tokenizer is other
+    model, _ = bert()
+    assert load(model, folder).tokenizer("dog")["input_ids"] == wordpiece()("dog")["input_ids"]
+
+
+def test_a_model_object_is_taken_as_it_is():
+    model, tokenizer = bert()
+    model.half().train()
+    found = load(model, tokenizer)
+    assert found.model is model
+    assert found.tokenizer is tokenizer
+    assert model.training
+    assert model.dtype == torch.float16
+
+
+def test_a_pipeline_brings_model_and_tokenizer():
+    model, tokenizer = bert()
+    pipe = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    found = load(pipe)
+    assert found.model is pipe.model
+    assert found.tokenizer is pipe.tokenizer
+
+
+def test_a_model_object_is_neither_moved_nor_converted():
+    model, tokenizer = bert()
+    with pytest.raises(ValueError, match=r"model is on cpu and device='meta'.*model.to\('meta'\)"):
+        load(model, tokenizer, device="meta")
+    with pytest.raises(ValueError, match=r"torch.float32 and dtype=torch.float16"):
+        load(model, tokenizer, dtype="float16")
+    assert load(model, tokenizer, device="cpu", dtype=torch.float32).model is model
+
+
+def test_a_model_object_needs_its_tokenizer():
+    with pytest.raises(ValueError, match=r"Explainer\(model, tokenizer\)"):
+        load(bert()[0])
+
+
+@pytest.mark.parametrize("model", [3, nn.Linear(2, 2), ["bert"], object()])
+def test_what_is_no_model_is_a_type_error(model):
+    with pytest.raises(TypeError, match=f"not {type(model).__name__}"):
+        load(model, wordpiece())
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="unknown task 'sentiment'; the tasks are text-classification, "):
+        load(*bert(), task="sentiment")
+
+
+@pytest.mark.parametrize("task", [name for name in TASKS if name != "text-classification"])
+def test_a_model_for_another_task_than_asked_is_refused(task):
+    with pytest.raises(UnsupportedModelError, match=f"BertForSequenceClassification is for text-.*, not for {task}"):
+        load(*bert(), task=task)
+
+
+def test_the_task_is_seen_from_the_models_class():
+    for case in CASES.values():
+        model, tokenizer = case.make()
+        assert load(model, tokenizer).task == load(model, tokenizer, task=case.task).task == case.task
+    model, tokenizer = bert()
+    with pytest.raises(UnsupportedModelError, match="pass task='text-classification'"):
+        load(BertModel(model.config), tokenizer)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_of_any_task_is_loaded_from_a_folder(name, tmp_path):
+    case = CASES[name]
+    model, tokenizer = case.make()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = load(tmp_path)
+    assert (found.task, type(found.model)) == (case.task, type(model))
+    assert all(torch.equal(a, b) for a, b in zip(found.model.parameters(), model.parameters(), strict=True))
+    empty = outline(tmp_path)
+    assert (empty.task, type(empty.model)) == (case.task, type(model))
+
+
+def test_a_class_of_ones_own_works_when_the_task_is_said():
+    class Mine(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.config = inner, inner.config
+
+    model, tokenizer = bert()
+    mine = Mine(model)
+    assert load(mine, tokenizer, task="text-classification").model is mine
+
+
+def test_a_checkpoint_without_a_classifier_is_refused_rather_than_given_a_random_one(tmp_path):
+    model, tokenizer = bert()
+    model.bert.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    for task in (None, "text-classification"):
+        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*fine-tuned for text-"):
+            load(tmp_path, task=task)
+
+
+@pytest.mark.parametrize("task", ["text-classification", "fill-mask"])
+def test_a_checkpoint_for_another_task_is_refused(task, tmp_path):
+    model, tokenizer = tagger()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=f"made as BertForTokenClassification.*fine-tuned for {task}"):
+        load(tmp_path, task=task)
+
+
+def test_a_folder_that_is_not_there_is_named_without_asking_the_hub(tmp_path):
+    for place in (tmp_path / "none", str(tmp_path / "none"), "./none", "~/none/none", "a/b/c", ""):
+        with pytest.raises(GaflowError, match="no model folder at"):
+            load(place)
+
+
+def test_a_folder_without_a_model_is_named_in_one_line(tmp_path):
+    with pytest.raises(GaflowError, match="cannot load") as caught:
+        load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_model_is_named_in_one_line(folder):
+    (folder / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(GaflowError, match="cannot load") as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_model_the_embedded_one_is_loaded_if_there_is_one(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "_ASSETS", folder)
+    assert load().model.dtype == torch.float32
+    monkeypatch.setattr(loading, "_ASSETS", tmp_path / "none")
+    with pytest.raises(GaflowError, match="no embedded demo model: pass model="):
+        load()
+
+
+def test_an_outline_has_everything_but_the_weights(folder):
+    full, found = load(folder), outline(folder)
+    assert all(p.is_meta for p in found.model.parameters())
+    assert [p.shape for p in found.model.parameters()] == [p.shape for p in full.model.parameters()]
+    assert (type(found.model), found.model.dtype, found.task) == (type(full.model), full.model.dtype, full.task)
+    assert found.tokenizer("dog")["input_ids"] == full.tokenizer("dog")["input_ids"]
+
+
+def test_an_outline_needs_no_file_of_weights(folder):
+    (folder / "model.safetensors").unlink()
+    assert outline(str(folder)).model.config.num_hidden_layers == 3
+    with pytest.raises(GaflowError, match="nowhere"):
+        outline(folder / "nowhere")
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "nowhere"])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(folder, device):
+    with pytest.raises(ValueError, match=rf"device '{device}' cannot be used here \(.*\); try 'cpu'"):
+        load(folder, device=device)

@@ -1,0 +1,323 @@
+import resource
+from functools import wraps
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import gaflow
+from gaflow.errors import TooLargeError
+from gaflow.methods import PathFlow
+from gaflow.models import memory
+from gaflow.models.cost import Geometry, estimate, longest_text
+from gaflow.models.memory import (
+    BUDGET,
+    TRIFLE,
+    batch_limit,
+    budget,
+    fitting,
+    free_memory,
+    halving,
+    in_bytes,
+    is_out_of_memory,
+)
+from tests.support.models import bert
+
+MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
+MIB = 1 << 20
+
+
+def tree(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(text))
+    return root
+
+
+def host(kib=4096, groups="0::/\n"):
+    return {"proc/meminfo": f"MemTotal: 9999 kB\nMemAvailable: {kib} kB\n", "proc/self/cgroup": groups}
+
+
+def test_free_memory_is_what_the_kernel_calls_available(tmp_path):
+    assert free_memory("cpu", tree(tmp_path, host(kib=3))) == 3 * 1024
+
+
+def test_control_groups_limit_it_less_what_they_use_and_can_take_back(tmp_path):
+    group = "sys/fs/cgroup/box/inner"
+    files = host(groups="0::/box/inner\n") | {
+        f"{group}/memory.max": 3 * MIB,
+        f"{group}/memory.current": 2 * MIB,
+        f"{group}/memory.stat": "anon 7\ninactive_file 1000\n",
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == MIB + 1000
+
+
+def test_a_limit_of_an_outer_group_counts_and_max_is_none(tmp_path):
+    files = host(groups="0::/box/inner\n") | {
+        "sys/fs/cgroup/box/inner/memory.max": "max",
+        "sys/fs/cgroup/box/inner/memory.current": 5,
+        "sys/fs/cgroup/box/memory.max": 90,
+        "sys/fs/cgroup/box/memory.current": 20,
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == 70
+
+
+def test_groups_of_the_first_version_count_too(tmp_path):
+    group = "sys/fs/cgroup/memory/box"
+    files = host(groups="5:pids:/box\n4:memory:/box\n0::/\n") | {
+        f"{group}/memory.limit_in_bytes": 4000,
+        f"{group}/memory.usage_in_bytes": 1000,
+        f"{group}/memory.stat": "inactive_file 5\ntotal_inactive_file 300\n",
+    }
+    assert free_memory("cpu", tree(tmp_path, files)) == 3300
+
+
+def test_a_limit_of_the_process_counts_less_what_it_has_mapped(tmp_path, monkeypatch):
+    pages = tree(tmp_path, host() | {"proc/self/statm": "10 5 1 1 0 1 0"})
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (11 * resource.getpagesize() + 7, -1))
+    assert free_memory("cpu", pages) == resource.getpagesize() + 7
+
+
+def test_nothing_is_left_where_more_is_used_than_allowed(tmp_path):
+    files = host() | {"sys/fs/cgroup/memory.max": 5, "sys/fs/cgroup/memory.current": 9}
+    assert free_memory("cpu", tree(tmp_path, files)) == 0
+
+
+def test_systems_that_do_not_tell_are_not_guessed_at(tmp_path):
+    assert free_memory("cpu", tmp_path) is None
+    assert free_memory("meta") is None
+
+
+def test_of_a_gpu_it_is_what_the_driver_has_and_what_torch_keeps_for_later(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 999))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
+    assert free_memory("cuda:0") == 130
+
+
+class Model(torch.nn.Module):
+    """All that is asked of a model: its sizes, and where it is."""
+
+    def __init__(self, dtype=torch.float32, **config):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+        names = {"num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 384, "intermediate_size": 1536}
+        self.config = SimpleNamespace(**(names | config))
+
+
+def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
+    one = estimate(MINILM, 100).peak
+    for memory_, texts in ((3 * one, 3), (3 * one - 1, 2), (1, 1)):
+        monkeypatch.setitem(BUDGET, "cpu", memory_)
+        assert batch_limit(Model(), 100) == texts
+        assert batch_limit(Model(num_attention_heads=None), 100) is None
+
+
+def test_batches_are_made_for_the_method_that_needs_most(monkeypatch):
+    methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
+    work = PathFlow().work
+    monkeypatch.setitem(BUDGET, "cpu", estimate(MINILM, 100, 5, work).peak)
+    alone = [batch_limit(Model(), 100, [m]) for m in methods]
+    assert alone[0] == batch_limit(Model(), 100, methods) == 5
+    assert (
+        alone[1]
+        == alone[2]
+        == batch_limit(Model(), 100)
+        == estimate(MINILM, 100, 5, work).peak // estimate(MINILM, 100).peak
+    )
+
+
+def test_wider_numbers_make_smaller_batches():
+    narrow, wide = batch_limit(Model(), 100), batch_limit(Model(torch.float64), 100)
+    assert narrow is not None
+    assert wide is not None
+    assert wide < narrow == batch_limit(Model(torch.bfloat16), 100)  # a trace is float32 at least
+
+
+def test_budgets_belong_to_kinds_of_devices():
+    assert budget("cuda:3") == BUDGET["cuda"] > budget("cpu") == budget("mps")
+
+
+def give(monkeypatch, free):
+    monkeypatch.setattr(memory, "free_memory", lambda device: free)
+    monkeypatch.setattr(memory, "TRIFLE", 0)
+
+
+def test_what_fits_is_done(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 100, 3).peak)
+    with fitting(Model(), [100] * 3):
+        done = True
+    assert done
+
+
+def test_a_batch_that_does_not_fit_is_refused_naming_one_that_does(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 512, 3).peak - 1)
+    message = r"3 texts of 512 tokens need about 1\.36 GiB.*cpu has 1\.36 GiB left; use batch_size=2 or less"
+    with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * 3):
+        pytest.fail("it was begun")
+
+
+def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeypatch):
+    give(monkeypatch, estimate(MINILM, 333).peak)
+    for batch in (1, 5):
+        message = r"a text of 512 tokens needs about 464 MiB.*up to 333 tokens would fit"
+        with pytest.raises(TooLargeError, match=message), fitting(Model(), [512] * batch):
+            pytest.fail("it was begun")
+
+
+def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
+    path, agf = gaflow.METHODS["path_flow"], gaflow.METHODS["agf"]
+    give(monkeypatch, estimate(MINILM, 128, 3, PathFlow().work).peak)
+    with fitting(Model(), [128] * 3, [agf, path]), fitting(Model(), [128] * 4, [agf]):
+        pass
+    with pytest.raises(TooLargeError, match="use batch_size=3 or less"), fitting(Model(), [128] * 4, [agf, path]):
+        pytest.fail("it was begun")
+    give(monkeypatch, estimate(MINILM, 333, 1, PathFlow().work).peak)
+    with pytest.raises(TooLargeError, match="up to 333 tokens would fit"), fitting(Model(), [512], [path]):
+        pytest.fail("it was begun")
+
+
+def test_a_trifle_is_not_looked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device))
+    for length, count in ((14, 0), (longest_text(MINILM, TRIFLE), 0), (longest_text(MINILM, TRIFLE) + 1, 1)):
+        asked.clear()
+        with fitting(Model(), [length]):
+            pass
+        assert len(asked) == count
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("model", [Model(), Model(num_attention_heads=None)])
+def test_running_out_nevertheless_is_said_alike(error, model, monkeypatch):
+    give(monkeypatch, None)
+    assert is_out_of_memory(error)
+    message = "cpu ran out of memory on 4 texts of 50 tokens; use batch_size=2 or less"
+    with pytest.raises(TooLargeError, match=message), fitting(model, [50] * 4):
+        raise error
+    message = "on a text of 50 tokens; use a shorter text"
+    with pytest.raises(TooLargeError, match=message), fitting(model, [50]):
+        raise error
+
+
+def test_other_errors_pass(monkeypatch):
+    give(monkeypatch, None)
+    assert not is_out_of_memory(ValueError("out of memory"))
+    with pytest.raises(RuntimeError, match="shapes differ"), fitting(Model(), [50] * 4):
+        raise RuntimeError("shapes differ")
+
+
+def test_halving_goes_on_until_what_is_left_fits_and_keeps_the_order():
+    asked = []
+
+    def work(part):
+        asked.append(list(part))
+        if len(part) > 2:
+            raise TooLargeError("too many")
+        return [10 * k for k in part]
+
+    assert halving([1, 2, 3, 4, 5], work) == [10, 20, 30, 40, 50]
+    assert asked == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
+
+
+def test_one_that_does_not_fit_cannot_be_halved():
+    def work(part):
+        raise TooLargeError("too long")
+
+    with pytest.raises(TooLargeError, match="too long"):
+        halving([1, 2], work)
+
+
+TEXTS = [f"a dog {'is very ' * k}smart" for k in range(6)]
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """An explainer, the attributions that it gives with all memory, and the sizes of all batches from then on."""
+    explainer = gaflow.Explainer(*bert())
+    expected = explainer(TEXTS, "agf")
+    sizes, original = [], gaflow.Explainer.collate
+
+    def collate(self, encodings):
+        sizes.append(len(encodings))
+        return original(self, encodings)
+
+    monkeypatch.setattr(gaflow.Explainer, "collate", collate)
+    return explainer, expected, sizes
+
+
+def assert_alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.tokens == other.tokens
+        assert abs(one.scores - other.scores).max() < 1e-5 * other.scores.sum()
+
+
+def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    longest = max(len(att.tokens) for att in expected)
+    geometry = Geometry.of(explainer.model.config)
+    assert geometry is not None
+    give(monkeypatch, estimate(geometry, longest, 2).peak)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sum(sizes) == 6
+    assert len(sizes) > 2
+    sizes.clear()
+    assert_alike(explainer.stream(TEXTS, "agf"), expected)
+    assert sum(sizes) == 6
+    give(monkeypatch, 1000)
+    with pytest.raises(TooLargeError, match=f"a text of {longest} tokens needs about"):
+        explainer(TEXTS, "agf")
+
+
+def test_an_explainer_splits_paths_that_do_not_fit_together_and_gives_the_same(traced, monkeypatch):
+    explainer, attributions, sizes = traced
+    path = PathFlow(steps=1, groups=2, ranked=1)
+    expected = explainer(TEXTS, path)
+    sizes.clear()
+    longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)
+    assert geometry is not None
+    give(monkeypatch, estimate(geometry, longest, 2, path.work).peak)
+    found = explainer(TEXTS, path)
+    assert max(sizes) < 6 == sum(sizes)
+    for one, other in zip(found, expected, strict=True):
+        assert abs(one.scores - other.scores).max() < 1e-4 * abs(other.scores).sum()
+
+
+def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    geometry = Geometry.of(explainer.model.config)
+    assert geometry is not None
+    monkeypatch.setitem(BUDGET, "cpu", estimate(geometry, max(len(att.tokens) for att in expected), 2).peak)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sizes[0] == 2
+    assert sum(sizes) == 6
+
+
+def test_an_explainer_goes_on_where_a_batch_ran_out_of_memory(traced, monkeypatch):
+    explainer, expected, sizes = traced
+    forward = type(explainer.model).forward
+
+    @wraps(forward)
+    def refusing(self, input_ids, *given, **named):
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(self, input_ids, *given, **named)
+
+    monkeypatch.setattr(type(explainer.model), "forward", refusing)
+    assert_alike(explainer(TEXTS, "agf"), expected)
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (450 * MIB, "450 MiB"), (3 << 40, "3,072 GiB")]
+)
+def test_bytes_can_be_read(count, shown):
+    assert in_bytes(count) == shown

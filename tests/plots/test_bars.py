@@ -1,0 +1,134 @@
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PolyCollection
+
+from gaflow import plots
+from gaflow.plots.elements import level_of
+from gaflow.plots.figure import colour
+from gaflow.view.shades import LEVELS, number_format
+from tests.attribution.test_attribution import make
+from tests.support.models import SENTENCE
+from tests.support.pictures import assert_stands_apart, text_of, written
+
+
+def boxes(figure, hatch=None):
+    """Left, top, right and bottom of every box, of those with a hatch (or none of them)."""
+    found = [c for c in figure.findobj(PolyCollection) if bool(c.get_hatch()) == bool(hatch)]
+    corners = [path.vertices for each in found for path in each.get_paths()]
+    return np.array([(*c.min(0), *c.max(0)) for c in corners]).reshape(-1, 4)
+
+
+def bars_of(figure):
+    """Signed length of every bar that is drawn, top to bottom."""
+    ((x, _), (_, _)) = figure.findobj(LineCollection)[-1].get_segments()[0]
+    found = []
+    for each in figure.findobj(PolyCollection):
+        for path in each.get_paths():
+            left, right = path.vertices[:, 0].min(), path.vertices[:, 0].max()
+            if math.isclose(left, x, abs_tol=1e-9) or math.isclose(right, x, abs_tol=1e-9):
+                tall = path.vertices[:, 1].min()
+                found.append((tall, right - x if math.isclose(left, x, abs_tol=1e-9) else left - x))
+    return [length for _, length in sorted(found)]
+
+
+@pytest.mark.parametrize(("t", "length"), [(3, 6), (12, 8), (12, 40), (40, 6), (128, 6), (512, 5)])
+def test_nothing_is_clipped_or_hidden_at_any_length(t, length):
+    assert_stands_apart(plots.bars(text_of(t, length, layers=1, signed=True)))
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_every_score_is_written_as_it_is(words):
+    att = make(SENTENCE, scores=np.linspace(-1.2345, 2.3456, 14))
+    lines = written(plots.bars(att, words=words))
+    special = [float(att.scores[0]), float(att.scores[-1])]
+    scores = [p.score for p in (att.words() if words else att.pieces())] + special
+    form = number_format(max(abs(p.score) for p in (att.words() if words else att.pieces())))
+    for score in scores:
+        assert form(score) in lines
+    names = [w.text for w in att.words()] if words else att.tokens[1:-1]
+    for name in (*names, "[CLS]", "[SEP]"):
+        assert lines.count(name) >= 2  # in the strip and at its bar
+
+
+def test_the_head_says_prediction_probability_and_method():
+    lines = written(plots.bars(make(SENTENCE)))
+    assert lines[0] == "positive 87.5%"
+    assert lines[1] == "the model’s prediction · logit 1.946 · 14 tokens · explained by agf"
+
+
+def test_bars_are_as_long_as_scores_and_point_where_their_sign_says():
+    scores = np.array([1.0, 2, -4, 3, -0.5, 1])
+    lengths = bars_of(plots.bars(make("is not very cute", scores=scores)))
+    np.testing.assert_allclose(np.array(lengths) / lengths[1] * 2, scores, rtol=1e-6)
+
+
+def test_only_what_is_below_zero_is_striped():
+    att = make("is not very cute", scores=np.array([1.0, 2, -4, 3, -0.5, 1]))
+    assert len(boxes(plots.bars(att), hatch=True)) == 2
+    assert len(boxes(plots.bars(replace(att, scores=abs(att.scores))), hatch=True)) == 0
+
+
+def test_special_tokens_may_be_torn_but_their_number_is_whole():
+    att = make("is not very cute", scores=np.array([100.0, 2, 4, 3, 1, 1]))
+    figure = plots.bars(att)
+    lengths = bars_of(figure)
+    assert lengths[0] / lengths[2] == pytest.approx(1.25)
+    assert "100.000" in written(figure)
+    assert "torn bars are longer than drawn" in " ".join(written(figure))
+    whole = plots.bars(replace(att, scores=np.array([4.5, 2, 4, 3, 1, 1])))
+    assert "torn" not in " ".join(written(whole))
+    assert bars_of(whole)[0] / bars_of(whole)[2] == pytest.approx(4.5 / 4)
+
+
+def test_shades_are_those_of_the_pages():
+    att = make("is not very cute", scores=np.array([100.0, 2, -4, 1, 0.01, 100]))
+    faces = {
+        tuple(c)
+        for each in plots.bars(att).findobj(PolyCollection)
+        for c in np.round(np.array(each.get_facecolor()), 6)
+    }
+    for level in (LEVELS // 2, -LEVELS, LEVELS // 4, LEVELS):
+        assert (*np.round(colour(level), 6), 1.0) in faces
+
+
+def test_levels_grow_with_the_score_and_end_with_the_largest():
+    levels = [level_of(score, 2.0) for score in np.linspace(-3, 3, 100)]
+    assert all(a <= b for a, b in pairwise(levels))
+    assert levels[0] == -LEVELS
+    assert levels[-1] == LEVELS
+    assert level_of(0.0, 0.0) == 0
+    assert level_of(-1e-300, 0.0) == -LEVELS
+
+
+def test_a_long_text_has_all_tokens_in_the_strip_and_the_largest_as_bars():
+    att = text_of(200, layers=1, signed=True)
+    lines = written(plots.bars(att))
+    assert [line for line in lines if line in set(att.tokens)][:200] == list(att.tokens)
+    assert "the 30 largest of 200 scores, and the number of the token in the text" in lines
+    order = np.argsort(-abs(att.scores), kind="stable")[:30]
+    form = number_format(float(abs(att.scores[1:-1]).max()))
+    for k in order:
+        assert form(float(att.scores[k])) in lines
+        assert str(k + 1) in lines
+    assert len(bars_of(plots.bars(att))) == 30
+
+
+def test_top_says_how_many_bars():
+    att = make(SENTENCE)
+    assert len(bars_of(plots.bars(att, top=3))) == 3
+    assert len(bars_of(att.plot(top=100))) == 14
+    with pytest.raises(ValueError, match="top must be at least 1, not 0"):
+        plots.bars(att, top=0)
+
+
+def test_a_text_without_any_score_can_be_shown():
+    zero = make(SENTENCE, scores=np.zeros(14))
+    assert set(bars_of(plots.bars(zero))) <= {0.0}
+    assert written(plots.bars(zero)).count("0.000") >= 14
+    only = make(SENTENCE, scores=np.array([1.0, *[0.0] * 12, -2.0]))
+    lengths = [x for x in bars_of(plots.bars(only)) if x]
+    assert lengths[0] > 0 > lengths[-1]

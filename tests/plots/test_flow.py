@@ -1,0 +1,289 @@
+import re
+import sys
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib.artist import Artist
+from matplotlib.collections import Collection, PathCollection, PolyCollection
+from matplotlib.figure import Figure
+
+import gaflow
+from gaflow import plots
+from gaflow.plots.figure import colour
+from gaflow.plots.flow.layout import Layout
+from gaflow.view.flow_graph import Graph
+from gaflow.view.shades import LEVELS
+from tests.attribution.test_attribution import make, make_flow
+from tests.support.models import SENTENCE
+from tests.support.pictures import assert_stands_apart, text_of, written
+
+
+def network(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def graph_of(edges):
+    edges = np.asarray(edges, dtype=float)
+    ends = edges.shape[-1]
+    return Graph(edges, np.zeros(ends), np.zeros(ends), np.zeros((len(edges) + 1, ends)))
+
+
+def strokes(figure, tone=None):
+    """Widths of all curves, or of those in one colour."""
+    found = []
+    for each in figure.findobj(PathCollection):
+        if len(each.get_facecolor()) == 0:  # nodes are filled
+            widths = np.broadcast_to(each.get_linewidth(), len(each.get_paths()))
+            tones = np.broadcast_to(each.get_edgecolor()[:, :3], (len(each.get_paths()), 3))
+            found += [w for w, c in zip(widths, tones, strict=True) if tone is None or np.allclose(c, tone)]
+    return np.array(found)
+
+
+def caption(figure):
+    return " ".join(written(figure))
+
+
+@pytest.mark.parametrize(
+    ("t", "length", "layers"),
+    [(3, 6, 1), (3, 40, 24), (12, 8, 12), (12, 40, 6), (40, 8, 24), (128, 8, 12), (300, 5, 1)],
+)
+def test_nothing_is_clipped_or_hidden_at_any_size(t, length, layers):
+    assert_stands_apart(plots.flow_diagram(text_of(t, length, layers)))
+
+
+def test_every_token_is_named_at_both_ends_while_there_is_room_and_then_the_strongest():
+    att = text_of(128, layers=2)
+    lines = written(plots.flow_diagram(att))
+    assert all(lines.count(token) >= 2 for token in att.tokens)
+    att = text_of(400, layers=1)
+    lines = written(plots.flow_diagram(att))
+    assert 50 < sum(token in lines for token in att.tokens) < 400
+    assert att.tokens[int(att.scores.argmax())] in lines
+
+
+def test_the_strongest_edges_of_every_layer_are_kept():
+    edges = network(3, 5, 5).numpy()
+    shown = graph_of(edges).strongest(30)
+    for k in range(3):
+        mine = shown.layer == k
+        expected = np.sort(edges[k].ravel())[-10:]
+        np.testing.assert_array_equal(np.sort(shown.amount[mine]), expected)
+        np.testing.assert_array_equal(edges[k, shown.i[mine], shown.j[mine]], shown.amount[mine])
+        assert shown.layer_shares()[k] == pytest.approx(expected.sum() / edges[k].sum())
+    assert (np.diff(shown.amount) >= 0).all()
+    assert shown.share() == pytest.approx(shown.amount.sum() / edges.sum())
+    assert not shown.all
+
+
+def test_edges_without_flow_are_neither_shown_nor_counted():
+    edges = np.zeros((2, 3, 3))
+    edges[:, 0, 1] = 2.0
+    shown = graph_of(edges).strongest(400)
+    assert shown.all
+    assert shown.says("flow") == "all 2 edges with flow"
+    assert graph_of(np.zeros((2, 3, 3))).strongest(400).amount.size == 0
+
+
+def test_the_caption_says_how_much_the_shown_edges_carry():
+    flow = gaflow.solve(network(4, 20, 20))
+    edges = flow.edges[0].numpy()
+    each = np.sort(edges.reshape(4, -1))[:, -25:]
+    lines = caption(plots.flow_diagram(flow, edges=100))
+    assert f"the 100 strongest of 1,600 edges with flow carry {each.sum() / edges.sum():.1%} of it" in lines
+    for k in range(4):
+        assert f"{each[k].sum() / edges[k].sum():.0%}" in lines.split()
+    everything = caption(plots.flow_diagram(flow, edges=1600))
+    assert "all 1,600 edges with flow" in everything
+    assert "drawn" not in everything.replace("(", " ").split()
+
+
+def test_widths_are_in_proportion_to_flows():
+    edges = np.zeros((1, 8, 8))
+    edges[0, 0, :3] = [1.0, 2.0, 4.0]
+    flow = replace(make_flow(8, 1), edges=torch.tensor(edges[None]))
+    widths = np.sort(strokes(plots.flow_diagram(flow, routes=0)))
+    np.testing.assert_allclose(widths / widths[-1], [0.25, 0.5, 1.0])
+
+
+def test_the_widest_routes_are_drawn_and_told():
+    flow = gaflow.solve(network(3, 6, 6))
+    names = list("abcdef")
+    figure = plots.flow_diagram(flow, names, routes=2)
+    assert len(strokes(figure, colour(LEVELS))) == 2 * 3
+    for k, route in enumerate(gaflow.routes(flow, 2), 1):
+        assert f"{k} “{names[route.tokens[0]]}” {route.share:.1%}" in caption(figure)
+        assert str(k) in written(figure)
+    given = plots.flow_diagram(flow, names, routes=gaflow.routes(flow, 2))
+    assert written(given) == written(figure)
+    assert len(strokes(plots.flow_diagram(flow, routes=0), colour(LEVELS))) == 0
+
+
+def test_the_edges_of_a_minimum_cut_are_crossed():
+    information = network(3, 6, 6)
+    information[1] /= 10  # the bottleneck
+    cut = gaflow.min_cut(information)
+    figure = plots.flow_diagram(gaflow.solve(information), cut=cut)
+    crosses = [c for c in figure.findobj(PathCollection) if c.get_zorder() == 5]
+    assert [len(c.get_offsets()) for c in crosses] == [36, 36]  # white below black
+    said = f"the minimum cut, 36 edges of capacity {cut.value:.4g}, between layers 2 and 1 (36 drawn)"
+    assert said in caption(figure)
+    few = caption(plots.flow_diagram(gaflow.solve(information), cut=cut, edges=30))
+    assert "36 edges" in few
+    assert "(10 drawn)" in few
+
+
+def test_the_minimum_cut_is_found_where_it_can_be(monkeypatch):
+    information = network(3, 6, 6)
+    flow = gaflow.solve(information)
+    given = plots.flow_diagram(flow, cut=gaflow.min_cut(information))
+    assert written(plots.flow_diagram(flow)) == written(plots.flow_diagram(flow, cut=True)) == written(given)
+    for other, choice in ((flow, False), (replace(flow, capacity=None), None)):
+        assert "minimum cut" not in caption(plots.flow_diagram(other, cut=choice))
+    with pytest.raises(ValueError, match="does not know its capacities"):
+        plots.flow_diagram(replace(flow, capacity=None), cut=True)
+    bound = gaflow.solve(information, terminal=0.01)
+    assert "the minimum cut is not marked: the terminals of this flow bind" in caption(plots.flow_diagram(bound))
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
+    assert "the minimum cut is not marked" in caption(plots.flow_diagram(flow))
+    with pytest.raises(gaflow.MissingExtraError):
+        plots.flow_diagram(flow, cut=True)
+
+
+def test_a_cut_over_several_layers_says_how_much_lies_in_the_narrowest():
+    information = torch.zeros(2, 2, 2, dtype=torch.float64)
+    information[0, 0, 0], information[1, 0, 0] = 1.0, 9.0
+    information[0, 1, 1], information[1, 1, 1] = 9.0, 3.0
+    cut = gaflow.min_cut(information)
+    said = caption(plots.flow_diagram(gaflow.solve(information), cut=cut))
+    assert "2 edges of capacity 4, 75.0% of it between layers 2 and 1" in said
+
+
+def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
+    information = network(4, 3, 3, seed=1)
+    one, two = gaflow.max_flow(information), gaflow.max_flow(information, direction="forward")
+    difference = (one.edges - two.edges)[0].numpy()
+    assert (abs(difference) > 1e-6).any()
+    figure = plots.flow_diagram(one, against=two, routes=0)
+    assert len(strokes(figure, colour(LEVELS))) == (difference > 1e-6).sum()
+    assert len(strokes(figure, colour(-LEVELS))) == (difference < -1e-6).sum()
+    dashed = [c for c in figure.findobj(PathCollection) if c.get_linestyle()[0][1] is not None and len(c.get_paths())]
+    assert sum(len(c.get_paths()) for c in dashed) == (difference < -1e-6).sum()
+    ends = np.concatenate([(one.source - two.source)[0].numpy(), (one.target - two.target)[0].numpy()])
+    assert (ends > 1e-6).any()
+    assert (ends < -1e-6).any()
+    whole = plots.flow_diagram(one, against=two, routes=0, terminals=True)
+    for sign in (1, -1):
+        assert len(strokes(whole, colour(sign * LEVELS))) == sum((sign * x > 1e-6).sum() for x in (difference, ends))
+    same = plots.flow_diagram(one, against=one, routes=0, terminals=True)
+    assert len(strokes(same, colour(LEVELS))) == len(strokes(same, colour(-LEVELS))) == 0
+
+
+def test_arrows_point_the_way_of_the_algorithm():
+    for direction, sign in (("backward", -1), ("forward", 1)):
+        figure = plots.network_diagram(network(1, 2, 2), direction=direction, terminals=False)
+        (tips,) = [c for c in figure.findobj(PolyCollection) if len(c.get_paths())]
+        for path in tips.get_paths():
+            tip, *base = path.vertices[:3]
+            assert np.sign(tip[0] - np.mean(base, 0)[0]) == sign
+
+
+def test_terminals_change_places_with_the_direction():
+    for direction, left in (("backward", "target"), ("forward", "source")):
+        figure = plots.network_diagram(network(2, 3, 3), direction=direction)
+        places = {t.get_text(): t.get_position()[0] for t in figure.axes[0].texts}
+        right = {"target": "source", "source": "target"}[left]
+        assert places[left] < places[right]
+        assert "capacity 3 each" in caption(figure)
+        assert_stands_apart(figure)
+
+
+def test_the_return_edge_can_be_drawn():
+    figure = plots.network_diagram(network(2, 3, 3), returning=True)
+    assert "return edge, cost -1" in written(figure)
+    assert_stands_apart(figure)
+    assert len(strokes(figure)) == 2 * 9 + 2 * 3 + 1
+    assert len(strokes(plots.network_diagram(network(2, 3, 3), terminals=False))) == 2 * 9
+
+
+def test_values_are_the_flows_themselves():
+    flow = gaflow.max_flow(torch.round(network(2, 3, 3), decimals=2))
+    lines = written(plots.flow_diagram(flow, values=True, terminals=True, routes=0))
+    amounts = [*flow.edges.flatten().tolist(), *flow.source.flatten().tolist(), *flow.target.flatten().tolist()]
+    for amount in amounts:
+        assert amount == 0 or f"{amount:.4g}" in lines
+
+
+def test_any_number_of_edges_makes_few_artists():
+    small, large = (plots.flow_diagram(gaflow.solve(network(2, t, t)), edges=10**6) for t in (6, 40))
+    counts = [len([a for a in f.findobj(Artist) if isinstance(a, Collection)]) for f in (small, large)]
+    assert counts[1] <= counts[0] < 20
+
+
+def test_an_attribution_brings_its_tokens_title_and_facts():
+    att = text_of(6)
+    lines = written(att.plot_flow(routes=1))
+    assert lines[0] == "positive 87.5%"
+    assert "explained by agf" in lines[1]
+    assert lines == written(plots.flow_diagram(att, routes=1))
+    assert {*att.tokens} <= {*lines}
+
+
+def test_a_flow_of_nothing_can_be_drawn():
+    dead = gaflow.solve(torch.zeros(2, 3, 3))
+    assert "nothing flows" in caption(plots.flow_diagram(dead, cut=gaflow.min_cut(torch.zeros(2, 3, 3))))
+    assert "all 0 edges with capacity" in caption(plots.network_diagram(torch.zeros(2, 3, 3)))
+
+
+def test_it_can_be_drawn_into_axes_of_a_figure_of_ones_own():
+    with matplotlib.rc_context():
+        figure = Figure(figsize=(8, 4), dpi=100)
+    axes = figure.subplots(1, 2)
+    flow = gaflow.solve(network(2, 4, 4))
+    for each in axes:
+        assert plots.flow_diagram(flow, title="one of two", axes=each) is figure
+        assert each.get_xlim()[0] == 0
+        assert len(each.collections)
+    tiny = Figure(figsize=(0.2, 0.2)).subplots()
+    with pytest.raises(ValueError, match="axes are too small for 2 layers of 4 tokens"):
+        plots.flow_diagram(flow, axes=tiny)
+
+
+def test_places_go_from_left_to_right_and_from_top_to_bottom():
+    layout = Layout(left=10, top=20, column=30, row=5, layers=3, tokens=4, end=12, straight=False)
+    np.testing.assert_allclose(layout.x(np.arange(-1, 4)), [-2, 10, 40, 70, 82])
+    np.testing.assert_allclose(layout.y(np.arange(4)), [20, 25, 30, 35])
+    assert layout.middle == 27.5
+    assert layout.bottom == 37.5
+
+
+def test_what_cannot_be_drawn_is_refused():
+    flow = gaflow.solve(network(2, 2, 3, 3))
+    one = flow[0]
+    with pytest.raises(ValueError, match=re.escape("not a batch of 2: index it, flow[0]")):
+        plots.flow_diagram(flow)
+    with pytest.raises(TypeError, match="flow must be a Flow"):
+        plots.flow_diagram(flow.edges)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tokens must name each of the 3 tokens, not 2"):
+        plots.flow_diagram(one, ["a", "b"])
+    with pytest.raises(ValueError, match="edges must be at least 1, not 0"):
+        plots.flow_diagram(one, edges=0)
+    with pytest.raises(ValueError, match="direction must be one of"):
+        plots.flow_diagram(one, direction="up")
+    with pytest.raises(ValueError, match="must be of one network"):
+        plots.flow_diagram(one, against=gaflow.solve(network(3, 3, 3)))
+    with pytest.raises(ValueError, match="does not lead through 3 node layers"):
+        plots.flow_diagram(one, routes=gaflow.routes(gaflow.solve(network(3, 3, 3)), 1))
+    with pytest.raises(ValueError, match="cut is of a network of"):
+        plots.flow_diagram(one, cut=gaflow.min_cut(network(3, 3, 3)))
+    with pytest.raises(ValueError, match="not a batch of 2: index it first"):
+        plots.network_diagram(network(2, 2, 3, 3))
+
+
+def test_an_attribution_without_a_flow_says_what_to_do():
+    with pytest.raises(ValueError, match="by ig has no flow"):
+        make(SENTENCE, flow=False, method="ig").plot_flow()
+    with pytest.raises(ValueError, match="keep_flow=True"):
+        replace(make(SENTENCE), flow=None).plot_flow()

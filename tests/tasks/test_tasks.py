@@ -1,0 +1,219 @@
+"""What holds for every task: one model of each, all methods at once."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import gaflow
+from gaflow.errors import UnsupportedModelError
+from gaflow.jobs import attribute
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime
+from gaflow.models.tracing import Question
+from gaflow.tasks import TASKS, task_of
+from tests.models.test_tracing import state
+from tests.support.task_models import CASES
+
+QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=30)}
+ALL = [QUICK.get(name, method) for name, method in METHODS.items()]
+LINEAR = ["grads", "attgrads", "cat", "attcat", "ig", "kernel_shap", "lime"]  # in y
+
+every = pytest.mark.parametrize("name", CASES)
+
+
+@cache
+def explainer(name):
+    model, tokenizer = CASES[name].make()
+    return gaflow.Explainer(model.double(), tokenizer)
+
+
+def run(name, inputs, target=None, methods=None):
+    """A dict method -> attributions, of one batch."""
+    given, methods = explainer(name), methods or ALL
+    asked = [given.ask(item, target) for item in inputs]
+    found = given.run([e for e, _ in asked], [t for _, t in asked], methods, keep_flow=True)
+    return {method.name: each for method, each in zip(methods, found, strict=True)}
+
+
+@cache
+def together(name):
+    inputs = CASES[name].inputs
+    parts = [inputs] if CASES[name].task != "audio-classification" else [inputs[:2], inputs[2:]]  # of one length
+    found = [run(name, part, CASES[name].one) for part in parts]
+    return {method: [att for each in found for att in each[method]] for method in found[0]}
+
+
+def assert_close(found, expected, tolerance=1e-8):
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-30)
+
+
+def logits_of(name, item):
+    given = explainer(name)
+    (encoding,) = given.encode([item])
+    with torch.no_grad():
+        question = Question(given.model, given.collate([encoding]), lambda z, _: z)
+        return encoding, question.logits([0])[0]
+
+
+def test_there_is_a_case_for_every_task():
+    assert {case.task for case in CASES.values()} == set(TASKS)
+    for case in CASES.values():
+        model = case.make()[0]
+        assert task_of(type(model).__name__, model.main_input_name) == case.task
+
+
+@every
+def test_every_method_gives_scores_of_every_input(name):
+    for attributions in together(name).values():
+        for att, item in zip(attributions, CASES[name].inputs, strict=True):
+            assert np.isfinite(att.scores).all()
+            if CASES[name].text:
+                assert (att.text, att.pair) == (item if isinstance(item, tuple) else (item, None))
+            else:
+                assert att.media is not None
+    for att in together(name)["agf"]:
+        assert att.scores.sum() == pytest.approx(float(att.flow.value))  # type: ignore[union-attr]
+        assert att.certificate.converged  # type: ignore[union-attr]
+        assert (att.scores > 0).any()
+
+
+@every
+def test_a_batch_gives_what_each_input_alone_gives(name):
+    for k, item in enumerate(CASES[name].inputs):
+        for method, (alone,) in run(name, [item], CASES[name].one).items():
+            beside = together(name)[method][k]
+            assert_close(beside.scores, alone.scores)
+            assert (beside.label, beside.target, beside.places) == (alone.label, alone.target, alone.places)
+            assert beside.output == pytest.approx(alone.output)
+            assert beside.probability == pytest.approx(alone.probability)
+
+
+@every
+def test_a_list_comes_back_in_its_order_whatever_the_batches(name):
+    case = CASES[name]
+    found = explainer(name)(list(case.inputs[::-1]), "agf", case.one, batch_size=2)
+    for att, expected in zip(found, together(name)["agf"][::-1], strict=True):
+        assert_close(att.scores, expected.scores)
+
+
+@every
+def test_another_target_has_other_scores(name):
+    case = CASES[name]
+    one, other = (run(name, case.inputs[:1], target)["agf"][0] for target in (case.one, case.other))
+    assert one.label != other.label
+    assert np.abs(one.scores - other.scores).max() > 1e-6 * np.abs(one.scores).max()
+
+
+@every
+def test_a_contrast_turned_round_has_the_opposite_sign(name):
+    case = CASES[name]
+    methods = [m for m in ALL if m.name.split("(")[0] in LINEAR]
+    there, back = (run(name, case.inputs[:1], target, methods) for target in case.contrast)
+    assert len(there) == len(LINEAR)
+    for method in there:
+        one, other = there[method][0], back[method][0]
+        assert one.output == pytest.approx(-other.output)
+        assert_close(one.scores, -other.scores, 1e-6)
+    a, b = (run(name, case.inputs[:1], target, methods[:1])[methods[0].name][0] for target in (case.one, case.other))
+    assert a.output != b.output
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.text])
+def test_gradients_are_those_of_the_explained_output(name):
+    """Central differences of y along the word embeddings, against what the pass gives."""
+    case, given = CASES[name], explainer(name)
+    encoding, fitted = given.ask(case.inputs[1], case.one)
+    kept = []
+    given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
+    question = kept[0].question
+    with torch.no_grad():
+        words = given.model.get_input_embeddings()(question.batch.inputs["input_ids"]).clone()
+    direction = torch.randn(words.shape, dtype=words.dtype, generator=torch.Generator().manual_seed(0))
+    leaf = words.clone().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(question.output([0], words=leaf).sum(), leaf)
+    with torch.no_grad():
+        ahead, behind = (question.output([0], words=words + h * direction).item() for h in (1e-4, -1e-4))
+    assert (slope * direction).sum().item() == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
+
+
+@every
+def test_the_output_is_read_where_it_is_said_to_be(name):
+    for item, att in zip(CASES[name].inputs, together(name)["agf"], strict=True):
+        kept = []
+        given = explainer(name)
+        encoding, fitted = given.ask(item, CASES[name].one)
+        given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
+        rows = kept[0].rows()[0].nonzero().flatten().tolist()
+        if att.places:
+            assert rows == list(att.places)
+        else:
+            assert rows
+
+
+@every
+def test_predictions_can_be_asked_for_and_the_first_is_the_default(name):
+    given, item = explainer(name), CASES[name].inputs[0]
+    found = given.predictions(item, 3)
+    chances = [p.probability or 0.0 for p in found]
+    assert chances == sorted(chances, reverse=True)
+    default = given(item, "rawatt")
+    for k, prediction in enumerate(found):
+        for target in (prediction, prediction.target):
+            att = given(item, "rawatt", target)
+            assert (att.label, att.target, att.places) == (prediction.label, prediction.target, prediction.places)
+            assert att.probability == pytest.approx(prediction.probability)
+        if k == 0:
+            assert (default.label, default.target, default.output) == (att.label, att.target, att.output)
+            assert default.prediction == default.label
+
+
+@every
+def test_results_are_saved_whole(name, tmp_path):
+    (tmp_path / "x").mkdir()
+    for att in [*together(name)["agf"], *together(name)["rollout"]]:
+        att.save(tmp_path / "x" / "att.safetensors")
+        assert gaflow.load(tmp_path / "x" / "att.safetensors") == att
+
+
+@every
+def test_words_add_up_to_the_ordinary_tokens_and_lie_in_the_text(name):
+    for att in together(name)["attcat"]:
+        words = att.words()
+        assert sorted(k for w in words for k in w.tokens) == np.flatnonzero(~att.special_mask).tolist()
+        assert sum(w.score for w in words) == pytest.approx(att.scores[~att.special_mask].sum())
+        for word in words if att.media is None else []:
+            assert word.text == ((att.pair or "") if word.segment else att.text)[word.start : word.end]
+
+
+@every
+def test_every_way_to_look_at_a_result_works(name):
+    att = together(name)["agf"][0]
+    assert att.label.split(":")[0] in att.to_html()
+    assert att.output_name in att.to_html().replace("&#x27;", "'")
+    assert att.to_dict()["places"] == list(att.places)
+    assert len(att.to_pandas()) == len(att.tokens)
+    att.plot()
+
+
+@every
+def test_the_model_is_left_as_found(name):
+    given = explainer(name)
+    before = state(given.model)
+    given.predictions(CASES[name].inputs[0])
+    run(name, CASES[name].inputs[:1], CASES[name].other)
+    assert state(given.model) == before
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.task != "text-classification"])
+def test_what_is_about_classes_of_texts_refuses_other_tasks_in_one_line(name, tmp_path):
+    given, texts = explainer(name), list(CASES[name].inputs)
+    for use in (
+        lambda: gaflow.evaluate(given, texts, methods=["agf"]),
+        lambda: attribute(given, [{"text": "dog"}], tmp_path / "job"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=f"is for {CASES[name].task}; use a text classifier") as caught:
+            use()
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,103 @@
+import base64
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image as pillow
+
+import gaflow
+from gaflow.html import page
+from gaflow.inputs.media import Sound
+from gaflow.view.media import depicted, envelope, frames, heat_map, levels
+from gaflow.view.shades import LEVELS, shade
+from tests.support.dom import parse
+from tests.support.task_models import listener, picture, sound, viewer
+
+PICTURE = gaflow.Explainer(*viewer())(picture())
+SOUND = gaflow.Explainer(*listener())(sound(960))
+
+
+def scored(att, scores):
+    return replace(att, scores=np.array(scores, dtype=float), layers=None, flow=None, certificate=None)
+
+
+def test_a_patch_is_shaded_by_its_score_and_by_nothing_else():
+    att = scored(PICTURE, [99.0] + [0.0] * 5 + [2.0, 1.0, -2.0] + [0.0] * 8)
+    grey = att.media.pixels.mean(-1)  # type: ignore[union-attr]
+    found = heat_map(att).astype(float)
+    assert found.shape == (32, 32, 3)
+    whole = np.array(shade(LEVELS)) * 0.8
+    assert np.abs(found[8:16, 8:16] - (0.2 * grey[8:16, 8:16, None] + whole)).max() <= 0.5
+    assert np.abs(found[:8] - grey[:8, :, None]).max() <= 0.5
+    assert not np.allclose(found[8:16, 16:24], found[8:16, 8:16], atol=20)
+
+
+def test_the_sign_does_not_hang_on_the_colour_alone():
+    att = scored(PICTURE, [0.0, -1.0, 1.0] + [0.0] * 14)
+    black = (heat_map(att) == 0).all(-1)
+    assert black[7, :8].sum() == 4
+    assert not black[7, 8:16].any()
+
+
+def test_without_any_score_a_picture_is_grey():
+    att = scored(PICTURE, [0.0] * 17)
+    found = heat_map(att)
+    assert (found[..., 0] == found[..., 1]).all()
+    assert (levels(att, np.zeros(3)) == 0).all()
+
+
+def test_the_page_has_picture_and_heat_map_in_it():
+    found = page(PICTURE)
+    shown = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt', found)
+    pictures = [np.asarray(pillow.open(io.BytesIO(base64.b64decode(each)))) for each in shown]
+    assert len(pictures) == 2
+    assert (pictures[0] == PICTURE.media.pixels).all()  # type: ignore[union-attr]
+    assert (pictures[1] == heat_map(PICTURE)).all()
+    assert "img-src data:" in found
+    assert "://" not in found
+    assert "img-src" not in page(SOUND)
+
+
+def test_names_of_files_are_escaped():
+    hostile = '"><script>alert(1)</script>.png'
+    found = page(replace(PICTURE, text=hostile, label=hostile))
+    assert "<script" not in found
+    assert parse(found)
+
+
+def test_frames_are_in_the_order_of_time_and_bands_are_summed():
+    assert [(a, b) for a, b, _ in frames(SOUND)] == [(80 * k, 80 * k + 80) for k in range(12)]
+    assert [score for *_, score in frames(SOUND)] == SOUND.scores.tolist()
+    double = replace(
+        SOUND,
+        scores=np.array([1.0, 2.0, 5.0]),
+        tokens=("a", "b", "c"),
+        offsets=((0, 9), (0, 9), (9, 12)),
+        segments=(0, 0, 0),
+        layers=None,
+    )
+    assert frames(double) == [(0, 9, 3.0), (9, 12, 5.0)]
+
+
+def test_a_wave_is_drawn_by_its_lowest_and_highest_samples():
+    wave = envelope(Sound(np.array([0.0, 0.5, -2.0, 1.0], dtype=np.float32), 4), 2)
+    assert wave.tolist() == [[0.0, 0.25], [-1.0, 0.5]]
+    assert envelope(Sound(np.zeros(3, dtype=np.float32), 4)).tolist() == [[0.0, 0.0]] * 3
+
+
+def test_a_sound_has_a_box_for_every_frame_with_its_time_and_score():
+    att = scored(SOUND, [*range(11), -11.0])
+    found = depicted(att)
+    assert found.count("<rect") == 12
+    assert "<title>0.01 to 0.02 s: 1</title>" in found
+    assert found.count("stroke-dasharray") == 1
+
+
+@pytest.mark.parametrize("att", [PICTURE, SOUND])
+def test_the_figure_is_drawn_and_saved(att, tmp_path):
+    for name in ("a.svg", "a.png", "a.pdf"):
+        att.plot().savefig(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    assert att.label in (tmp_path / "a.svg").read_text(encoding="utf-8")
