@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Attribution, Explainer
-from gaflow.attribution.files import write_whole
 from gaflow.explainer.many import attempt
+from gaflow.files import write_atomically
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
 
@@ -75,7 +75,7 @@ class Subject:
             started = time.perf_counter()
             found = explain(self.explainer, texts, method, self.batch_size, targets, groups)
             said = [each if isinstance(each, str) else each.scores.tolist() for each in found]
-            write_whole(path, json.dumps({"method": method.name, "asked": asked, "scores": said}).encode())
+            write_atomically(path, json.dumps({"method": method.name, "asked": asked, "scores": said}).encode())
             print(
                 f"{method.name}, {len(texts)} texts{asked and ' '}{asked}: {time.perf_counter() - started:.1f} s",
                 flush=True,

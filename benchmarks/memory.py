@@ -104,7 +104,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     seconds, whole = time.perf_counter() - start, _resident(peak=True)
     assert all(len(att.tokens) == length for att in found[0])
     flow = isinstance(chosen, gaflow.FlowMethod)
-    cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.work if flow else ONE_TRACE)
+    cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.cost if flow else ONE_TRACE)
     expected = max(cost.path, cost.flow) if flow else cost.trace
     return {"estimated": expected, "measured": whole - before, "whole": whole, "seconds": seconds}
 

@@ -42,7 +42,7 @@ from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.benchmark.report import report
 from gaflow.benchmark.resumable import slug
-from gaflow.benchmark.run import ABOUT, PAPER, SAMPLE, Benched, bench
+from gaflow.benchmark.run import ABOUT, PAPER, SAMPLE, DataSetOutcome, bench
 from gaflow.data import open_data
 from gaflow.evaluation.result import Evaluation
 
@@ -102,7 +102,7 @@ def explainer(work: Work, name: str) -> Explainer:
     return Explainer(work.model(name), device=work.device, dtype=torch.float32)
 
 
-def compare(work: Work, name: str) -> Benched:
+def compare(work: Work, name: str) -> DataSetOutcome:
     """Train on one data set if need be, explain and mask its test texts."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as training sets it, whichever process goes on
     if not (work.model(name) / "training.json").exists():
@@ -222,7 +222,7 @@ def join(work: Work, earlier: Path, names: list[str]) -> Work:
         both = [folder / title for folder in (earlier / "bench", work.bench)]
         for replacement in work.replacements:
             old, new = (Evaluation.load(place / replacement) for place in both)
-            old.beside(new).save(joined.bench / title / replacement)
+            old.merge_methods(new).save(joined.bench / title / replacement)
             joined = replace(joined, methods=tuple(dict.fromkeys((*joined.methods, *old.methods))))
         shutil.copy(both[0] / ABOUT, joined.bench / title)
         tables = [parquet.read_table(place / SAMPLE) for place in both]

@@ -124,7 +124,7 @@ def measure(
     explainer: gaflow.Explainer, text: str, names: Sequence[str], repeats: int, patience: float
 ) -> dict[str, float]:
     """Median seconds of each method on one text, and of all that share one trace."""
-    shared = [name for name in names if gaflow.METHODS[name].about.one_trace]  # type: ignore[attr-defined]
+    shared = [name for name in names if gaflow.METHODS[name].info.one_trace]  # type: ignore[attr-defined]
     parts: dict[str, Callable[[], object]] = {
         name: lambda name=name: explainer(text, name, keep_flow=False) for name in names
     }

@@ -117,9 +117,12 @@ def _read(path: Path, given: argparse.Namespace) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401  # what is loaded on first use is no part of it
 
     from gaflow.data import Classes, open_data, survey
-    from gaflow.tasks.targets import Head
+    from gaflow.tasks.targets import ClassificationHead
 
-    data, classes = open_data(path, label_column="label"), Classes(Head(("negative", "positive"), "softmax"))
+    data, classes = (
+        open_data(path, label_column="label"),
+        Classes(ClassificationHead(("negative", "positive"), "softmax")),
+    )
     survey(data, classes, 10)
     before, start = _resident(), time.perf_counter()
     found = survey(data, classes)

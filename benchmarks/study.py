@@ -30,7 +30,7 @@ import torch
 
 import gaflow
 from benchmarks.report import provenance, write
-from gaflow.attribution.files import write_whole
+from gaflow.files import write_atomically
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
 from gaflow.methods.base import full_name
 from gaflow.methods.paths import Paths, along_path
@@ -127,11 +127,11 @@ class Panel:
 
     def _keep(self, name: str, trace: Trace, found: Scores, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-        flows = [flow for flow in (found.flow, found.against) if flow is not None]
+        flows = [flow for flow in (found.flow, found.flow_against) if flow is not None]
         self.failed[name] = self.failed.get(name, 0) + sum(int((~flow.converged).sum()) for flow in flows)
         values = found.values.detach().double().cpu().numpy()
         kept = self.scores.setdefault(name, {})
-        for row, encoding in zip(values, trace.again().batch.encodings, strict=True):
+        for row, encoding in zip(values, trace.require_model().batch.encodings, strict=True):
             kept[encoding.text] = row[: len(encoding)]
 
 
@@ -237,7 +237,7 @@ def study(explainer: gaflow.Explainer, texts: list[str], grid: dict[str, Method]
             "failed": [panel.failed[name]],
             **{metric: values[metric][at].tolist() for metric in METRICS},
         }
-    write_whole(place, json.dumps(there).encode())
+    write_atomically(place, json.dumps(there).encode())
 
 
 def gather(folder: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
@@ -254,7 +254,7 @@ def gather(folder: Path, names: Sequence[str]) -> tuple[list[dict[str, Any]], in
 def passes_of(method: Any) -> str:
     """Passes of the model, the trace included."""
     if not isinstance(method, OnPath):
-        return method.about.passes
+        return method.info.passes
     asked = 1 + method.paths.passes
     return f"{asked} forward, {asked} backward"
 

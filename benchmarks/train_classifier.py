@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.attribution.files import write_whole
 from gaflow.data import open_data
+from gaflow.files import write_atomically
 
 HELD_OUT = 20  # one in so many
 
@@ -202,7 +202,7 @@ def train(
     tokenizer.save_pretrained(out)
     _write_held_out(out / "heldout.parquet", *parts["heldout"])
     record |= {"weights": weight_hash(model), "seconds": time.perf_counter() - started}
-    write_whole(out / "training.json", (json.dumps(record, indent=2) + "\n").encode())  # last: all else is there
+    write_atomically(out / "training.json", (json.dumps(record, indent=2) + "\n").encode())  # last: all else is there
     return record
 
 

@@ -18,7 +18,7 @@ att
 # special ones included, sum to the difference of the two flows:
 
 # %%
-pro, contra = att.flow.value.item(), att.against.value.item()
+pro, contra = att.flow.value.item(), att.flow_against.value.item()
 print(f"scores sum to {att.scores.sum():.6f}; flow for {pro:.6f}, against {contra:.6f}")
 for word in sorted(att.words(), key=lambda word: -abs(word.score))[:4]:
     print(f"{word.text:10} {word.score:+.5f}")

@@ -11,7 +11,7 @@ import gaflow
 from gaflow import plots
 from gaflow.methods import IntegratedGradients
 
-pd.DataFrame({name: vars(method.about) for name, method in gaflow.METHODS.items()}).T[
+pd.DataFrame({name: vars(method.info) for name, method in gaflow.METHODS.items()}).T[
     ["family", "signed", "class_specific", "passes"]
 ]
 

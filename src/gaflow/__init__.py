@@ -1,6 +1,6 @@
 """Explain the predictions of Transformer models by Generalized Attention Flow."""
 
-from gaflow.attribution.attribution import Attribution, Word, load
+from gaflow.attribution.attribution import Attribution, TextUnit, load
 from gaflow.attribution.axioms import Axioms, axioms
 from gaflow.errors import (
     DataError,
@@ -52,11 +52,11 @@ __all__ = [
     "SolveError",
     "TargetError",
     "TextError",
+    "TextUnit",
     "TooLargeError",
     "UnknownMethodError",
     "UnsupportedModelError",
     "Windows",
-    "Word",
     "aso",
     "axioms",
     "dense_network",

@@ -1,23 +1,89 @@
-"""What can go wrong, and what to do about it. Every message names what was given and the next step."""
+"""What can go wrong, and what to do about it. Every message names what was given and the next step.
+
+A message may mention arguments: `Argument("truncation", True)`. Python prints them as `truncation=True`; the command
+line words the same error with its own options (`error.worded`). The first argument is the one that the error is about.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-if TYPE_CHECKING:
-    from gaflow.flow.network import Flow
+__all__ = [
+    "Argument",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "DataError",
+    "GaflowError",
+    "JobError",
+    "MissingExtraError",
+    "SolveError",
+    "TargetError",
+    "TextError",
+    "TooLargeError",
+    "UnknownMethodError",
+    "UnsupportedModelError",
+]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a public function, mentioned in a message."""
+
+    name: str
+    value: Any = None  # None: the message is about the argument, whatever its value
+
+    def __str__(self) -> str:
+        """As Python's users write it."""
+        if self.value is None:
+            return self.name
+        return f"{self.name}={self.value!r}"
 
 
 class GaflowError(Exception):
-    """Base of every error that gaflow raises on purpose (bad arguments are ValueError or TypeError too)."""
+    """Base of every error that gaflow raises on purpose.
+
+    The parts of the message are strings and `Argument`s, and are joined without spaces.
+    """
+
+    def __init__(self, *message: str | Argument):
+        super().__init__(*message)
+
+    def __str__(self) -> str:
+        """The message for users of Python."""
+        return self.worded(str)
+
+    @property
+    def argument(self) -> str | None:
+        """The name of the argument that the error is about, if it is about one."""
+        for part in self.args:
+            if isinstance(part, Argument):
+                return part.name
+        return None
+
+    def worded(self, wording: Callable[[Argument], str]) -> str:
+        """The message, with arguments written as `wording` has it."""
+        parts = []
+        for part in self.args:
+            parts.append(wording(part) if isinstance(part, Argument) else str(part))
+        return "".join(parts)
+
+
+class ArgumentError(GaflowError, ValueError):
+    """An argument has a value that it must not have."""
+
+
+class ArgumentTypeError(GaflowError, TypeError):
+    """An argument has the wrong type."""
 
 
 class SolveError(GaflowError):
     """The barrier solver did not reach its certificate; `flow` holds the flagged result, `items` who failed."""
 
-    def __init__(self, message: str, flow: Flow, items: list[int]):
+    def __init__(self, message: str, flow: Any, items: list[int]):
         super().__init__(message)
-        self.flow = flow
+        self.flow = flow  # a `gaflow.Flow`, which this module must not import
         self.items = items
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.attribution.attribution import Attribution, Word
+from gaflow.attribution.attribution import Attribution, TextUnit
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.flow.network import Certificate, Flow
 from gaflow.inputs.encoding import encode
@@ -43,7 +43,7 @@ def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True,
     flows = make_flow(t) if flow else None
     given = {
         "text": text,
-        "pair": pair,
+        "text_pair": pair,
         "tokens": encoding.tokens,
         "scores": np.arange(1.0, t + 1) if scores is None else scores,
         "offsets": encoding.offsets,
@@ -65,8 +65,8 @@ def test_a_words_score_is_the_sum_of_its_tokens():
     att = make("don't stop", scores=np.array([100.0, 1, 2, 4, 8, 16, 32, 64, 100]))
     assert att.tokens == ("[CLS]", "don", "'", "t", "s", "##t", "##o", "##p", "[SEP]")
     assert att.words() == [
-        Word("don't", 0, 5, 7.0, (1, 2, 3), 0),
-        Word("stop", 6, 10, 120.0, (4, 5, 6, 7), 0),
+        TextUnit("don't", 0, 5, 7.0, (1, 2, 3), 0),
+        TextUnit("stop", 6, 10, 120.0, (4, 5, 6, 7), 0),
     ]
 
 
@@ -162,11 +162,11 @@ def test_to_dict_survives_json():
 
 def test_facts_are_plain_numbers_and_words_of_its_own():
     given = {"convergence_delta": np.float32(0.25), "replacement": "pad"}
-    att = make(facts=given)
+    att = make(diagnostics=given)
     given["replacement"] = "mask"
-    assert att.facts == {"convergence_delta": 0.25, "replacement": "pad"}
-    assert type(att.facts["convergence_delta"]) is float
-    assert json.loads(json.dumps(att.to_dict()))["facts"] == att.facts
+    assert att.diagnostics == {"convergence_delta": 0.25, "replacement": "pad"}
+    assert type(att.diagnostics["convergence_delta"]) is float
+    assert json.loads(json.dumps(att.to_dict()))["facts"] == att.diagnostics
     assert make().to_dict()["facts"] == {}
 
 
@@ -217,7 +217,7 @@ def test_to_shap_hands_over_tokens_and_scores(monkeypatch):
     assert found.data.tolist() == list(att.tokens)
     assert found.output_names == ["positive"]
     assert found.base_values == 0
-    assert make("dog", facts={"baseline_output": -1.5}).to_shap().base_values == -1.5
+    assert make("dog", diagnostics={"baseline_output": -1.5}).to_shap().base_values == -1.5
 
 
 def test_to_captum_fills_a_record_in_its_order(monkeypatch):
@@ -230,7 +230,7 @@ def test_to_captum_fills_a_record_in_its_order(monkeypatch):
     assert (probability, predicted, true, explained) == (0.875, "positive", "negative", "positive")
     assert (total, tokens, delta) == (6.0, list(att.tokens), 0.0)
     assert make("dog", probability=None).to_captum()[1] == att.output
-    assert make("dog", facts={"convergence_delta": 0.25}).to_captum()[-1] == 0.25
+    assert make("dog", diagnostics={"convergence_delta": 0.25}).to_captum()[-1] == 0.25
 
 
 def test_equal_means_equal_in_everything():
@@ -238,7 +238,7 @@ def test_equal_means_equal_in_everything():
     assert make() != make(method="gf")
     assert make() != make(scores=make().scores + 1e-12)
     assert make(flow=False) != make()
-    assert make() != make(facts={"convergence_delta": 0.25})
+    assert make() != make(diagnostics={"convergence_delta": 0.25})
     assert make() != "text"
     other = make()
     assert other.flow is not None

@@ -285,7 +285,7 @@ def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explain
     for layer in range(len(att.layers)):
 
         def game(s, k=layer):
-            return blocked(att.flow, k, s) - blocked(att.against, k, s)
+            return blocked(att.flow, k, s) - blocked(att.flow_against, k, s)
 
         found = shapley_values(game, tuple(range(len(att.tokens))))
         np.testing.assert_allclose(found, att.layers[layer], rtol=0, atol=1e-12 * att.flow.value.item())
@@ -297,4 +297,4 @@ def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explain
 def test_a_signed_attribution_without_its_flow_against_cannot_be_checked(explainer):
     att = explainer("a gripping film.", "signed_flow")
     with pytest.raises(GaflowError, match="holds no flow against"):
-        axioms(replace(att, against=None))
+        axioms(replace(att, flow_against=None))

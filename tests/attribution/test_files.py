@@ -26,9 +26,9 @@ from tests.support.models import byte_bpe
             probability=None,
             truncated=True,
         ),
-        make(flow=False, facts={"convergence_delta": 1 / 3, "replacement": "pad"}),
+        make(flow=False, diagnostics={"convergence_delta": 1 / 3, "replacement": "pad"}),
         make("is not very cute", scores=np.array([5e-324, -0.0, 1e308, 1 / 3, 0, 0])),
-        replace(make(), against=make().flow, facts={"value_against": 0.1}),
+        replace(make(), flow_against=make().flow, diagnostics={"value_against": 0.1}),
     ],
     ids=["flow", "pair", "no flow", "extreme scores", "signed"],
 )

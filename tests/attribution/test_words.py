@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gaflow.attribution.words import UNITS, Word, pieces_of, sentences_of, unit_of, words_of
+from gaflow.attribution.words import UNITS, TextUnit, pieces_of, sentences_of, unit_of, words_of
 from tests.attribution.test_attribution import make
 from tests.support.models import TEXTS, byte_bpe, unigram, wordpiece
 
@@ -25,7 +25,7 @@ def test_pieces_are_the_ordinary_tokens_as_they_were_written():
     found = pieces_of(att_of())
     assert [p.text for p in found] == ["The", "dog", "bar", "ks", ".", "It", "is", "smart", "!"]
     assert [p.score for p in found] == [1, 2, 3, 4, 5, -6, 7, 8, 9]
-    assert found[3] == Word("ks", 11, 13, 4.0, (4,), 0)
+    assert found[3] == TextUnit("ks", 11, 13, 4.0, (4,), 0)
 
 
 def test_words_add_up_their_tokens():
@@ -40,20 +40,20 @@ def test_words_add_up_their_tokens():
         ("smart", 8),
         ("!", 9),
     ]
-    assert found[2] == Word("barks", 8, 13, 7.0, (3, 4), 0)
+    assert found[2] == TextUnit("barks", 8, 13, 7.0, (3, 4), 0)
 
 
 def test_sentences_add_up_their_tokens_and_are_slices_of_the_text():
     assert sentences_of(att_of()) == [
-        Word("The dog barks.", 0, 14, 15.0, (1, 2, 3, 4, 5), 0),
-        Word("It is smart!", 15, 27, 18.0, (6, 7, 8, 9), 0),
+        TextUnit("The dog barks.", 0, 14, 15.0, (1, 2, 3, 4, 5), 0),
+        TextUnit("It is smart!", 15, 27, 18.0, (6, 7, 8, 9), 0),
     ]
 
 
 def test_a_pair_comes_after_the_text_and_has_places_of_its_own():
     att = att_of(
         text="The dog.",
-        pair="It is.",
+        text_pair="It is.",
         tokens=("[CLS]", "the", "dog", ".", "[SEP]", "it", "is", ".", "[SEP]"),
         offsets=((0, 0), (0, 3), (4, 7), (7, 8), (0, 0), (0, 2), (3, 5), (5, 6), (0, 0)),
         segments=(-1, 0, 0, 0, -1, 1, 1, 1, -1),

@@ -17,7 +17,7 @@ from gaflow.benchmark.report.tables import Column, Settings, Table, all_tables, 
 from gaflow.benchmark.run import PAPER, bench
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
-from gaflow.evaluation.arguments import conditions_of
+from gaflow.evaluation.arguments import parse_conditions
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs
 from tests.support.models import bert
@@ -30,7 +30,7 @@ LEVELS = tuple(range(10, 100, 10))
 def evaluation(methods=METHODS, *, texts=12, seed=0, classes=("neg", "pos"), gold=True, replacement="pad", **more):
     """Numbers out of nothing; later methods lose less."""
     generator = np.random.default_rng(seed)
-    conditions = conditions_of("both", LEVELS, True)
+    conditions = parse_conditions("both", LEVELS, True)
     shape = (len(methods), texts, len(conditions))
     losses = generator.gamma(2.0, 0.5, shape) / (1 + np.arange(len(methods)))[:, None, None]
     manifest = {"model": {"name": "m", "device": "cpu"}, "seed": 0, "truncated": 1, "skipped": {}, "left_out": {}}

@@ -205,7 +205,7 @@ class Fails:
     error: type[Exception] = UnsupportedModelError
 
     def __call__(self, trace):
-        if any(self.word in e.text for e in trace.again().batch.encodings):
+        if any(self.word in e.text for e in trace.require_model().batch.encodings):
             raise self.error(f"not with {self.word!r}; do something else")
         return Scores(trace.mask.double())
 

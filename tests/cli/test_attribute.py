@@ -75,9 +75,9 @@ def test_long_texts_are_read_in_windows_and_not_measured(capfd, folder, tmp_path
     args = ["attribute", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--model", folder, "--method", "rawatt"]
     gives(capfd, *args, "--windows")
     long, short = read_attributions(tmp_path / "out")
-    assert float(long.facts["windows"]) > 2
+    assert float(long.diagnostics["windows"]) > 2
     assert not long.truncated
-    assert "windows" not in short.facts
+    assert "windows" not in short.diagnostics
     assert "windows" in refused(capfd, *args)  # that is another job
     with pytest.raises(DataError, match="were read in windows"):
         open_shelf(tmp_path / "out")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import gaflow
 from gaflow.cli import commands
-from gaflow.cli import io as streams
+from gaflow.cli import input_output as streams
 from gaflow.methods import METHODS
 from tests.support.commands import HOSTILE, from_stdin, gives, refused, saved
 from tests.support.models import SENTENCE, bert

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from gaflow.methods import METHODS, About, Scores
+from gaflow.methods import METHODS, MethodInfo, Scores
 from tests.support.commands import gives
 
 
@@ -18,10 +18,10 @@ def test_every_method_is_listed_with_what_it_is_and_takes(capfd):
     rows = json.loads(gives(capfd, "methods", "--json"))
     assert [row["name"] for row in rows] == list(METHODS)
     for row, method in zip(rows, METHODS.values(), strict=True):
-        about = method.about  # type: ignore[attr-defined]
+        about = method.info  # type: ignore[attr-defined]
         assert row["description"].endswith(".")
-        said = {f.name: getattr(about, f.name) for f in fields(About)}
-        assert {f.name: row[f.name] for f in fields(About)} == {**said, "libraries": list(about.libraries)}
+        said = {f.name: getattr(about, f.name) for f in fields(MethodInfo)}
+        assert {f.name: row[f.name] for f in fields(MethodInfo)} == {**said, "libraries": list(about.libraries)}
         assert list(row["settings"]) == [f.name for f in fields(method)]  # type: ignore[arg-type]
     assert {row["name"]: row["settings"] for row in rows}["rollout"] == {"residual": 0.5}
 
@@ -48,7 +48,9 @@ class Loud:
 
     volume: int = 11
     name = "loud"
-    about: ClassVar[About] = About("noise", True, False, "1 forward", "Tufnel 1984\x1b[31m", ("marshall",), "amps")
+    info: ClassVar[MethodInfo] = MethodInfo(
+        "noise", True, False, "1 forward", "Tufnel 1984\x1b[31m", ("marshall",), "amps"
+    )
 
     def __call__(self, trace):
         return Scores(trace.mask.double() * self.volume)

@@ -5,10 +5,10 @@ import pytest
 
 from gaflow.data import Classes, open_data
 from gaflow.errors import DataError
-from gaflow.tasks.targets import Head
+from gaflow.tasks.targets import ClassificationHead
 
-HEAD = Head(("negative", "Positive"), "softmax")
-NAMELESS = Head(("LABEL_0", "LABEL_1"), "softmax")
+HEAD = ClassificationHead(("negative", "Positive"), "softmax")
+NAMELESS = ClassificationHead(("LABEL_0", "LABEL_1"), "softmax")
 
 
 def index(label, names=None, head=HEAD):

@@ -2,10 +2,10 @@ import pytest
 
 from gaflow.data import Classes, open_data, rows_of, survey
 from gaflow.errors import DataError
-from gaflow.tasks.targets import Head
+from gaflow.tasks.targets import ClassificationHead
 from tests.data.test_readers import ROWS, write
 
-CLASSES = Classes(Head(("negative", "positive"), "softmax"))
+CLASSES = Classes(ClassificationHead(("negative", "positive"), "softmax"))
 
 
 def look(source, limit=None, **options):

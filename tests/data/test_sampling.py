@@ -1,9 +1,9 @@
 import pytest
 
 from gaflow.data import Classes, draw_sample, open_data, rows_of, survey
-from gaflow.tasks.targets import Head
+from gaflow.tasks.targets import ClassificationHead
 
-CLASSES = Classes(Head(("negative", "positive"), "softmax"))
+CLASSES = Classes(ClassificationHead(("negative", "positive"), "softmax"))
 
 
 def draw(lengths, size, seed=0):

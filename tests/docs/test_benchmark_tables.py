@@ -300,7 +300,7 @@ def test_paths_with_and_without_flow_are_those_of_the_studies():
         method = variant(cell)
         raw = f"no flow, input layer: {full_name('paths', method.paths)}"
         assert cells == [HELD_IN[name][n]["aopc"] for name in STUDY for n in (method.name, raw)]
-        assert passes == method.about.passes
+        assert passes == method.info.passes
         flows[cell.strip("`")] = [float(value) for value in cells]
     mine = flows["path_flow(ranked=3)"]
     assert KNOWN["path_flow"].ranked == 3
@@ -380,7 +380,7 @@ def test_the_sanity_checks_on_the_pages_are_those_of_the_results():
 def test_what_is_said_of_sanity_in_words_holds():
     other = {m: float(row["rank correlation"].split()[0]) for m, row in checked("## Another class").items()}
     assert {m for m in other if other[m] == 1} == {"af", "rawatt", "rollout", "partial_lrp", "random"}
-    signed = {m for m in other if KNOWN[m].about.signed}
+    signed = {m for m in other if KNOWN[m].info.signed}
     assert max(other[m] for m in signed) < -0.98
     assert {m for m in other if -0.9 < other[m] < 0.9} == {"gf", "agf", "gradsam", "transatt"}
     left = {m: abs(float(row["layer 2"].split()[0])) for m, row in checked("Rank correlation with the").items()}

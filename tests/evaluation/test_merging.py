@@ -11,7 +11,7 @@ from tests.support.evaluated import LABELS, METHODS, TEXTS
 
 def test_methods_judged_apart_are_those_judged_together(explainer, evaluated):
     first = evaluate(explainer, TEXTS, LABELS, METHODS[:1])
-    found = first.beside(evaluate(explainer, TEXTS, LABELS, METHODS[1:]))
+    found = first.merge_methods(evaluate(explainer, TEXTS, LABELS, METHODS[1:]))
     assert found.methods == (METHODS[0], "random", *METHODS[1:])
     order = [found.methods.index(name) for name in evaluated.methods]
     assert np.abs(found.masked[order] - evaluated.masked).max() < 1e-9
@@ -33,4 +33,4 @@ def test_methods_judged_apart_are_those_judged_together(explainer, evaluated):
 )
 def test_what_is_not_the_same_is_refused(evaluated, change, message):
     with pytest.raises(ValueError, match=message):
-        evaluated.beside(replace(evaluated, **change(evaluated)))
+        evaluated.merge_methods(replace(evaluated, **change(evaluated)))

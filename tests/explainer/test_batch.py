@@ -33,7 +33,7 @@ class Gives:
         (lambda trace: Scores(trace.mask.double()[0]), ValueError, r"float64 \(14,\); .* \(b, t\) = \(2, 14\)"),
         (lambda trace: Scores(trace.mask.double().T), ValueError, r"\(14, 2\)"),
         (lambda trace: Scores(trace.mask.cfloat()), ValueError, "complex64"),
-        (lambda trace: Scores(trace.mask.double(), facts=({},)), ValueError, "facts of 1 texts for a batch of 2"),
+        (lambda trace: Scores(trace.mask.double(), diagnostics=({},)), ValueError, "facts of 1 texts for a batch of 2"),
         (lambda trace: Scores(trace.mask / 0), GaflowError, "method 'own' gave scores that are not finite"),
     ],
 )
@@ -46,7 +46,7 @@ def test_scores_may_be_of_any_real_type_and_are_cut_to_the_text():
     long, short = Explainer(*bert())([SENTENCE, SHORT], Gives(lambda trace: Scores(trace.mask.long() + 1)))
     assert long.scores.tolist() == [2.0] * 14
     assert short.scores.tolist() == [2.0] * 5
-    assert long.facts == short.facts == {}
+    assert long.diagnostics == short.diagnostics == {}
 
 
 def flat_head():
@@ -59,10 +59,10 @@ def flat_head():
 
 
 def test_an_output_that_depends_on_nothing_gives_zeros_and_says_so():
-    names = [name for name, method in METHODS.items() if method.about.family != "perturbation"]  # type: ignore[attr-defined]
+    names = [name for name, method in METHODS.items() if method.info.family != "perturbation"]  # type: ignore[attr-defined]
     found = flat_head().compare(SHORT, names)
     for name, att in found.items():
-        told = str(att.facts.get("warning", ""))
+        told = str(att.diagnostics.get("warning", ""))
         if name in ("af", "random"):  # which look at no class, and at no row
             assert att.scores.min() > 0
             assert told == ""
@@ -78,24 +78,26 @@ def test_an_output_that_depends_on_nothing_gives_zeros_and_says_so():
 def test_only_the_text_without_a_score_is_warned_of():
     explainer = flat_head()
     one, other = explainer([SHORT, SENTENCE], "rawatt", target=[2, 1])
-    assert "all scores are 0" in str(one.facts["warning"])
-    assert other.facts == {}
+    assert "all scores are 0" in str(one.diagnostics["warning"])
+    assert other.diagnostics == {}
     assert other.scores.sum() == pytest.approx(1)
 
 
 def test_zeros_of_a_method_alone_are_told_apart_from_an_output_that_depends_on_nothing():
     att = Explainer(*bert())(SHORT, Gives(lambda trace: Scores(torch.zeros(trace.mask.shape))))
-    assert att.facts == {"warning": "all scores are 0: the method found nothing that changes the explained output"}
+    assert att.diagnostics == {
+        "warning": "all scores are 0: the method found nothing that changes the explained output"
+    }
 
 
 def test_a_warning_of_the_methods_own_stays():
     def give(trace):
-        return Scores(torch.zeros(trace.mask.shape), facts=({"warning": "beware", "depth": 2.0},))
+        return Scores(torch.zeros(trace.mask.shape), diagnostics=({"warning": "beware", "depth": 2.0},))
 
-    assert Explainer(*bert())(SHORT, Gives(give)).facts == {"warning": "beware", "depth": 2.0}
+    assert Explainer(*bert())(SHORT, Gives(give)).diagnostics == {"warning": "beware", "depth": 2.0}
 
 
 def test_every_method_of_the_table_passes_the_checks():
     found = Explainer(*bert()).compare(SHORT)
     assert list(found) == list(METHODS)
-    assert all(att.scores.any() and "warning" not in att.facts for att in found.values())
+    assert all(att.scores.any() and "warning" not in att.diagnostics for att in found.values())

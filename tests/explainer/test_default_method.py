@@ -9,8 +9,8 @@ from transformers import LongformerConfig, LongformerForSequenceClassification
 
 import gaflow
 from gaflow.errors import UnsupportedModelError
-from gaflow.explainer.default_method import Instead, default_method
-from gaflow.tasks.targets import Head
+from gaflow.explainer.default_method import FallbackToAgf, default_method
+from gaflow.tasks.targets import ClassificationHead
 from tests.support.models import SENTENCE, bert, gpt2, modernbert, wordpiece
 
 
@@ -39,10 +39,10 @@ def test_a_model_that_path_flow_cannot_follow_is_explained_by_agf_and_every_resu
     with pytest.raises(UnsupportedModelError, match="residual stream"):
         explainer(SENTENCE, "path_flow")
     found, plain = explainer(SENTENCE), explainer(SENTENCE, "agf")
-    assert isinstance(explainer.default, Instead)
+    assert isinstance(explainer.default, FallbackToAgf)
     assert found.method == "agf"
-    assert "way into the residual stream is not followed" in str(found.facts["default"])
-    assert str(found.facts["default"]).startswith("agf instead of path_flow")
+    assert "way into the residual stream is not followed" in str(found.diagnostics["default"])
+    assert str(found.diagnostics["default"]).startswith("agf instead of path_flow")
     np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-4)
 
 
@@ -52,7 +52,9 @@ def test_other_tasks_are_explained_by_agf_without_asking_the_model():
 
     for task in ("token-classification", "question-answering", "fill-mask", "image-classification"):
         assert default_method(task, None, refuse) is gaflow.METHODS["agf"]
-    assert default_method("text-classification", Head(("score",), "none"), refuse) is gaflow.METHODS["agf"]
+    assert (
+        default_method("text-classification", ClassificationHead(("score",), "none"), refuse) is gaflow.METHODS["agf"]
+    )
 
 
 def test_errors_that_are_not_about_the_model_are_not_hidden():
@@ -60,7 +62,7 @@ def test_errors_that_are_not_about_the_model_are_not_hidden():
         raise RuntimeError("out of order")
 
     with pytest.raises(RuntimeError, match="out of order"):
-        default_method("text-classification", Head(("no", "yes"), "softmax"), fail)
+        default_method("text-classification", ClassificationHead(("no", "yes"), "softmax"), fail)
 
 
 @pytest.mark.parametrize("changes", [{"max_position_embeddings": 4}, {"problem_type": "multi_label_classification"}])
@@ -76,7 +78,7 @@ def test_a_tokenizer_without_a_token_for_absent_ones_is_no_obstacle_either():
     tokenizer.pad_token = tokenizer.unk_token = tokenizer.mask_token = None
     found = gaflow.Explainer(model, tokenizer)("dog")
     assert found.method == "agf"
-    assert "the tokenizer has no pad token" in str(found.facts["default"])
+    assert "the tokenizer has no pad token" in str(found.diagnostics["default"])
 
 
 def test_a_pair_and_a_single_token_are_explained():

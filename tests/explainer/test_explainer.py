@@ -34,7 +34,7 @@ def assert_same(a, b, tolerance=1e-6):
     """The same explanation up to rounding."""
     assert a.tokens == b.tokens
     assert a.offsets == b.offsets
-    assert (a.text, a.pair, a.method, a.target, a.label) == (b.text, b.pair, b.method, b.target, b.label)
+    assert (a.text, a.text_pair, a.method, a.target, a.label) == (b.text, b.text_pair, b.method, b.target, b.label)
     scale = max(float(np.abs(b.scores).sum()), 1e-300)
     assert np.abs(a.scores - b.scores).max() <= tolerance * scale
     assert a.layers.shape == b.layers.shape
@@ -145,7 +145,7 @@ def test_an_empty_list_gives_an_empty_list():
 
 def test_a_pair_is_one_text():
     att = make()(("this dog", "is cute"))
-    assert (att.text, att.pair) == ("this dog", "is cute")
+    assert (att.text, att.text_pair) == ("this dog", "is cute")
     assert [(w.text, w.segment) for w in att.words()] == [("this", 0), ("dog", 0), ("is", 1), ("cute", 1)]
 
 
@@ -239,7 +239,7 @@ def test_a_text_in_which_nothing_flows_has_scores_of_zero():
 def test_targets_by_index_label_and_contrast():
     ex = make()
     a, b = ex(SENTENCE, target="positive"), ex(SENTENCE, target=1)
-    assert a == replace(b, flow=a.flow, against=a.against, certificate=a.certificate)
+    assert a == replace(b, flow=a.flow, flow_against=a.flow_against, certificate=a.certificate)
     assert (a.target, a.label) == (1, "positive")
     contrast = ex(SENTENCE, target="positive minus neutral")
     assert (contrast.target, contrast.label) == ((1, 2), "positive minus neutral")

@@ -25,7 +25,7 @@ class Fails:
     name: str = "fails"
 
     def __call__(self, trace):
-        if any(self.word in e.text for e in trace.again().batch.encodings):
+        if any(self.word in e.text for e in trace.require_model().batch.encodings):
             raise self.error
         return Scores(trace.mask.double())
 
@@ -39,10 +39,10 @@ def results(texts, methods, **options) -> list[Any]:
 def test_every_text_gets_what_a_comparison_gives_it():
     for text, several in zip(TEXTS, results(TEXTS, PLAIN, batch_size=3), strict=True):
         expected = EXPLAINER.compare(text, ["attcat", "rawatt"])
-        assert list(several.found) == list(expected)
+        assert list(several.by_method) == list(expected)
         for name, att in expected.items():
-            np.testing.assert_allclose(several.found[name].scores, att.scores, atol=1e-6)
-            assert several.found[name].text == text
+            np.testing.assert_allclose(several.by_method[name].scores, att.scores, atol=1e-6)
+            assert several.by_method[name].text == text
             assert several.logits[att.target] == pytest.approx(att.output, abs=1e-5)
             assert len(several.logits) == len(EXPLAINER.head.labels)
 
@@ -70,31 +70,31 @@ def test_a_failure_costs_the_text_and_the_method_that_failed_and_nothing_else():
     found = results(TEXTS, methods, batch_size=8)
     for text, several in zip(TEXTS, found, strict=True):
         assert (
-            several.found["fails"] == "SolveError: no convergence"
+            several.by_method["fails"] == "SolveError: no convergence"
             if "dog" in text
-            else several.found["fails"].scores.all()
+            else several.by_method["fails"].scores.all()
         )
-        assert np.isfinite(several.found["attcat"].scores).all()
-        assert np.isfinite(several.found["rawatt"].scores).all()
+        assert np.isfinite(several.by_method["attcat"].scores).all()
+        assert np.isfinite(several.by_method["rawatt"].scores).all()
         assert several.logits is not None
 
 
 def test_a_text_that_cannot_be_read_is_told_for_every_method():
     long = "dog " * 80
     found = results(["a", long, "b", "\u200b"], PLAIN)
-    assert "shorten it or pass truncation=True" in found[1].found["attcat"]
-    assert found[1].found["attcat"] == found[1].found["rawatt"]
+    assert "shorten it or pass truncation=True" in found[1].by_method["attcat"]
+    assert found[1].by_method["attcat"] == found[1].by_method["rawatt"]
     assert found[1].logits is None
-    assert found[3].found["attcat"].startswith("TextError")
-    assert found[0].found["attcat"].text == "a"
-    cut = results(["a", long], PLAIN, truncation=True)[1].found["attcat"]
+    assert found[3].by_method["attcat"].startswith("TextError")
+    assert found[0].by_method["attcat"].text == "a"
+    cut = results(["a", long], PLAIN, truncation=True)[1].by_method["attcat"]
     assert cut.truncated
 
 
 def test_long_texts_are_read_in_windows_and_the_others_at_once():
     long = "the dog is not good. " * 20
     found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
-    for name, att in found[1].found.items():
+    for name, att in found[1].by_method.items():
         np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
     watch = Stopwatch()
     list(explain_each(EXPLAINER, [long], PLAIN, windows=Windows(), batch_size=2, watch=watch))
@@ -102,16 +102,16 @@ def test_long_texts_are_read_in_windows_and_the_others_at_once():
     assert set(watch.methods) == {"attcat", "rawatt"}
     mean = EXPLAINER(long, "rawatt", windows=True)
     assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
-    assert found[2].found["attcat"].startswith("TextError")
-    assert found[3].found == results(["a", "a dog"], PLAIN)[1].found
+    assert found[2].by_method["attcat"].startswith("TextError")
+    assert found[3].by_method == results(["a", "a dog"], PLAIN)[1].by_method
     failing = results([long, "a dog"], [Fails("dog", ValueError("no")), *PLAIN], windows=Windows())
-    assert failing[0].found["fails"] == "ValueError: no"
-    assert failing[0].found["rawatt"].facts["windows"] == mean.facts["windows"]
+    assert failing[0].by_method["fails"] == "ValueError: no"
+    assert failing[0].by_method["rawatt"].diagnostics["windows"] == mean.diagnostics["windows"]
 
 
 def test_a_text_that_all_methods_fail_on_has_no_logits():
     (several,) = results(["a dog"], [Fails("dog", ValueError("no"))])
-    assert several.found == {"fails": "ValueError: no"}
+    assert several.by_method == {"fails": "ValueError: no"}
     assert several.logits is None
 
 

@@ -25,7 +25,7 @@ def ex() -> Any:
 
 def number(att, name):
     """A fact of an attribution that is a number."""
-    return float(att.facts[name])
+    return float(att.diagnostics[name])
 
 
 def whole(text, pair=None, tokenizer=None):
@@ -39,8 +39,8 @@ def assert_close(found, expected, rtol=1e-5, atol=1e-9):
 def timeless(att: Any) -> Any:
     """The same without the time that the solver took."""
     certificate = replace(att.certificate, seconds=0.0)
-    flow, against = (flow and replace(flow, certificate=certificate) for flow in (att.flow, att.against))
-    return replace(att, certificate=certificate, flow=flow, against=against)
+    flow, against = (flow and replace(flow, certificate=certificate) for flow in (att.flow, att.flow_against))
+    return replace(att, certificate=certificate, flow=flow, flow_against=against)
 
 
 @pytest.mark.parametrize("reads", [1, 2, 3, 5])
@@ -149,15 +149,16 @@ def test_the_model_predicts_the_mean_of_the_logits_of_the_windows(ex):
 def test_what_adds_up_in_a_window_adds_up_over_the_whole_text(ex):
     found = ex(LONG, "ig", windows=True)
     assert found.scores.sum() == pytest.approx(
-        found.output - float(found.facts["baseline_output"]) + float(found.facts["convergence_delta"]), abs=1e-5
+        found.output - float(found.diagnostics["baseline_output"]) + float(found.diagnostics["convergence_delta"]),
+        abs=1e-5,
     )
 
 
 def test_the_result_says_that_it_was_read_in_windows_and_is_about_the_whole_text(ex):
     found = ex(LONG, "agf", windows=True)
     windows = Windows()(whole(LONG), ex.limit)
-    assert found.facts["windows"] == len(windows)
-    assert found.facts["window_tokens"] == max(len(window.kept) for window in windows) <= ex.limit
+    assert found.diagnostics["windows"] == len(windows)
+    assert found.diagnostics["window_tokens"] == max(len(window.kept) for window in windows) <= ex.limit
     assert found.output_name == f"mean logit of {len(windows)} windows"
     assert found.text == LONG
     assert not found.truncated
@@ -184,7 +185,7 @@ def test_the_certificate_is_the_worst_of_the_windows(ex):
     assert found.cut == pytest.approx(sum(w.weight * c.cut for w, c in zip(windows, each, strict=True)))
     assert found.cut - found.gap == pytest.approx(ex(LONG, "agf", 1, windows=True).scores.sum())
     bad = [replace(each[0], converged=False, dual=0.5), *each[1:]]
-    aim = ex.head.aims(torch.tensor([[0.0, 1.0, 0.0]]), [whole(LONG)], [1])[0]
+    aim = ex.head.outputs(torch.tensor([[0.0, 1.0, 0.0]]), [whole(LONG)], [1])[0]
     changed = [replace(a, certificate=c) for a, c in zip(alone, bad, strict=True)]
     merged = merge(whole(LONG), windows, changed, aim).certificate
     assert merged is not None
@@ -195,9 +196,9 @@ def test_the_certificate_is_the_worst_of_the_windows(ex):
 def test_warnings_say_how_many_windows_they_come_from(ex):
     windows = Windows()(whole(LONG), ex.limit)
     alone = ex.run([window.encoding for window in windows], [1] * len(windows), [METHODS["grads"]])[0]
-    alone[1] = replace(alone[1], facts={"warning": "off", "replacement": "pad"})
-    aim = ex.head.aims(torch.tensor([[0.0, 1.0, 0.0]]), [whole(LONG)], [1])[0]
-    facts = merge(whole(LONG), windows, alone, aim).facts
+    alone[1] = replace(alone[1], diagnostics={"warning": "off", "replacement": "pad"})
+    aim = ex.head.outputs(torch.tensor([[0.0, 1.0, 0.0]]), [whole(LONG)], [1])[0]
+    facts = merge(whole(LONG), windows, alone, aim).diagnostics
     assert facts["warning"] == f"off (in 1 of {len(windows)} windows)"
     assert facts["replacement"] == "pad"
 
@@ -210,9 +211,9 @@ def test_windows_of_many_texts_run_together_as_each_alone(family):
     for text, found in zip(texts, together, strict=True):
         alone = ex(text, "attgrads", "neutral", windows=True, batch_size=1)
         assert found.tokens == alone.tokens
-        assert found.facts == alone.facts
+        assert found.diagnostics == alone.diagnostics
         assert_close(found.scores, alone.scores, rtol=1e-3, atol=1e-5 * np.abs(alone.scores).max())
-    assert "windows" not in together[1].facts
+    assert "windows" not in together[1].diagnostics
 
 
 def test_a_decoder_without_special_tokens_is_read_in_windows():
@@ -315,7 +316,7 @@ def test_positions_of_a_model_that_counts_from_padding_are_within_its_table():
 
 def test_a_signed_result_in_windows_can_be_saved_beside_one_that_fits(ex, tmp_path):
     short, long = ex(["a good film", LONG], "signed_flow", windows=True)
-    assert short.against is not None
-    assert (long.flow, long.against) == (None, None)
+    assert short.flow_against is not None
+    assert (long.flow, long.flow_against) == (None, None)
     long.save(tmp_path / "long.safetensors")
     assert gaflow.load(tmp_path / "long.safetensors") == long

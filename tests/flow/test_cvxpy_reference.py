@@ -179,8 +179,9 @@ def test_a_missing_library_names_its_extra(monkeypatch, library):
 
 def test_a_maximum_flow_can_be_had_afterwards():
     code = (
-        "from gaflow.flow import maxflow, reference\n"
-        "for solve in (reference.cvxpy_flow, maxflow.max_flow): print(round(solve([[[2.0]]]).value.item(), 3))"
+        "from gaflow.flow.cvxpy_reference import cvxpy_flow\n"
+        "from gaflow.flow.maxflow.max_flow import max_flow\n"
+        "for solve in (cvxpy_flow, max_flow): print(round(solve([[[2.0]]]).value.item(), 3))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["2.0", "2.0"], done.stderr

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gaflow.flow.information import INFORMATION, af, agf, agf_net, by_layer, gf, own, split_nodes
+from gaflow.flow.information import INFORMATION, af, agf, agf_net, by_layer, gf, split_nodes, token_information
 
 HEADS = torch.tensor([[[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [0.0, 1.0]]]])[None]  # (1, 1, 2, 2, 2)
 SLOPES = torch.tensor([[[[4.0, -8.0], [2.0, 6.0]], [[-2.0, 1.0], [3.0, -5.0]]]])[None]
@@ -49,12 +49,12 @@ def test_in_the_net_tensor_heads_cancel_before_the_positive_part_is_taken():
 def test_a_tokens_own_information_is_the_positive_product_with_its_gradient():
     states = (torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
     gradients = (torch.tensor([[[5.0, 6.0], [-7.0, 1.0]]]), torch.tensor([[[2.0, 9.0], [9.0, 3.0]]]))
-    assert own(states, gradients).tolist() == [[[17.0, 0.0], [2.0, 3.0]]]
+    assert token_information(states, gradients).tolist() == [[[17.0, 0.0], [2.0, 3.0]]]
 
 
 def test_half_precision_is_widened_before_it_is_added_up():
     states, gradients = (torch.full((1, 1, 3), 300.0, dtype=torch.float16),), (torch.full((1, 1, 3), 300.0),)
-    assert own(states, gradients).tolist() == [[[270000.0]]]  # float16 ends at 65504
+    assert token_information(states, gradients).tolist() == [[[270000.0]]]  # float16 ends at 65504
 
 
 def test_split_nodes_are_edges_between_their_halves():

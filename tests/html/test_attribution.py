@@ -233,7 +233,9 @@ def test_methods_without_a_flow_say_so():
 
 
 def test_what_a_method_knows_is_shown():
-    shown = notes(view(flow=False, facts={"baseline_output": 1 / 3, "replacement": "<i>pad</i>", "warning": "odd"}))
+    shown = notes(
+        view(flow=False, diagnostics={"baseline_output": 1 / 3, "replacement": "<i>pad</i>", "warning": "odd"})
+    )
     found = [p.text for p in parse(shown).all("p") if "baseline" in p.text]
     assert found == ["baseline output 0.3333 · replacement <i>pad</i>"]
 
@@ -251,7 +253,7 @@ def test_what_must_not_be_missed_is_flagged():
     assert [b.text for b in parse(flags(flagged(converged=False))).all("b")] == ["not converged"]
     assert "Not certified" in notes(View.of("agf", flagged(converged=False), "token"))
     assert "Nothing to certify" in notes(View.of("agf", flagged(dead=True), "token"))
-    assert parse(flags(make(facts={"warning": "<b>too few</b>"}))).one("li").text == "warning: <b>too few</b>"
+    assert parse(flags(make(diagnostics={"warning": "<b>too few</b>"}))).one("li").text == "warning: <b>too few</b>"
     both = replace(flagged(converged=False), truncated=True)
     assert [b.text for b in parse(flags(both)).all("b")] == ["truncated", "not converged"]
 

@@ -355,7 +355,7 @@ def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
     att = explainer("a gripping film, despite the plot.", "signed_flow")
     data = data_of(att.to_flow_html())
     assert [method["name"] for method in data["methods"]] == ["signed_flow, for", "signed_flow, against"]
-    for method, flow in zip(data["methods"], (att.flow, att.against), strict=True):
+    for method, flow in zip(data["methods"], (att.flow, att.flow_against), strict=True):
         assert method["value"] == pytest.approx(flow.value.item())
         through = np.array(method["layers"]) / 1e6 * flow.value.item()
         np.testing.assert_allclose(through, flow.through()[0], rtol=1e-4, atol=1e-9)

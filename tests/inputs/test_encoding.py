@@ -39,7 +39,7 @@ def one(tokenizer, text, pair=None, **options):
 
 def pieces(encoding):
     return [
-        (encoding.text if s == 0 else encoding.pair)[a:b]
+        (encoding.text if s == 0 else encoding.text_pair)[a:b]
         for (a, b), s in zip(encoding.offsets, encoding.segments, strict=True)
         if s >= 0
     ]
@@ -207,7 +207,7 @@ def test_a_pair_that_nothing_holds_apart_is_refused():
 
 def test_texts_and_pairs_mix_in_one_list():
     found = encode(wordpiece(), [("this dog", None), ("this dog", "is cute"), ("is", None)])
-    assert [e.pair for e in found] == [None, "is cute", None]
+    assert [e.text_pair for e in found] == [None, "is cute", None]
     assert [len(e) for e in found] == [4, 7, 3]
     assert found[1].inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
 

@@ -14,7 +14,7 @@ from gaflow.data import Row
 from gaflow.errors import JobError, MissingExtraError
 from gaflow.jobs import ENGINES, Ray, attribute
 from gaflow.jobs import ray_engine as cluster
-from gaflow.jobs.engine import Plan
+from gaflow.jobs.engine import ShardSettings
 from tests.jobs.test_run import files
 from tests.support.clustered import METHODS, TEXTS
 from tests.support.models import bert
@@ -229,7 +229,7 @@ def test_progress_never_goes_back(pretend, tmp_path):
     pool = cluster._Pool(ray, {"num_cpus": 1}, 1, (cluster._portable(gaflow.Explainer(*bert())), "cpu", 1))
     rows = [(k, [Row(k, f"a dog {k}")]) for k in range(4)]
     told: list[float] = []
-    plan = Plan((gaflow.METHODS["rawatt"],))
+    plan = ShardSettings((gaflow.METHODS["rawatt"],))
     assert sorted(m.number for m in cluster._compute(pool, plan, iter(rows), told.append, lambda: False)) == [
         0,
         1,

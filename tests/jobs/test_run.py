@@ -230,7 +230,7 @@ class Quick(gaflow.Explainer):
         traced = Trace(empty, empty, (), (), logits, logits[:, 0], mask)
         watch(traced)
         scores = Scores(torch.arange(1.0, longest + 1) * mask)
-        batch, aims = self.collate(encodings), self.head.aims(logits, encodings, [0] * len(encodings))
+        batch, aims = self.collate(encodings), self.head.outputs(logits, encodings, [0] * len(encodings))
         return [attributions(batch, traced, aims, m, scores, False) for m in methods]
 
 

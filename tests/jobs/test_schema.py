@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 
 import gaflow
 from gaflow.data import Row
-from gaflow.explainer.many import Several
+from gaflow.explainer.many import TextResults
 from gaflow.jobs.schema import SCHEMA, arrow_schema, records, shard_bytes, text_hash
 from tests.support.models import bert
 
@@ -15,7 +15,7 @@ EXPLAINER = gaflow.Explainer(*bert())
 
 def made(text="a dog", gold: int | None = 1):
     found = {"agf": EXPLAINER(text), "lime": "SolveError: no"}
-    return records(Row(3, text, None, gold), Several(found, (0.5, 1.5, -1.0)), found, EXPLAINER.head.labels)
+    return records(Row(3, text, None, gold), TextResults(found, (0.5, 1.5, -1.0)), found, EXPLAINER.head.labels)
 
 
 def test_the_schema_is_the_one_that_is_documented():

@@ -33,7 +33,7 @@ def test_what_is_stored_comes_back_as_it_was(tmp_path, make):
     found: list[Any] = list(read_attributions(tmp_path / "job"))
     assert len(found) == 6
     for stored in found:
-        given = stored.text if stored.pair is None else (stored.text, stored.pair)
+        given = stored.text if stored.text_pair is None else (stored.text, stored.text_pair)
         expected: Any = explainer(given, stored.method)
         att: Any = stored.attribution()
         for name in ("text", "pair", "tokens", "offsets", "segments", "method", "target", "label", "prediction"):
@@ -41,7 +41,7 @@ def test_what_is_stored_comes_back_as_it_was(tmp_path, make):
         assert np.array_equal(att.scores, expected.scores)
         assert (att.output, att.probability, att.truncated) == (expected.output, expected.probability, False)
         assert np.array_equal(stored.special_mask, expected.special_mask)
-        assert att.facts == expected.facts
+        assert att.diagnostics == expected.diagnostics
         assert stored.logits is not None
         assert stored.logits[att.target] == pytest.approx(att.output)
         assert (att.certificate is None) == (stored.method == "random")

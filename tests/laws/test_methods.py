@@ -113,7 +113,7 @@ def test_the_same_text_has_the_same_scores_whatever_was_drawn_before(name, famil
 @everywhere
 def test_another_class_changes_class_specific_scores_and_no_others(name, family):
     one, other = scores(name, family), scores(name, family, target=2)
-    if METHODS[name].about.class_specific:  # type: ignore[attr-defined]
+    if METHODS[name].info.class_specific:  # type: ignore[attr-defined]
         assert (np.abs(one - other).max(1) > 1e-6 * np.abs(one).max(1)).all()
     else:
         assert_close(one, other, family)
@@ -122,7 +122,7 @@ def test_another_class_changes_class_specific_scores_and_no_others(name, family)
 @pytest.mark.parametrize("name", METHODS)
 def test_scores_are_below_zero_only_where_a_method_says_so(name):
     lowest = min(scores(name, family).min() for family in FAMILIES)
-    assert (lowest < 0) == METHODS[name].about.signed  # type: ignore[attr-defined]
+    assert (lowest < 0) == METHODS[name].info.signed  # type: ignore[attr-defined]
 
 
 @everywhere
@@ -157,7 +157,7 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
     handle = last.register_forward_hook(fail)
     try:
         before = state(given.model)
-        if METHODS[name].about.one_trace:  # type: ignore[attr-defined]
+        if METHODS[name].info.one_trace:  # type: ignore[attr-defined]
             given(SENTENCE, method(name))
             assert len(passes) == 1
         else:
@@ -171,7 +171,7 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(family, monkeypatch):
     given = explainer(family)
-    names = [name for name in METHODS if METHODS[name].about.one_trace]  # type: ignore[attr-defined]
+    names = [name for name in METHODS if METHODS[name].info.one_trace]  # type: ignore[attr-defined]
     assert {"rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "af", "gf", "agf"} <= set(names)
     calls = []
     grad, backward = torch.autograd.grad, torch.autograd.backward

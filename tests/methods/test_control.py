@@ -32,19 +32,21 @@ def test_other_seeds_and_other_texts_have_other_scores(found):
 
 
 def test_what_pads_the_batch_does_not_matter(found):
-    batch = found.again().batch
+    batch = found.require_model().batch
     inputs = {name: torch.where(found.mask, value, 7) for name, value in batch.inputs.items()}
-    other = replace(found, question=replace(found.again(), batch=replace(batch, inputs=inputs)))
+    other = replace(found, model=replace(found.require_model(), batch=replace(batch, inputs=inputs)))
     assert torch.equal(Random()(other).values, Random()(found).values)
 
 
 def test_inputs_that_are_no_tokens_count_as_a_whole(found):
     """Images, for instance: all of their values, none of which is padding."""
-    batch = found.again().batch
+    batch = found.require_model().batch
 
     def scores(pixels):
         inputs = {"pixel_values": pixels}
-        return Random()(replace(found, question=replace(found.again(), batch=replace(batch, inputs=inputs)))).values
+        return Random()(
+            replace(found, model=replace(found.require_model(), batch=replace(batch, inputs=inputs)))
+        ).values
 
     pixels = torch.zeros(3, 2, 5, 5)
     changed = pixels.clone()
@@ -56,7 +58,7 @@ def test_inputs_that_are_no_tokens_count_as_a_whole(found):
 
 
 def test_a_batch_is_enough(found):
-    assert torch.equal(Random(2).of(found.again().batch).values, Random(2)(found).values)
+    assert torch.equal(Random(2).of(found.require_model().batch).values, Random(2)(found).values)
 
 
 def test_settings_are_named_and_checked():

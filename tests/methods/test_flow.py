@@ -136,7 +136,7 @@ def test_every_setting_reaches_the_solver(monkeypatch):
     ],
 )
 def test_what_is_known_of_a_method_follows_its_settings(method, passes, class_specific):
-    assert (method.about.passes, method.about.class_specific) == (passes, class_specific)
+    assert (method.info.passes, method.info.class_specific) == (passes, class_specific)
 
 
 @pytest.mark.parametrize("name", ["agff", "AFG", "gaf", "ig2", "attention"])

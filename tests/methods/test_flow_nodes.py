@@ -37,10 +37,10 @@ def chosen_of(nodes, found: Trace) -> list[list[int]]:
 
 def test_names_choose_by_what_the_tokenizer_and_the_head_did():
     found = traced()
-    assert found.question is not None
-    lengths = [len(e) for e in found.question.batch.encodings]
-    assert [e.tokens[0] for e in found.question.batch.encodings] == ["[CLS]"] * 3
-    middle = found.question.batch.encodings[2].tokens.index("[SEP]")
+    assert found.model is not None
+    lengths = [len(e) for e in found.model.batch.encodings]
+    assert [e.tokens[0] for e in found.model.batch.encodings] == ["[CLS]"] * 3
+    middle = found.model.batch.encodings[2].tokens.index("[SEP]")
     assert chosen_of("head", found) == [[0], [0], [0]]
     assert chosen_of("special", found) == [[0, lengths[0] - 1], [0, lengths[1] - 1], [0, middle, lengths[2] - 1]]
     assert chosen_of("pair", found) == [[], [], list(range(middle + 1, lengths[2] - 1))]

@@ -12,7 +12,7 @@ import torch
 import gaflow
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.flow.barrier.solve import Barrier, solve
-from gaflow.flow.information import agf, own
+from gaflow.flow.information import agf, token_information
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.methods.paths import Paths, along_path
 from tests.methods.test_flow import make_trace, random_trace
@@ -96,7 +96,7 @@ def test_alone_with_its_residual_edge_a_token_passes_the_narrowest_on():
 
 def test_nodes_let_no_more_through_than_they_may_and_bind_where_they_are_narrow():
     trace = small_trace()
-    limits = own(trace.hidden[:3], [g for g in trace.hidden_gradient[:3] if g is not None])
+    limits = token_information(trace.hidden[:3], [g for g in trace.hidden_gradient[:3] if g is not None])
     for epsilon in (1e-6, 1e-2):
         flow = FlowMethod("agf", nodes=True, epsilon=epsilon)(trace).flow
         assert flow is not None
@@ -126,10 +126,10 @@ def test_signed_scores_are_the_flow_of_y_less_that_of_its_negative():
     method = FlowMethod("agf_net", heads="sum", residual=True, nodes=True, signed=True)
     found = method(trace)
     assert found.flow is not None
-    assert found.against is not None
+    assert found.flow_against is not None
     unsigned = replace(method, signed=False)
     torch.testing.assert_close(found.values, unsigned(trace).values - unsigned(scaled(trace, -1)).values)
-    assert [fact["value_against"] for fact in found.facts] == found.against.value.tolist()
+    assert [fact["value_against"] for fact in found.diagnostics] == found.flow_against.value.tolist()
     assert torch.equal(method(scaled(trace, -1)).values, -found.values)
 
 
@@ -140,9 +140,9 @@ def test_every_layer_sums_to_the_flow_value_and_the_flow_is_certified(method):
     assert bool(found.flow.converged.all())
     value = found.flow.value
     if method.signed:
-        assert found.against is not None
-        assert bool(found.against.converged.all())
-        value = value - found.against.value
+        assert found.flow_against is not None
+        assert bool(found.flow_against.converged.all())
+        value = value - found.flow_against.value
     layers = found.layers()
     assert layers is not None
     scale = found.flow.value.max()
@@ -299,7 +299,7 @@ def test_a_switch_is_true_or_false(name):
 )
 def test_what_is_known_of_a_method_follows_its_options(method, name, passes, signed, class_specific):
     assert method.name == name
-    assert (method.about.passes, method.about.signed, method.about.class_specific) == (passes, signed, class_specific)
+    assert (method.info.passes, method.info.signed, method.info.class_specific) == (passes, signed, class_specific)
     assert method.needs == (("residual",) if method.residual else ())
 
 

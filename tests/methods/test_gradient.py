@@ -68,7 +68,7 @@ def double_bert(monkeypatch):
             change.clear()
             change[kind] = of_step(step)
             with torch.no_grad():
-                y.append(model(**found.again().batch.inputs).logits[0, 0].item())
+                y.append(model(**found.require_model().batch.inputs).logits[0, 0].item())
         change.clear()
         return (y[0] - y[1]) / (2 * STEP)
 

@@ -12,8 +12,8 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.methods.lrp import propagate
 from gaflow.methods.lrp.propagate import _start
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
-from gaflow.models.tracing import borrow, look, roots, trace
-from gaflow.tasks.targets import Term, explained
+from gaflow.models.tracing import borrow, forward, roots, trace
+from gaflow.tasks.targets import Term, explained_scalar
 from tests.models.test_tracing import SHORT, make_batch, state
 from tests.support.bert_by_hand import Bert
 from tests.support.models import FAMILIES, SENTENCE, bert, deberta, gpt2, modernbert
@@ -29,7 +29,9 @@ def terms(target: Any) -> tuple[Term, ...]:
 def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
     targets = target if isinstance(target, list) else [target] * len(texts)
     return trace(
-        model, make_batch(tokenizer, texts), lambda _: lambda z, items: explained(z, [terms(targets[k]) for k in items])
+        model,
+        make_batch(tokenizer, texts),
+        lambda _: lambda z, items: explained_scalar(z, [terms(targets[k]) for k in items]),
     )
 
 
@@ -43,10 +45,10 @@ def assert_close(a, b, tolerance):
 def everything(model, tokenizer, text, target: Any = 1):
     """Relevance of every hidden state, from the pass itself rather than from `propagate`."""
     found = traced(model, tokenizer, [text], target)
-    question = found.again()
+    question = found.require_model()
     with borrow(model):
         with RelevanceMode(roots(model), 1, torch.float64) as mode:
-            seen = look(model, question.batch)
+            seen = forward(model, question.batch)
         y = question.read(seen.logits, [0])
         _start(y, seen.logits, mode.marks)
         return torch.autograd.grad(y.sum(), list(seen.hidden))
@@ -57,7 +59,7 @@ def test_relevance_of_a_two_layer_bert_is_what_the_formulas_written_out_give(tar
     model, tokenizer = bert(num_hidden_layers=2)
     model.double()
     found = traced(model, tokenizer, [SENTENCE], target)
-    by_hand = Bert(model, found.again().batch.inputs["input_ids"][0].numpy())
+    by_hand = Bert(model, found.require_model().batch.inputs["input_ids"][0].numpy())
     assert_close(found.logits[0].numpy(), by_hand.logits, 1e-12)
     readout = np.zeros(3)
     readout[target if isinstance(target, int) else target[0]] = 1
@@ -142,7 +144,9 @@ def test_relevance_is_the_same_on_an_accelerator(family):
     batch = make_batch(tokenizer)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
     moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
-    found = propagate(trace(model.cuda(), moved, lambda _: lambda z, items: explained(z, [terms(1) for _ in items])))
+    found = propagate(
+        trace(model.cuda(), moved, lambda _: lambda z, items: explained_scalar(z, [terms(1) for _ in items]))
+    )
     assert found.attention.is_cuda
     assert_close(found.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
 
@@ -309,7 +313,7 @@ def test_contrasts_need_a_linear_last_layer_and_single_classes_do_not():
 def test_a_trace_without_a_model_cannot_be_propagated():
     model, tokenizer = bert()
     found = traced(model, tokenizer)
-    object.__setattr__(found, "question", None)
+    object.__setattr__(found, "model", None)
     with pytest.raises(GaflowError, match="asks the model again"):
         propagate(found)
 

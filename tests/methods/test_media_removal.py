@@ -5,8 +5,8 @@ import torch
 import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap
-from gaflow.methods.media_removal import Dimming, dimming_or_presence
-from gaflow.methods.token_removal import Presence
+from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.token_removal import TokenRemoval
 from tests.support.task_models import bert, listener, picture, sound, viewer
 
 CLASS = 1
@@ -17,7 +17,7 @@ def question(make, item):
     given = gaflow.Explainer(*make())
     encoding, fitted = given.ask(item, CLASS)
     given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
-    return kept[0].again()
+    return kept[0].require_model()
 
 
 def says(asked, values):
@@ -30,7 +30,7 @@ def says(asked, values):
 @pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
 def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
     asked = question(make, item)
-    text = Dimming.of(asked, 0, None, None)
+    text = MediaRemoval.of(asked, 0, None, None)
     (given,) = asked.batch.inputs.values()
     both = text.values(torch.cat([text.vector(1.0), text.vector(0.0)]))
     left = torch.zeros_like(given)
@@ -42,7 +42,7 @@ def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
 
 def test_one_patch_away_is_its_pixels_away():
     asked = question(viewer, picture())
-    text = Dimming.of(asked, 0, None, None)
+    text = MediaRemoval.of(asked, 0, None, None)
     presence = text.vector(1.0)
     presence[0, 6] = 0.0  # the third of the second row
     (given,) = asked.batch.inputs.values()
@@ -53,7 +53,7 @@ def test_one_patch_away_is_its_pixels_away():
 
 def test_one_frame_away_is_its_samples_away():
     asked = question(listener, sound(960))
-    text = Dimming.of(asked, 0, None, None)
+    text = MediaRemoval.of(asked, 0, None, None)
     presence = text.vector(1.0)
     presence[0, 2] = 0.5
     (given,) = asked.batch.inputs.values()
@@ -77,22 +77,22 @@ def test_integrated_gradients_are_those_of_the_pixels_summed_over_patches():
     expected = pixels.reshape(4, 8, 4, 8).sum((1, 3)).flatten()
     assert np.abs(att.scores[1:] - expected.numpy()).max() <= 1e-4 * expected.abs().max().item()
     assert att.scores[0] == 0
-    assert att.facts["replacement"] == "mean colour"
+    assert att.diagnostics["replacement"] == "mean colour"
 
 
 def test_shapley_values_of_a_short_sound_add_up():
     explainer = gaflow.Explainer(*listener())
     att = explainer(sound(560), KernelShap(samples=200), CLASS)
     assert len(att.tokens) == 7
-    assert abs(float(att.facts["convergence_delta"])) < 1e-4
-    assert att.scores.sum() == pytest.approx(att.output - float(att.facts["baseline_output"]), abs=1e-4)
-    assert att.facts["replacement"] == "silence"
+    assert abs(float(att.diagnostics["convergence_delta"])) < 1e-4
+    assert att.scores.sum() == pytest.approx(att.output - float(att.diagnostics["baseline_output"]), abs=1e-4)
+    assert att.diagnostics["replacement"] == "silence"
 
 
 def test_texts_keep_to_word_embeddings():
     asked = question(lambda: bert("text-classification"), "a good film")
-    assert isinstance(dimming_or_presence(asked, 0, None, None), Presence)
-    assert isinstance(dimming_or_presence(question(viewer, picture()), 0, None, None), Dimming)
+    assert isinstance(removal_for(asked, 0, None, None), TokenRemoval)
+    assert isinstance(removal_for(question(viewer, picture()), 0, None, None), MediaRemoval)
 
 
 def test_a_token_cannot_replace_a_patch():

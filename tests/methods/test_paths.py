@@ -11,10 +11,10 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.paths import Paths, along_path
-from gaflow.methods.text_random import Draws
-from gaflow.models.cost import _PASS, Work, estimate
+from gaflow.methods.text_random import TextGenerator
+from gaflow.models.cost import _PASS, MethodCost, estimate
 from gaflow.models.memory import geometry_of
-from gaflow.models.tracing import Question, trace
+from gaflow.models.tracing import TracedModel, trace
 from tests.methods.test_flow import random_trace
 from tests.models.test_tracing import assert_close, first_logit, state
 from tests.support.models import FAMILIES, SENTENCE, bert, gpt2
@@ -53,8 +53,8 @@ def test_where_embeddings_are_sums_the_average_at_the_input_is_integrated_gradie
 @pytest.mark.parametrize("build", [bert, gpt2])
 def test_contributions_of_every_layer_sum_to_what_the_output_gains(build, settings):
     found = traced(build, TEXTS[2:])
-    m = sum(s >= 0 for s in found.again().batch.encodings[0].segments)
-    gain = float(found.output - at(found.again(), torch.zeros(1, m)).output)
+    m = sum(s >= 0 for s in found.require_model().batch.encodings[0].segments)
+    gain = float(found.output - at(found.require_model(), torch.zeros(1, m)).output)
     path = along_path(found, Paths(60, **settings))
     for layer in range(len(path.hidden)):
         assert float(own(path, layer).sum()) == pytest.approx(gain, rel=1e-2)
@@ -62,12 +62,12 @@ def test_contributions_of_every_layer_sum_to_what_the_output_gains(build, settin
 
 def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_drawn_orders():
     found = traced(gpt2, [("a good film", None)])
-    question = found.again()
+    question = found.require_model()
     encoding = question.batch.encodings[0]
     ordinary = torch.tensor([s >= 0 for s in encoding.segments])
     m = int(ordinary.sum())
     path = along_path(found, Paths(50, groups=m, orders=3))
-    with Draws(0, [int(k) for k in encoding.inputs["input_ids"]]):
+    with TextGenerator(0, [int(k) for k in encoding.inputs["input_ids"]]):
         drawn = [torch.randperm(m) for _ in range(3)]
     expected = torch.zeros(m, dtype=torch.float64)
     for order in [walk for one in drawn for walk in (one, one.flip(0))]:
@@ -86,7 +86,7 @@ def test_the_average_is_that_of_single_points(family):
     """The rule written out: one point after the other, by the model's own gradient."""
     found = traced(FAMILIES[family], TEXTS[:1])
     path = along_path(found, Paths(3))
-    question = found.again()
+    question = found.require_model()
     m = sum(s >= 0 for s in question.batch.encodings[0].segments)
     points = [at(question, torch.full((1, m), k / 3, dtype=torch.float64)) for k in range(4)]
     tolerance = 1e-4 if family in SINGLE else 1e-9
@@ -104,7 +104,7 @@ def test_the_average_is_that_of_single_points(family):
     assert torch.equal(path.attention, found.attention)
 
 
-def at(question: Question, parts):
+def at(question: TracedModel, parts):
     """A trace of the model whose embedding module is shifted towards that of the absent token, by `parts` (1, m)."""
     model: Any = question.model
     batch, embedding = question.batch, model.get_input_embeddings()
@@ -139,7 +139,7 @@ def test_a_batch_gives_what_each_text_alone_gives(family):
 def test_how_many_points_share_a_pass_changes_nothing():
     found = traced(texts=TEXTS[:1])
     passes = []
-    handle = found.again().model.register_forward_pre_hook(lambda *_: passes.append(1))
+    handle = found.require_model().model.register_forward_pre_hook(lambda *_: passes.append(1))
     whole, single = along_path(found, Paths(6)), along_path(found, Paths(6), batch_size=1)
     handle.remove()
     assert len(passes) == 1 + Paths(6).passes == 1 + 7
@@ -153,7 +153,7 @@ def test_how_many_points_share_a_pass_changes_nothing():
 def test_how_often_the_model_is_asked_is_known_before(paths):
     found = traced(texts=TEXTS[:1])
     rows = []
-    model: Any = found.again().model
+    model: Any = found.require_model().model
     handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: rows.append(len(given[0])))
     along_path(found, paths)
     handle.remove()
@@ -163,7 +163,7 @@ def test_how_often_the_model_is_asked_is_known_before(paths):
 
 def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
     found = traced(gpt2, TEXTS[2:])
-    ordinary = torch.tensor([s >= 0 for s in found.again().batch.encodings[0].segments])
+    ordinary = torch.tensor([s >= 0 for s in found.require_model().batch.encodings[0].segments])
     m, groups, steps = int(ordinary.sum()), 3, 4
     straight = along_path(found, Paths(groups * steps))
     order = own(straight, 0)[0, ordinary].argsort()
@@ -171,11 +171,11 @@ def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
     gradient, contributions = straight.gradient.clone(), own(straight, 0)[0, ordinary].clone()
     for walk in (order, order.flip(0)):
         there, points = torch.zeros(1, m, dtype=torch.float64), []
-        points.append(at(found.again(), there))
+        points.append(at(found.require_model(), there))
         for group in walk.tensor_split(groups):
             for k in range(1, steps + 1):
                 there[0, group] = k / steps
-                points.append(at(found.again(), there))
+                points.append(at(found.require_model(), there))
         for p, q in pairwise(points):
             gradient += (p.gradient + q.gradient) / (2 * groups * steps)
             slopes = [x.hidden_gradient[0] for x in (p, q)]
@@ -193,7 +193,7 @@ def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
         (SENTENCE, None),
     ]
     found = traced(texts=texts)
-    model: Any = found.again().model
+    model: Any = found.require_model().model
     shapes = []
     handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: shapes.append(given[0].shape[:2]))
     along_path(found, Paths(12), batch_size=20)
@@ -204,10 +204,10 @@ def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
 
 def test_a_pass_holds_no_more_points_than_its_bytes(monkeypatch):
     found = traced(texts=TEXTS[:1])
-    model: Any = found.again().model
+    model: Any = found.require_model().model
     geometry, n = geometry_of(model), found.mask.shape[1]
     assert geometry is not None
-    one = estimate(geometry, n, 1, Work(2)).path - estimate(geometry, n, 1, Work(1)).path
+    one = estimate(geometry, n, 1, MethodCost(2)).path - estimate(geometry, n, 1, MethodCost(1)).path
     rows = []
     handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: rows.append(len(given[0])))
     for room, most in ((5 * one, 5), (1, 1)):
@@ -231,7 +231,7 @@ def test_half_precision_is_added_up_in_float32():
 
 def test_models_without_hidden_states_have_paths_but_no_ranked_ones():
     found = replace(traced(texts=TEXTS[:1], residual=False))
-    model: Any = found.again().model
+    model: Any = found.require_model().model
     handle = model.bert.register_forward_hook(lambda m, i, o: setattr(o, "hidden_states", ()))
     try:
         bare = replace(found, hidden=(), hidden_gradient=())
@@ -277,7 +277,7 @@ def test_another_absent_token_is_another_path():
 
 def test_the_model_is_left_as_found_and_nothing_is_kept_for_autograd():
     found = traced()
-    model = found.again().model
+    model = found.require_model().model
     model.train()
     model.requires_grad_(False)
     before = state(model)
@@ -294,7 +294,7 @@ def test_a_trace_without_a_model_has_no_path():
 
 def test_a_model_that_pools_its_tokens_has_no_path():
     found = traced(texts=TEXTS[:1])
-    model: Any = found.again().model
+    model: Any = found.require_model().model
     handle = model.bert.register_forward_hook(
         lambda m, i, o: setattr(o, "hidden_states", (*o.hidden_states[:-1], o.hidden_states[-1][:, ::2]))
     )

@@ -16,8 +16,8 @@ from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.encoding import Batch, Encoding
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
-from gaflow.methods.token_removal import Presence
-from gaflow.models.tracing import Question, Trace
+from gaflow.methods.token_removal import TokenRemoval
+from gaflow.models.tracing import Trace, TracedModel
 from tests.models.test_tracing import state
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
 
@@ -104,7 +104,7 @@ def shapley(oracle):
 def drawn(monkeypatch):
     """The 0/1 vectors that the model was asked about, and what it said, of the last text."""
     seen = {}
-    original = Presence.values
+    original = TokenRemoval.values
 
     def record(self, presence, *rest):
         found = original(self, presence, *rest)
@@ -112,7 +112,7 @@ def drawn(monkeypatch):
             seen.update(p=presence.double().numpy(), y=found.double().numpy(), places=self.places.numpy())
         return found
 
-    monkeypatch.setattr(Presence, "values", record)
+    monkeypatch.setattr(TokenRemoval, "values", record)
     return seen
 
 
@@ -145,22 +145,22 @@ def test_integrated_gradients_sum_to_the_change_of_the_output(family):
     with torch.no_grad():
         change = (oracle(np.ones(len(oracle.places))) - oracle(np.zeros(len(oracle.places)))).item()
     assert att.scores.sum() == pytest.approx(change, rel=0.01)
-    assert att.facts["convergence_delta"] == pytest.approx(att.scores.sum() - change, abs=1e-4 * abs(change))
-    assert att.facts["baseline_output"] == pytest.approx(att.output - change, rel=1e-4, abs=1e-5)
-    assert "warning" not in att.facts
+    assert att.diagnostics["convergence_delta"] == pytest.approx(att.scores.sum() - change, abs=1e-4 * abs(change))
+    assert att.diagnostics["baseline_output"] == pytest.approx(att.output - change, rel=1e-4, abs=1e-5)
+    assert "warning" not in att.diagnostics
 
 
 def test_integrated_gradients_sum_to_the_change_of_the_output_of_the_embedded_model():
     att = Explainer(device="cpu")(SENTENCE, "ig")
-    change = att.output - float(att.facts["baseline_output"])
+    change = att.output - float(att.diagnostics["baseline_output"])
     assert abs(change) > 0.1
     assert att.scores.sum() == pytest.approx(change, rel=0.01)
 
 
 def test_a_rough_integral_is_flagged():
     att = make(distilbert)(SENTENCE, IntegratedGradients(steps=1))
-    assert att.facts["warning"] == (
-        f"the integral is off by {abs(float(att.facts['convergence_delta'])):.2g}; take more than 1 steps"
+    assert att.diagnostics["warning"] == (
+        f"the integral is off by {abs(float(att.diagnostics['convergence_delta'])):.2g}; take more than 1 steps"
     )
 
 
@@ -195,7 +195,7 @@ def linear_trace(ordinary, special=2):
     given = {name: torch.tensor([value]) for name, value in inputs.items()}
     batch = Batch(given, torch.ones(1, n, dtype=torch.bool), False, (encoding,), {"pad": 0})
     model = Linear(n)
-    question = Question(model, batch, lambda logits, items: logits[:, 1])
+    question = TracedModel(model, batch, lambda logits, items: logits[:, 1])
     empty = (torch.zeros(1, 1, n, n),)
     exact = (model.weight[:, 1] * (model.embedding.weight[ids] - model.embedding.weight[0])).sum(-1).detach().numpy()
     exact[[k for k, s in enumerate(segments) if s < 0]] = 0
@@ -208,8 +208,8 @@ def test_a_linear_model_has_its_own_terms_for_integrated_gradients_and_shapley_v
     for method in (IntegratedGradients(steps=3), KernelShap(samples=100)):
         found = method(trace)
         assert_near(found.values[0], exact, 1e-5)
-        assert found.facts[0]["replacement"] == "pad"
-        assert abs(float(found.facts[0]["convergence_delta"])) < 1e-3
+        assert found.diagnostics[0]["replacement"] == "pad"
+        assert abs(float(found.diagnostics[0]["convergence_delta"])) < 1e-3
 
 
 def test_a_linear_model_has_nearly_its_own_terms_for_lime():
@@ -223,7 +223,7 @@ def test_a_text_without_ordinary_tokens_has_scores_of_zero(name):
     trace, _ = linear_trace(0)
     found = METHODS[name](trace)
     assert found.values.tolist() == [[0, 0]]
-    assert found.facts == ({"replacement": "pad"},)
+    assert found.diagnostics == ({"replacement": "pad"},)
 
 
 # KernelSHAP
@@ -323,8 +323,10 @@ def test_a_batch_gives_what_each_text_gives_alone(family, name):
         alone = ex(text, SMALL[name])
         assert att.target == alone.target
         assert_near(att.scores, alone.scores, 1e-6)
-        assert att.facts.keys() == alone.facts.keys()
-        assert att.facts.get("baseline_output", 0) == pytest.approx(alone.facts.get("baseline_output", 0), rel=1e-5)
+        assert att.diagnostics.keys() == alone.diagnostics.keys()
+        assert att.diagnostics.get("baseline_output", 0) == pytest.approx(
+            alone.diagnostics.get("baseline_output", 0), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta", "bare gpt2"])
@@ -491,7 +493,7 @@ def test_integrated_gradients_need_the_passes_that_they_say(monkeypatch):
     method = IntegratedGradients(steps=7)
     ex(SENTENCE, method)
     assert (sum(rows) - 1, sum(backward) - 1) == (9, 7)  # one each is the trace
-    assert method.about.passes == "9 forward, 7 backward"
+    assert method.info.passes == "9 forward, 7 backward"
 
 
 @pytest.mark.parametrize("name", ["kernel_shap", "lime"])
@@ -500,7 +502,7 @@ def test_what_is_drawn_twice_is_computed_once(name):
     ex.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
     ex("this dog is", METHODS[name])
     assert 1 < sum(rows) <= 1 + 2**3 + 2  # the trace, the subsets, the ends
-    assert DEFAULTS[name].about.passes == "500 forward"
+    assert DEFAULTS[name].info.passes == "500 forward"
 
 
 def test_long_texts_go_through_the_model_a_few_at_a_time():
@@ -518,9 +520,9 @@ def test_too_few_samples_for_a_long_text_are_flagged():
     ex = make()
     for method in (KernelShap(samples=9), Lime(samples=9)):
         att = ex(SENTENCE, method)
-        assert att.facts["warning"] == "9 samples are too few for 12 tokens; take more than 12"
-    assert "warning" not in ex(SENTENCE, KernelShap(samples=60)).facts
-    assert "warning" not in ex("dog", KernelShap(samples=2)).facts
+        assert att.diagnostics["warning"] == "9 samples are too few for 12 tokens; take more than 12"
+    assert "warning" not in ex(SENTENCE, KernelShap(samples=60)).diagnostics
+    assert "warning" not in ex("dog", KernelShap(samples=2)).diagnostics
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -552,7 +554,7 @@ def test_names_tell_what_differs_from_the_defaults():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_they_say_of_themselves(name):
-    about = DEFAULTS[name].about
+    about = DEFAULTS[name].info
     assert (about.family, about.signed, about.class_specific) == ("perturbation", True, True)
     assert (about.libraries, about.extra) == (("captum", "sklearn"), "baselines")
     assert not about.one_trace
@@ -602,8 +604,8 @@ def test_another_token_may_stand_for_absent_ones(name):
     mask = ex(SHORT, replace(SMALL[name], replacement="mask"))
     same = ex(SHORT, replace(SMALL[name], replacement=ex.tokenizer.mask_token_id))
     assert np.array_equal(mask.scores, same.scores)
-    assert (pad.facts["replacement"], mask.facts["replacement"]) == ("pad", "mask")
-    assert same.facts["replacement"] == f"token {ex.tokenizer.mask_token_id}"
+    assert (pad.diagnostics["replacement"], mask.diagnostics["replacement"]) == ("pad", "mask")
+    assert same.diagnostics["replacement"] == f"token {ex.tokenizer.mask_token_id}"
     assert not np.allclose(pad.scores, mask.scores, rtol=1e-2)
 
 
@@ -612,7 +614,7 @@ def test_without_a_padding_token_another_one_is_taken_and_named():
     tokenizer.pad_token = None
     ex = Explainer(model.double(), tokenizer)
     att = ex("the dogs", "kernel_shap")
-    assert att.facts["replacement"] == "unk"
+    assert att.diagnostics["replacement"] == "unk"
     unknown = tokenizer.unk_token_id
     tokenizer.pad_token = "<pad>"  # only so that the oracle finds one
     oracle = Oracle(ex, "the dogs", att.target, absent=unknown)

@@ -6,10 +6,10 @@ import pytest
 
 import gaflow
 from gaflow.errors import MissingExtraError, UnknownMethodError
-from gaflow.methods import METHODS, About, AttentionFlow, Method, find_method
+from gaflow.methods import METHODS, AttentionFlow, Method, MethodInfo, find_method
 from tests.support.models import bert
 
-EXTRAS = {name: m.about for name, m in METHODS.items() if m.about.libraries}  # type: ignore[attr-defined]
+EXTRAS = {name: m.info for name, m in METHODS.items() if m.info.libraries}  # type: ignore[attr-defined]
 
 
 def test_the_methods_of_the_paper_come_in_order():
@@ -34,8 +34,8 @@ def test_a_method_is_a_documented_record_of_settings(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_says_what_its_scores_mean(name):
-    about = METHODS[name].about  # type: ignore[attr-defined]
-    assert isinstance(about, About)
+    about = METHODS[name].info  # type: ignore[attr-defined]
+    assert isinstance(about, MethodInfo)
     assert about.family in ("flow", "attention", "gradient", "relevance", "perturbation", "control")
     assert about.reference
     assert bool(about.libraries) == bool(about.extra)
@@ -43,9 +43,9 @@ def test_a_method_says_what_its_scores_mean(name):
 
 
 def test_whoever_needs_no_more_than_the_trace_says_so():
-    assert About("", False, False, "1 forward", "").one_trace
-    assert not About("", False, False, "2 forward, 2 backward", "").one_trace
-    assert not About("", False, False, "500 forward", "").one_trace
+    assert MethodInfo("", False, False, "1 forward", "").one_trace
+    assert not MethodInfo("", False, False, "2 forward, 2 backward", "").one_trace
+    assert not MethodInfo("", False, False, "500 forward", "").one_trace
 
 
 def test_there_are_methods_with_extras():

@@ -9,7 +9,7 @@ import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods import METHODS, PartialLrp, TransAtt, relevance
 from gaflow.methods.lrp import Relevance, propagate
-from gaflow.models.tracing import Question, Trace
+from gaflow.models.tracing import Trace, TracedModel
 from tests.methods.test_lrp import changed, traced
 from tests.models.test_tracing import SHORT
 from tests.support.bert_by_hand import Bert
@@ -40,7 +40,7 @@ def test_both_are_what_the_formulas_written_out_give_on_a_two_layer_bert(target)
     found = traced(model, tokenizer, [SENTENCE], target)
     readout = np.zeros(3)
     readout[[target] if isinstance(target, int) else list(target)] = [1] if isinstance(target, int) else [1, -1]
-    by_hand, _ = Bert(model, found.again().batch.inputs["input_ids"][0].numpy()).relevance(readout)
+    by_hand, _ = Bert(model, found.require_model().batch.inputs["input_ids"][0].numpy()).relevance(readout)
     assert_close(PartialLrp()(found).values[0].numpy(), np.maximum(by_hand[1], 0).mean(0)[0], 1e-6)
     first = np.eye(found.mask.shape[1])[0]
     assert_close(TransAtt()(found).values[0].numpy(), attributed(found.gradient[0].numpy(), by_hand, first), 1e-6)
@@ -53,7 +53,7 @@ def test_scores_are_closed_forms_of_given_relevance_and_padding_is_left_out(monk
     given, gradient = (torch.randn(shape, generator=generator).double() * real for _ in range(2))
     gradient[0, -1, :, 1:] = 0  # the first text has a [CLS] head, the second pools by the mean
     model = torch.nn.Linear(1, 1)
-    question = Question(model, None, None)  # type: ignore[arg-type]
+    question = TracedModel(model, None, None)  # type: ignore[arg-type]
     found = Trace(given.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: Relevance(given, torch.ones(2), trace.output))
     partial, multiplied = PartialLrp()(found).values.numpy(), TransAtt()(found).values.numpy()
@@ -73,7 +73,7 @@ def test_every_family_can_be_explained_and_says_how_much_relevance_was_conserved
         assert att.label == "neutral minus negative"
         assert att.scores.min() >= 0
         assert att.scores.max() > 0
-        assert att.facts["conserved_relevance"] == pytest.approx(1, abs=1e-6)
+        assert att.diagnostics["conserved_relevance"] == pytest.approx(1, abs=1e-6)
 
 
 def test_heads_that_pool_by_the_mean_read_every_row():
@@ -123,8 +123,8 @@ def test_double_precision_is_a_setting_that_shows_in_the_name():
 def test_the_patents_are_mentioned():
     for kind in (PartialLrp, TransAtt):
         assert "patented" in (getdoc(kind) or "")
-        assert kind.about.family == "relevance"
-        assert not kind.about.one_trace
+        assert kind.info.family == "relevance"
+        assert not kind.info.one_trace
 
 
 def test_a_model_that_no_rule_covers_is_refused_by_name_and_others_still_explain_it():
@@ -144,7 +144,7 @@ def test_relevance_that_got_lost_is_warned_of(arrived, warned, monkeypatch):
     lost = Relevance(whole.attention, torch.tensor([1.0, arrived]), whole.output)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: lost)
     for method in (PartialLrp(), TransAtt()):
-        one, other = method(found).facts
+        one, other = method(found).diagnostics
         assert one == {"conserved_relevance": 1.0}
         assert ("warning" in other) == warned
         if warned:
@@ -166,5 +166,5 @@ def test_pooling_by_a_product_with_the_mask_is_the_same_alone_and_in_a_batch():
     ex = gaflow.Explainer(model.double(), tokenizer)
     for method in ("partial_lrp", "transatt"):
         for text, att in zip([SENTENCE, SHORT], ex([SENTENCE, SHORT], method), strict=True):
-            assert att.facts["conserved_relevance"] == pytest.approx(1, abs=1e-6)
+            assert att.diagnostics["conserved_relevance"] == pytest.approx(1, abs=1e-6)
             assert_close(att.scores, ex(text, method).scores, 1e-9)

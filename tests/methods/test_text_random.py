@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from gaflow.methods.text_random import Draws
+from gaflow.methods.text_random import TextGenerator
 
 
 def numbers(seed, ids, count=3):
-    with Draws(seed, ids):
+    with TextGenerator(seed, ids):
         return torch.rand(count).tolist()
 
 
@@ -23,7 +23,7 @@ def test_the_state_of_others_is_put_back_however_it_ends():
     numbers(0, [1])
     assert torch.equal(torch.get_rng_state(), before)
     for _ in range(2):  # the second would wait forever if the first had not given its turn back
-        with pytest.raises(RuntimeError, match="shape"), Draws(0, [1]):
+        with pytest.raises(RuntimeError, match="shape"), TextGenerator(0, [1]):
             torch.rand(3).view(2)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -31,10 +31,10 @@ def test_the_state_of_others_is_put_back_however_it_ends():
 def test_a_pause_shows_the_state_of_others_and_goes_on_where_it_was():
     whole = numbers(0, [1], 4)
     expected = torch.get_rng_state()
-    draws = Draws(0, [1])
+    draws = TextGenerator(0, [1])
     with draws:
         first = torch.rand(2).tolist()
-        with draws.paused():
+        with draws.suspended():
             assert torch.equal(torch.get_rng_state(), expected)
             torch.rand(5)  # somebody else's
             moved = torch.get_rng_state()
@@ -45,8 +45,8 @@ def test_a_pause_shows_the_state_of_others_and_goes_on_where_it_was():
 
 def test_a_pause_that_fails_leaves_everything_in_order():
     before = torch.get_rng_state()
-    draws = Draws(0, [1])
-    with pytest.raises(RuntimeError, match="inside"), draws, draws.paused():
+    draws = TextGenerator(0, [1])
+    with pytest.raises(RuntimeError, match="inside"), draws, draws.suspended():
         raise RuntimeError("inside")
     assert torch.equal(torch.get_rng_state(), before)
     assert len(numbers(0, [1])) == 3

@@ -4,8 +4,8 @@ from torch import nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
-from gaflow.methods.token_removal import Presence
-from gaflow.models.tracing import Question
+from gaflow.methods.token_removal import TokenRemoval
+from gaflow.models.tracing import TracedModel
 from tests.models.test_tracing import state
 from tests.support.models import SENTENCE, bert, gpt2
 
@@ -17,7 +17,7 @@ def ask(texts=(SENTENCE, SHORT), build=bert, **changes):
     padding = Padding.of(model, tokenizer)
     encodings = encode(tokenizer, [(text, None) for text in texts])
     batch = collate(encodings, padding, neutral=neutral_tokens(tokenizer, padding))
-    return Question(model.double(), batch, lambda logits, items: logits[:, 1])
+    return TracedModel(model.double(), batch, lambda logits, items: logits[:, 1])
 
 
 def subset(text, *absent):
@@ -28,7 +28,7 @@ def subset(text, *absent):
 
 def test_an_absent_token_is_padding_written_in():
     question = ask()
-    text = Presence.of(question, 1, None, None)
+    text = TokenRemoval.of(question, 1, None, None)
     ids = question.batch.inputs["input_ids"][1:2, :7].clone()
     ids[0, [1, 4]] = 0
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_an_absent_token_is_padding_written_in():
 
 
 def test_gradients_are_those_of_finite_differences():
-    text = Presence.of(ask(), 1, "mask", None)
+    text = TokenRemoval.of(ask(), 1, "mask", None)
     point = text.vector(0.4).requires_grad_()
     (found,) = torch.autograd.grad(text(point).sum(), point)
     for k in range(len(text)):
@@ -52,9 +52,11 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_values_are_in_order_and_each_different_one_is_computed_once():
-    text = Presence.of(ask(), 0, None, 2)
+    text = TokenRemoval.of(ask(), 0, None, 2)
     rows, told = [], []
-    handle = text.question.model.register_forward_hook(lambda module, given, output: rows.append(len(output.logits)))
+    handle = text.traced_model.model.register_forward_hook(
+        lambda module, given, output: rows.append(len(output.logits))
+    )
     vectors = torch.cat([subset(text, 1), subset(text), subset(text, 1), subset(text, 2), subset(text)])
     found = text.values(vectors, told.append)
     handle.remove()
@@ -69,23 +71,23 @@ def test_values_are_in_order_and_each_different_one_is_computed_once():
 def test_nothing_of_the_model_is_changed():
     question = ask()
     before = state(question.model)
-    text = Presence.of(question, 0, None, None)
+    text = TokenRemoval.of(question, 0, None, None)
     text(text.vector(0.5))
     assert state(question.model) == before
 
 
 def test_as_many_texts_go_in_one_pass_as_their_length_allows():
-    assert Presence.of(ask(), 1, None, None).rows == 4096 // 7
-    assert Presence.of(ask(), 1, None, 3).rows == 3
+    assert TokenRemoval.of(ask(), 1, None, None).rows == 4096 // 7
+    assert TokenRemoval.of(ask(), 1, None, 3).rows == 3
     long = ask(["dog " * 400], max_position_embeddings=512)
-    assert Presence.of(long, 0, None, None).rows == (1 << 19) // 402**2
+    assert TokenRemoval.of(long, 0, None, None).rows == (1 << 19) // 402**2
     alone = ask([SHORT], gpt2, pad_token_id=None)  # which takes no more than one text without a padding token
-    assert Presence.of(alone, 0, None, 8).rows == 1
+    assert TokenRemoval.of(alone, 0, None, 8).rows == 1
 
 
 def test_a_replacement_without_an_embedding_is_refused():
     with pytest.raises(GaflowError, match="'token 9999' is token 9999, but the model has word embeddings for 0 to"):
-        Presence.of(ask(), 0, 9999, None)
+        TokenRemoval.of(ask(), 0, 9999, None)
 
 
 class Odd(nn.Module):
@@ -113,8 +115,8 @@ class Odd(nn.Module):
 )
 def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(read, message):
     question = ask()
-    odd = Question(Odd(read), question.batch, question.read)
-    text = Presence.of(odd, 0, None, None)
+    odd = TracedModel(Odd(read), question.batch, question.read)
+    text = TokenRemoval.of(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match=message):
         text(text.vector(0.5))
     assert not odd.model.embedding._forward_hooks  # type: ignore[union-attr]
@@ -123,16 +125,16 @@ def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(rea
 def test_a_model_without_word_embeddings_is_refused():
     question = ask()
     with pytest.raises(UnsupportedModelError, match="Linear has no word embeddings"):
-        Presence.of(Question(nn.Linear(2, 2), question.batch, question.read), 0, None, None)
+        TokenRemoval.of(TracedModel(nn.Linear(2, 2), question.batch, question.read), 0, None, None)
 
 
 def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
     question = ask()
     model = Odd(lambda embedding, ids: embedding(ids)[0])
     model.embedding.register_forward_hook(lambda _module, _given, own: (own, 1.0))  # as quantised embeddings give
-    odd = Question(model, question.batch, question.read)
+    odd = TracedModel(model, question.batch, question.read)
     with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
-        Presence.of(odd, 0, None, None)
+        TokenRemoval.of(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match="not token by token"):
         odd.logits([0], words=torch.zeros(1, question.batch.mask.shape[1], 4).double())
     assert len(model.embedding._forward_hooks) == 1

@@ -15,9 +15,9 @@ from benchmarks.zoo_models import build, make_batch, read_output
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Batch, Padding, batches, encode
 from gaflow.models.adapters import ADAPTERS, REFUSED, find_adapter, runs_alone
-from gaflow.models.adapters.observed import Layer, averages, place, watch
+from gaflow.models.adapters.observed import AttentionLayer, averages, place, watch
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import look, trace
+from gaflow.models.tracing import forward, trace
 from tests.support.models import SENTENCE, wordpiece
 
 TEXT, TOKENS, PICTURE = "text-classification", "token-classification", "image-classification"
@@ -125,7 +125,7 @@ def test_the_gradient_is_the_slope_of_the_output_when_the_parts_of_an_edge_grow_
     """By central differences, in a random direction over the edges of a layer."""
     model, batch = double(*make(kind, task))
     with borrow(model), Grow():
-        seen = look(model, batch)
+        seen = forward(model, batch)
         with watch(model) as softmaxes:
             model(**batch.inputs)
         found = trace(model, batch, first)
@@ -417,7 +417,7 @@ def test_the_attention_of_torch_itself_is_seen():
 
 def test_an_edge_of_several_parts_has_their_sum_and_the_slope_of_their_growth():
     parts = torch.tensor([[[[0.2, 0.6]]]]), torch.tensor([[[[0.1, 0.1]]]])
-    layer = Layer(parts, lambda a, b: a + b)
+    layer = AttentionLayer(parts, lambda a, b: a + b)
     slopes = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[4.0, -5.0]]]])
     assert_close(layer.weights(), torch.tensor([[[[0.3, 0.7]]]]))
     assert_close(layer.slope(slopes), torch.tensor([[[[2.0, 1.0]]]]))
@@ -425,7 +425,7 @@ def test_an_edge_of_several_parts_has_their_sum_and_the_slope_of_their_growth():
 
 
 def test_a_part_of_its_own_keeps_its_gradient_and_what_stands_for_nothing_has_none():
-    layer = Layer((torch.tensor([[[[0.0, 1.0]]]]),), lambda a: torch.cat([a, 0 * a], -2))
+    layer = AttentionLayer((torch.tensor([[[[0.0, 1.0]]]]),), lambda a: torch.cat([a, 0 * a], -2))
     assert_close(layer.slope([torch.tensor([[[[3.0, 7.0]]]])]), torch.tensor([[[[0.0, 7.0], [0.0, 0.0]]]]))
 
 

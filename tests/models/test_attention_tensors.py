@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gaflow.methods import FlowMethod
-from gaflow.models.attention_tensors import beside, clean, even
+from gaflow.models.attention_tensors import detached_without_padding, equalise_heads, stack_layers
 from tests.methods.test_flow import random_trace
 
 
@@ -16,7 +16,7 @@ def some_layers(**settings) -> list[torch.Tensor]:
 
 def test_without_padding_no_number_is_copied():
     layers = some_layers(requires_grad=True)
-    found = clean(layers)
+    found = detached_without_padding(layers)
     assert [x.data_ptr() for x in found] == [x.data_ptr() for x in layers]
     assert not any(x.requires_grad for x in found)
 
@@ -24,7 +24,7 @@ def test_without_padding_no_number_is_copied():
 def test_padding_is_cleared_in_a_copy():
     layers = some_layers()
     before = [x.clone() for x in layers]
-    found = clean(layers, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]).bool())
+    found = detached_without_padding(layers, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]).bool())
     for layer, old, new in zip(layers, before, found, strict=True):
         assert torch.equal(layer, old)
         assert torch.equal(new[0], old[0])
@@ -34,29 +34,29 @@ def test_padding_is_cleared_in_a_copy():
 
 def test_layers_get_one_precision_no_less_than_single():
     layers = [torch.rand(1, 2, 3, 3).half(), torch.rand(1, 2, 3, 3)]
-    assert [x.dtype for x in clean(layers)] == [torch.float32] * 2
-    assert clean([layers[1].double()])[0].dtype == torch.float64
+    assert [x.dtype for x in detached_without_padding(layers)] == [torch.float32] * 2
+    assert detached_without_padding([layers[1].double()])[0].dtype == torch.float64
 
 
 def test_a_piece_of_a_larger_tensor_does_not_keep_it():
     layer = torch.rand(1, 2, 512, 512)[:, :, :3, :3]
-    (found,) = clean([layer])
+    (found,) = detached_without_padding([layer])
     assert torch.equal(found, layer)
     assert found.untyped_storage().nbytes() == found.nbytes
 
 
 def test_a_layer_with_fewer_heads_shows_each_several_times():
     two, three = torch.rand(1, 2, 4, 4), torch.rand(1, 3, 4, 4)
-    found = even([two, three])
+    found = equalise_heads([two, three])
     assert [x.shape[1] for x in found] == [6, 6]
     for given, all_of_them in zip((two, three), found, strict=True):
         torch.testing.assert_close(all_of_them.mean(1), given.mean(1))
-    assert even([two, two])[0] is two
+    assert equalise_heads([two, two])[0] is two
 
 
 def test_a_trace_with_other_layers_forgets_what_was_side_by_side():
     trace = random_trace()
-    assert torch.equal(trace.gradient, beside(trace.gradients))
+    assert torch.equal(trace.gradient, stack_layers(trace.gradients))
     turned = replace(trace, gradients=tuple(-g for g in trace.gradients))
     assert torch.equal(turned.gradient, -trace.gradient)
 

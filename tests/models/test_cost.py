@@ -7,7 +7,7 @@ from gaflow.methods import FlowMethod, PathFlow
 from gaflow.models.cost import (
     STEPS,
     Geometry,
-    Work,
+    MethodCost,
     estimate,
     extrapolate,
     largest_batch,
@@ -20,7 +20,7 @@ from tests.support.models import FAMILIES
 
 MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
 BERT = Geometry(layers=12, heads=12, width=768, inner=3072)
-PATHS = PathFlow().work
+PATHS = PathFlow().cost
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_estimates_of_paths_are_above_measured_peaks_and_not_far_above(geometry,
 
 
 def test_a_signed_flow_with_node_capacities_solves_two_networks_of_twice_the_layers():
-    plain, both = estimate(BERT, 100), estimate(BERT, 100, 1, FlowMethod(signed=True, nodes=True).work)
+    plain, both = estimate(BERT, 100), estimate(BERT, 100, 1, FlowMethod(signed=True, nodes=True).cost)
     attention, edges = 4 * 12 * 12 * 100 * 100, 8 * 12 * 100 * 100
     assert both.flow - plain.flow == attention + (18 + 2 * 8) * edges
     assert both.flops == 2 * solve_flops(24, 100)
@@ -68,9 +68,9 @@ def test_a_signed_flow_with_node_capacities_solves_two_networks_of_twice_the_lay
 @pytest.mark.parametrize("length", [1, 16, 128, 512, 4000])
 def test_a_pass_of_points_has_one_at_least_and_stays_within_its_bytes(device, length):
     rows = points_in_a_pass(BERT, length, device)
-    one, two, all_ = (estimate(BERT, length, 1, Work(10**9, rows=r), device).path for r in (1, 2, rows))
+    one, two, all_ = (estimate(BERT, length, 1, MethodCost(10**9, rows=r), device).path for r in (1, 2, rows))
     assert rows == 1 or rows * (two - one) <= (1 << 33 if device == "cuda" else 1 << 29)
-    assert all_ <= estimate(BERT, length, 1, Work(10**9), device).path < all_ + two - one + 1
+    assert all_ <= estimate(BERT, length, 1, MethodCost(10**9), device).path < all_ + two - one + 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -82,9 +82,9 @@ def test_longer_texts_and_larger_batches_never_need_less(device):
 
 
 def test_points_of_few_texts_make_one_small_pass_and_a_chosen_size_is_kept():
-    one, two, more = (estimate(MINILM, 8, 1, Work(points=p)).path for p in (1, 2, 3))
+    one, two, more = (estimate(MINILM, 8, 1, MethodCost(points=p)).path for p in (1, 2, 3))
     assert more - two == two - one > 0
-    assert estimate(MINILM, 8, 1, Work(points=3, rows=2)).path == two
+    assert estimate(MINILM, 8, 1, MethodCost(points=3, rows=2)).path == two
 
 
 def test_texts_of_a_batch_share_the_passes_of_their_paths():
@@ -113,7 +113,7 @@ def test_a_batch_costs_as_much_as_its_items():
     assert (many.trace, many.flow, many.flops) == (4 * one.trace, 4 * one.flow, 4 * one.flops)
 
 
-@pytest.mark.parametrize("work", [Work(), PATHS])
+@pytest.mark.parametrize("work", [MethodCost(), PATHS])
 @pytest.mark.parametrize("memory", [0, 1, 10**6, 10**9, 10**11])
 def test_the_longest_text_fits_and_one_token_more_does_not(memory, work):
     length = longest_text(MINILM, memory, work)
@@ -121,7 +121,7 @@ def test_the_longest_text_fits_and_one_token_more_does_not(memory, work):
     assert estimate(MINILM, length + 1, 1, work).peak > memory
 
 
-@pytest.mark.parametrize("work", [Work(), PATHS])
+@pytest.mark.parametrize("work", [MethodCost(), PATHS])
 @pytest.mark.parametrize("memory", [0, 10**8, 10**9, 10**11])
 def test_the_largest_batch_fits_and_one_text_more_does_not(memory, work):
     texts = largest_batch(MINILM, 128, memory, work)

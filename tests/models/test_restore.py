@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.zoo import condition
 from benchmarks.zoo_models import build
 from gaflow.errors import UnsupportedModelError
-from gaflow.models.restore import borrow, roots, spoken, unsupported, word_embedding
+from gaflow.models.restore import borrow, replaced_embeddings, roots, unsupported, word_embedding
 
 
 class Pair(nn.Module):
@@ -141,11 +141,11 @@ def test_words_are_replaced_once_and_for_this_pass_only():
     ids = torch.tensor([[5, 6, 7]])
     embedding = word_embedding(model)
     assert embedding is not None
-    with torch.no_grad(), spoken(model, embedding(ids.flip(1))):
+    with torch.no_grad(), replaced_embeddings(model, embedding(ids.flip(1))):
         changed = model(ids).logits
     torch.testing.assert_close(changed, model(ids.flip(1)).logits)
     assert not embedding._forward_hooks
-    with pytest.raises(UnsupportedModelError, match="does not read"), spoken(model, embedding(ids)):
+    with pytest.raises(UnsupportedModelError, match="does not read"), replaced_embeddings(model, embedding(ids)):
         pass
 
 

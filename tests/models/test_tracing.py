@@ -470,10 +470,10 @@ def test_asking_again_gives_the_traced_output(family):
     model, tokenizer = FAMILIES[family]()
     found = trace(model, make_batch(tokenizer), first_logit)
     with torch.no_grad():
-        logits = found.again().logits([1, 0, 1])
+        logits = found.require_model().logits([1, 0, 1])
         assert not logits.requires_grad
     torch.testing.assert_close(logits, found.logits[[1, 0, 1]], rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found.again().output([1, 0]), found.output[[1, 0]], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.require_model().output([1, 0]), found.output[[1, 0]], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -481,7 +481,7 @@ def test_asking_again_gives_the_traced_output(family):
 def test_asking_again_takes_other_words(family, eager):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    question = trace(model, batch, first_logit).again()
+    question = trace(model, batch, first_logit).require_model()
     before = state(model)
     ids = batch.inputs["input_ids"]
     words = model.get_input_embeddings()(ids).detach().flip(1).requires_grad_()
@@ -496,7 +496,7 @@ def test_asking_again_takes_other_words(family, eager):
 def test_asking_again_may_leave_the_attention_implementation_alone():
     model, tokenizer = bert()
     model.set_attn_implementation("sdpa")
-    question = trace(model, make_batch(tokenizer), first_logit).again()
+    question = trace(model, make_batch(tokenizer), first_logit).require_model()
     seen = []
     model.register_forward_hook(lambda *_: seen.append(model.config._attn_implementation))
     question.output([0])
@@ -507,9 +507,9 @@ def test_asking_again_may_leave_the_attention_implementation_alone():
 def test_a_method_that_asks_again_can_tell_how_far_it_is():
     model, tokenizer = bert()
     told = []
-    trace(model, make_batch(tokenizer), first_logit, told.append).again().report(0.5)
+    trace(model, make_batch(tokenizer), first_logit, told.append).require_model().report(0.5)
     assert told == [0.5]
-    trace(model, make_batch(tokenizer), first_logit).again().report(0.5)
+    trace(model, make_batch(tokenizer), first_logit).require_model().report(0.5)
 
 
 def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
@@ -520,7 +520,7 @@ def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
     before = state(model)
     ids = batch.inputs["input_ids"].repeat(2, 1)
     ids[1, 2] = tokenizer.mask_token_id
-    same, other = found.again().output([0, 0], input_ids=ids).tolist()
+    same, other = found.require_model().output([0, 0], input_ids=ids).tolist()
     assert state(model) == before
     assert same == pytest.approx(found.output.item(), abs=1e-6)
     assert abs(other - same) > 1e-4
@@ -552,7 +552,7 @@ def test_an_output_that_depends_on_nothing_reads_no_row():
 def test_a_trace_of_bare_tensors_cannot_ask_again():
     one = torch.ones(1, 1, 1, 1)
     with pytest.raises(GaflowError, match="without one"):
-        Trace((one,), (one,), (), (), one[0, 0], one[0, 0, 0], one[0, 0]).again()
+        Trace((one,), (one,), (), (), one[0, 0], one[0, 0, 0], one[0, 0]).require_model()
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])

@@ -204,10 +204,10 @@ def test_the_head_says_what_was_explained():
 
 
 def test_what_must_not_be_missed_comes_first():
-    att = make(truncated=True, facts={"warning": "take more than 5 steps; <b>\x00", "delta": 1.0})
+    att = make(truncated=True, diagnostics={"warning": "take more than 5 steps; <b>\x00", "delta": 1.0})
     assert att.certificate is not None
     assert facts(att).startswith("WARNING: take more than 5 steps · WARNING: <b>\\x00 · TRUNCATED: the model read only")
-    plain = replace(att, facts={})
+    plain = replace(att, diagnostics={})
     assert flags(plain) == []
     assert flags(replace(plain, certificate=replace(att.certificate, converged=False)))[0].startswith("NOT CONVERGED")
     assert flags(replace(plain, certificate=replace(att.certificate, dead=True)))[0].startswith("DEAD")

@@ -66,7 +66,7 @@ def test_several_attributions_have_a_block_each_under_their_name():
 
 def test_flags_of_one_among_several_are_shown_with_its_name():
     att = text_of(5)
-    odd = replace(att, facts={"warning": "take more steps"})
+    odd = replace(att, diagnostics={"warning": "take more steps"})
     assert "two: WARNING: take more steps · the model" in " ".join(written(plots.layers({"one": att, "two": odd})))
 
 

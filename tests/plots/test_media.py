@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import gaflow
-from gaflow.plots import media as seen
+from gaflow.plots import seen
 from gaflow.view.media import heat_map
 from tests.support.models import bert
 from tests.support.task_models import listener, picture, sound, viewer

@@ -240,7 +240,7 @@ class Choosy:
     name = "choosy"
 
     def __call__(self, trace):
-        if any("," in each.text for each in trace.again().batch.encodings):
+        if any("," in each.text for each in trace.require_model().batch.encodings):
             raise GaflowError("no commas, please")
         return METHODS["rawatt"](trace)
 
@@ -285,8 +285,8 @@ def test_all_parts_go_into_one_report_and_what_is_done_is_not_done_again(tmp_pat
     for file in lost:
         file.unlink()
     written = []
-    write = asking.write_whole
-    monkeypatch.setattr(asking, "write_whole", lambda path, data: (written.append(path), write(path, data)))
+    write = asking.write_atomically
+    monkeypatch.setattr(asking, "write_atomically", lambda path, data: (written.append(path), write(path, data)))
     assert report in run(monkeypatch, capsys, *given)
     assert sorted(written) == sorted(lost)
 

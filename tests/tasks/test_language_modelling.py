@@ -25,7 +25,7 @@ def fit(target, text=MASKED, tokenizer=None, masked=True, truncation=False):
     tokenizer = tokenizer or wordpiece()
     head, read = WordHead(tokenizer, masked), read_masked if masked else read_prompts
     (encoding,) = read(filler()[0], tokenizer, [text], truncation, ["text"])
-    return head.fit(head.parse(target), encoding, "text")
+    return head.resolve(head.parse(target), encoding, "text")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_of_several_masks_one_must_be_named():
     assert fit("#5", text) == (5, ())
     assert fit("#5=good", text) == (5, ids(wordpiece(), "good"))
     explainer = gaflow.Explainer(*filler())
-    assert explainer(text, target="#5=good").places == (5,)
+    assert explainer(text, target="#5=good").read_positions == (5,)
 
 
 def test_a_text_without_a_mask_is_told_how_to_write_one():
@@ -134,7 +134,7 @@ def test_a_token_that_the_model_does_not_have_is_out_of_range():
 def test_an_output_of_another_shape_is_refused():
     (encoding,) = read_prompts(filler()[0], wordpiece(), ["a dog"], False, ["text"])
     with pytest.raises(UnsupportedModelError, match="not the logits of a vocabulary"):
-        WordHead(wordpiece(), False).aims(torch.zeros(1, 3), [encoding], [(0, ())])
+        WordHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [(0, ())])
 
 
 def test_a_mask_is_no_word_of_the_text():
@@ -143,7 +143,7 @@ def test_a_mask_is_no_word_of_the_text():
     assert [t for t, special in zip(att.tokens, att.special_mask, strict=True) if special] == [
         "[CLS]", "[MASK]", "[SEP]",
     ]  # fmt: skip
-    assert att.offsets[att.places[0]] == (7, 13)
+    assert att.offsets[att.read_positions[0]] == (7, 13)
 
 
 @pytest.mark.parametrize("make", [filler, byte_filler])
@@ -166,14 +166,14 @@ def test_the_next_token_comes_after_the_text_and_not_after_what_the_tokenizer_ad
         expected = model(torch.tensor([given[:-1]])).logits[0, -1]
     assert att.target == int(expected.argmax())
     assert att.output == pytest.approx(expected.max().item(), rel=1e-5)
-    assert att.places == (len(given) - 2,)
+    assert att.read_positions == (len(given) - 2,)
     assert att.tokens[-1] != "</s>"
 
 
 def test_no_flow_comes_from_tokens_that_the_next_one_is_not_predicted_at():
     att = gaflow.Explainer(*writer())("although this dog is not cute, it is very")
     assert att.layers is not None
-    assert att.layers[-1].nonzero()[0].tolist() == list(att.places)
+    assert att.layers[-1].nonzero()[0].tolist() == list(att.read_positions)
 
 
 def test_a_text_to_be_continued_is_not_cut_at_its_end():

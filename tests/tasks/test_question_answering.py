@@ -28,17 +28,17 @@ def logits(**high):
 
 
 def aim(target, z, context=CONTEXT):
-    fitted = HEAD.fit(HEAD.parse(target), encoding(context), "text")
-    return HEAD.aims(z[None], [encoding(context)], [fitted])[0]
+    fitted = HEAD.resolve(HEAD.parse(target), encoding(context), "text")
+    return HEAD.outputs(z[None], [encoding(context)], [fitted])[0]
 
 
 def test_none_is_the_best_span_of_the_context_that_ends_no_sooner_than_it_starts():
     z = logits(start_3=5.0, end_1=4.0, start_0=2.0, end_4=0.5)
     z[1] = 99.0  # in the question
     found = aim(None, z)
-    assert (found.label, found.target, found.places) == ("this dog", "span=0:8", (4, 5))
+    assert (found.label, found.target, found.read_positions) == ("this dog", "span=0:8", (4, 5))
     assert found.terms == ((1.0, (4, 0)), (1.0, (5, 1)))
-    assert found.measure == "start + end logit"
+    assert found.output_kind == "start + end logit"
     chances = z[START : START + 5].softmax(0)
     assert found.probability == pytest.approx((chances[0, 0] * chances[1, 1]).item())
 
@@ -46,16 +46,16 @@ def test_none_is_the_best_span_of_the_context_that_ends_no_sooner_than_it_starts
 def test_an_answer_is_no_longer_than_it_may_be_unless_it_is_given():
     z = logits(start_0=5.0, end_4=5.0, end_1=1.0)
     short = AnswerHead(longest=2)
-    assert short.best(z, encoding(), 1)[0].label == "this dog"
-    assert HEAD.best(z, encoding(), 1)[0].label == CONTEXT
-    fitted = short.fit(short.parse(CONTEXT), encoding(), "text")
-    assert short.aims(z[None], [encoding()], [fitted])[0].label == CONTEXT
+    assert short.top_outputs(z, encoding(), 1)[0].label == "this dog"
+    assert HEAD.top_outputs(z, encoding(), 1)[0].label == CONTEXT
+    fitted = short.resolve(short.parse(CONTEXT), encoding(), "text")
+    assert short.outputs(z[None], [encoding()], [fitted])[0].label == CONTEXT
 
 
 def test_all_spans_are_there_and_no_others():
     torch.manual_seed(0)
     z = torch.randn(10, 2).double()
-    found = HEAD.best(z, encoding(), 99)
+    found = HEAD.top_outputs(z, encoding(), 99)
     assert len({aim.target for aim in found}) == len(found) == 5 * 6 / 2
     assert sum(a.probability or 0 for a in found) < 1
 
@@ -95,8 +95,8 @@ def test_an_answer_that_has_the_word_minus_in_it_is_an_answer_first():
 def test_of_several_places_the_one_of_largest_output_is_meant():
     z = torch.zeros(8, 2)
     z[6] = 1.0
-    assert aim("dog", z, "dog is dog").places == (6,)
-    assert aim("dog", -z, "dog is dog").places == (4,)
+    assert aim("dog", z, "dog is dog").read_positions == (6,)
+    assert aim("dog", -z, "dog is dog").read_positions == (4,)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_answer_that_is_not_in_the_context_is_named(target, message):
 
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(UnsupportedModelError, match="not one start and one end logit"):
-        HEAD.aims(torch.zeros(1, 10, 3), [encoding()], [None])
+        HEAD.outputs(torch.zeros(1, 10, 3), [encoding()], [None])
 
 
 @pytest.mark.parametrize("context", [SENTENCE, "zebra 👍🏽 don't stop", CONTEXT * 4])
@@ -139,7 +139,7 @@ def test_the_answer_is_the_best_of_all_that_there_are(context):
 def test_question_and_context_are_kept_apart():
     explainer = gaflow.Explainer(*reader())
     att = explainer(QUESTION)
-    assert (att.text, att.pair) == QUESTION
+    assert (att.text, att.text_pair) == QUESTION
     assert {w.segment for w in att.words()} == {0, 1}
     named = explainer({"question": QUESTION[0], "context": QUESTION[1]})
     assert named.label == att.label

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, TargetError, UnsupportedModelError
-from gaflow.tasks.targets import Aim, Head, explained, parse_all
+from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, explained_scalar, parse_all
 
-HEAD = Head(("negative", "Positive", "not sure"), "softmax")
+HEAD = ClassificationHead(("negative", "Positive", "not sure"), "softmax")
 
 
 def config(**given):
@@ -55,7 +55,7 @@ def test_a_class_is_not_contrasted_with_itself(target):
 
 
 def test_labels_that_differ_in_case_alone_must_be_spelt_exactly():
-    head = Head(("IT", "it"), "softmax")
+    head = ClassificationHead(("IT", "it"), "softmax")
     assert head.parse("it") == 1
     assert head.parse("IT") == 0
     with pytest.raises(TargetError, match="exactly"):
@@ -63,7 +63,7 @@ def test_labels_that_differ_in_case_alone_must_be_spelt_exactly():
 
 
 def test_a_label_that_contains_the_word_minus_is_a_label_first():
-    head = Head(("a", "a minus b", "b"), "softmax")
+    head = ClassificationHead(("a", "a minus b", "b"), "softmax")
     assert head.parse("a minus b") == 1
     assert head.parse("a minus a minus b") == (0, 1)
     assert head.parse("a minus b minus b") == (1, 2)
@@ -77,12 +77,12 @@ def test_of_a_contrast_the_side_that_is_no_label_is_named():
 
 
 def test_a_label_that_is_a_number_is_a_label_first():
-    assert Head(("1", "0"), "softmax").parse("0") == 1
+    assert ClassificationHead(("1", "0"), "softmax").parse("0") == 1
 
 
 def test_long_lists_of_labels_are_cut_in_errors():
     with pytest.raises(TargetError, match="and 980 more"):
-        Head(tuple(f"L{k}" for k in range(1000)), "softmax").parse("none")
+        ClassificationHead(tuple(f"L{k}" for k in range(1000)), "softmax").parse("none")
 
 
 def test_a_list_gives_every_text_its_own_target():
@@ -94,24 +94,24 @@ def test_a_list_gives_every_text_its_own_target():
 
 def test_none_resolves_to_the_predicted_class():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    assert HEAD.resolve(logits, [None, (1, 2)]) == [1, (1, 2)]
+    assert HEAD.fill_in_predictions(logits, [None, (1, 2)]) == [1, (1, 2)]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 3), (2, 3, 1)])
 def test_logits_of_another_shape_are_refused(shape):
     with pytest.raises(UnsupportedModelError, match="3 labels"):
-        HEAD.resolve(torch.zeros(shape), [None, None])
+        HEAD.fill_in_predictions(torch.zeros(shape), [None, None])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_an_output_that_is_not_finite_is_an_error(bad):
     with pytest.raises(GaflowError, match="not finite"):
-        HEAD.resolve(torch.tensor([[0.0, bad, 1.0]]), [0])
+        HEAD.fill_in_predictions(torch.tensor([[0.0, bad, 1.0]]), [0])
 
 
 def test_the_explained_scalar_is_a_logit_or_a_difference_with_its_gradient():
     logits = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], requires_grad=True)
-    y = explained(logits, [aim.terms for aim in HEAD.aims(logits, [], [2, (1, 0)])])
+    y = explained_scalar(logits, [aim.terms for aim in HEAD.outputs(logits, [], [2, (1, 0)])])
     assert y.tolist() == [4.0, 8.0]
     (gradient,) = torch.autograd.grad(y.sum(), logits)
     assert gradient.tolist() == [[0, 0, 1], [-1, 1, 0]]
@@ -119,7 +119,7 @@ def test_the_explained_scalar_is_a_logit_or_a_difference_with_its_gradient():
 
 def test_terms_are_weighted_and_may_lie_anywhere_in_the_output():
     logits = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
-    y = explained(logits, [[(0.5, (0, 1)), (0.5, (2, 3))], [(-2.0, (1, 0))]])
+    y = explained_scalar(logits, [[(0.5, (0, 1)), (0.5, (2, 3))], [(-2.0, (1, 0))]])
     assert y.tolist() == [0.5 * 1 + 0.5 * 11, -2.0 * 16]
     (gradient,) = torch.autograd.grad(y.sum(), logits)
     assert gradient.nonzero().tolist() == [[0, 0, 1], [0, 2, 3], [1, 1, 0]]
@@ -127,28 +127,28 @@ def test_terms_are_weighted_and_may_lie_anywhere_in_the_output():
 
 def test_what_is_not_read_may_be_anything():
     logits = torch.tensor([[1.0, float("inf")], [float("nan"), 2.0]])
-    assert explained(logits, [[(1.0, (0,))], [(1.0, (1,)), (1.0, (1,))]]).tolist() == [1.0, 4.0]
+    assert explained_scalar(logits, [[(1.0, (0,))], [(1.0, (1,)), (1.0, (1,))]]).tolist() == [1.0, 4.0]
 
 
 def test_an_aim_says_all_there_is_to_show():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    one, other = HEAD.aims(logits, [], [None, (1, 2)])
+    one, other = HEAD.outputs(logits, [], [None, (1, 2)])
     assert (one.target, one.label, one.prediction) == (1, "Positive", "Positive")
     assert one.probability == pytest.approx(logits[0].double().softmax(0)[1].item())
     assert (other.target, other.label, other.prediction) == ((1, 2), "Positive minus not sure", "negative")
     assert other.terms == ((1.0, (1,)), (-1.0, (2,)))
     assert HEAD.parse(other) == (1, 2)
-    best = HEAD.best(logits[0], None, 2)  # type: ignore[arg-type]
+    best = HEAD.top_outputs(logits[0], None, 2)  # type: ignore[arg-type]
     assert [aim.target for aim in best] == [1, 2]
-    assert all(isinstance(aim, Aim) for aim in best)
+    assert all(isinstance(aim, ExplainedOutput) for aim in best)
 
 
 def test_probabilities_follow_the_head():
     logits = torch.tensor([0.0, torch.log(torch.tensor(3.0)).item()])
     two = {0: "a", 1: "b"}
-    softmax = Head.of(config(id2label=two, num_labels=2))
-    multi = Head.of(config(id2label=two, num_labels=2, problem_type="multi_label_classification"))
-    regression = Head.of(config(id2label=two, num_labels=2, problem_type="regression"))
+    softmax = ClassificationHead.of(config(id2label=two, num_labels=2))
+    multi = ClassificationHead.of(config(id2label=two, num_labels=2, problem_type="multi_label_classification"))
+    regression = ClassificationHead.of(config(id2label=two, num_labels=2, problem_type="regression"))
     assert softmax.probability(logits, 1) == pytest.approx(0.75)
     assert multi.probability(logits, 0) == pytest.approx(0.5)
     assert multi.probability(logits, 1) == pytest.approx(0.75)
@@ -158,19 +158,19 @@ def test_probabilities_follow_the_head():
 def test_a_contrast_has_the_probability_of_the_first_among_the_two_under_softmax_only():
     logits = torch.tensor([0.0, torch.log(torch.tensor(3.0)).item(), 50.0])
     assert HEAD.probability(logits, (1, 0)) == pytest.approx(0.75)
-    assert Head(HEAD.labels, "sigmoid").probability(logits, (1, 0)) is None
+    assert ClassificationHead(HEAD.labels, "sigmoid").probability(logits, (1, 0)) is None
 
 
 def test_a_single_logit_is_read_through_a_sigmoid_unless_it_is_regression():
-    one = Head.of(config(id2label={0: "score"}, num_labels=1, problem_type=None))
+    one = ClassificationHead.of(config(id2label={0: "score"}, num_labels=1, problem_type=None))
     assert one.probability(torch.tensor([0.0]), 0) == 0.5
-    assert one.resolve(torch.tensor([[-3.0]]), [None]) == [0]
-    assert Head.of(config(id2label={0: "s"}, num_labels=1, problem_type="regression")).link == "none"
+    assert one.fill_in_predictions(torch.tensor([[-3.0]]), [None]) == [0]
+    assert ClassificationHead.of(config(id2label={0: "s"}, num_labels=1, problem_type="regression")).link == "none"
 
 
 def test_labels_missing_from_the_config_get_their_usual_names():
-    assert Head.of(config(id2label={1: "yes"}, num_labels=2)).labels == ("LABEL_0", "yes")
-    assert Head.of(config(id2label={"0": "no", "1": "yes"}, num_labels=2)).labels == ("no", "yes")
+    assert ClassificationHead.of(config(id2label={1: "yes"}, num_labels=2)).labels == ("LABEL_0", "yes")
+    assert ClassificationHead.of(config(id2label={"0": "no", "1": "yes"}, num_labels=2)).labels == ("no", "yes")
 
 
 def test_targets_have_names_for_display():

@@ -10,7 +10,7 @@ import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.jobs import attribute
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime
-from gaflow.models.tracing import Question
+from gaflow.models.tracing import TracedModel
 from gaflow.tasks import TASKS, task_of
 from tests.models.test_tracing import state
 from tests.support.task_models import CASES
@@ -53,7 +53,7 @@ def logits_of(name, item):
     given = explainer(name)
     (encoding,) = given.encode([item])
     with torch.no_grad():
-        question = Question(given.model, given.collate([encoding]), lambda z, _: z)
+        question = TracedModel(given.model, given.collate([encoding]), lambda z, _: z)
         return encoding, question.logits([0])[0]
 
 
@@ -70,7 +70,7 @@ def test_every_method_gives_scores_of_every_input(name):
         for att, item in zip(attributions, CASES[name].inputs, strict=True):
             assert np.isfinite(att.scores).all()
             if CASES[name].text:
-                assert (att.text, att.pair) == (item if isinstance(item, tuple) else (item, None))
+                assert (att.text, att.text_pair) == (item if isinstance(item, tuple) else (item, None))
             else:
                 assert att.media is not None
     for att in together(name)["agf"]:
@@ -85,7 +85,11 @@ def test_a_batch_gives_what_each_input_alone_gives(name):
         for method, (alone,) in run(name, [item], CASES[name].one).items():
             beside = together(name)[method][k]
             assert_close(beside.scores, alone.scores)
-            assert (beside.label, beside.target, beside.places) == (alone.label, alone.target, alone.places)
+            assert (beside.label, beside.target, beside.read_positions) == (
+                alone.label,
+                alone.target,
+                alone.read_positions,
+            )
             assert beside.output == pytest.approx(alone.output)
             assert beside.probability == pytest.approx(alone.probability)
 
@@ -127,7 +131,7 @@ def test_gradients_are_those_of_the_explained_output(name):
     encoding, fitted = given.ask(case.inputs[1], case.one)
     kept = []
     given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
-    question = kept[0].question
+    question = kept[0].model
     with torch.no_grad():
         words = given.model.get_input_embeddings()(question.batch.inputs["input_ids"]).clone()
     direction = torch.randn(words.shape, dtype=words.dtype, generator=torch.Generator().manual_seed(0))
@@ -147,8 +151,8 @@ def test_the_output_is_read_where_it_is_said_to_be(name):
         encoding, fitted = given.ask(item, CASES[name].one)
         given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
         rows = kept[0].rows()[0].nonzero().flatten().tolist()
-        if att.places:
-            assert rows == list(att.places)
+        if att.read_positions:
+            assert rows == list(att.read_positions)
         else:
             assert rows
 
@@ -163,7 +167,11 @@ def test_predictions_can_be_asked_for_and_the_first_is_the_default(name):
     for k, prediction in enumerate(found):
         for target in (prediction, prediction.target):
             att = given(item, "rawatt", target)
-            assert (att.label, att.target, att.places) == (prediction.label, prediction.target, prediction.places)
+            assert (att.label, att.target, att.read_positions) == (
+                prediction.label,
+                prediction.target,
+                prediction.read_positions,
+            )
             assert att.probability == pytest.approx(prediction.probability)
         if k == 0:
             assert (default.label, default.target, default.output) == (att.label, att.target, att.output)
@@ -185,7 +193,7 @@ def test_words_add_up_to_the_ordinary_tokens_and_lie_in_the_text(name):
         assert sorted(k for w in words for k in w.tokens) == np.flatnonzero(~att.special_mask).tolist()
         assert sum(w.score for w in words) == pytest.approx(att.scores[~att.special_mask].sum())
         for word in words if att.media is None else []:
-            assert word.text == ((att.pair or "") if word.segment else att.text)[word.start : word.end]
+            assert word.text == ((att.text_pair or "") if word.segment else att.text)[word.start : word.end]
 
 
 @every
@@ -193,7 +201,7 @@ def test_every_way_to_look_at_a_result_works(name):
     att = together(name)["agf"][0]
     assert att.label.split(":")[0] in att.to_html()
     assert att.output_name in att.to_html().replace("&#x27;", "'")
-    assert att.to_dict()["places"] == list(att.places)
+    assert att.to_dict()["places"] == list(att.read_positions)
     assert len(att.to_pandas()) == len(att.tokens)
     att.plot()
 

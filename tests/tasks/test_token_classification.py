@@ -28,8 +28,8 @@ def logits(*tags, sure=()):
 
 
 def aim(target, z, text=TEXT):
-    fitted = HEAD.fit(HEAD.parse(target), encoding(text), "text")
-    return HEAD.aims(z[None], [encoding(text)], [fitted])[0]
+    fitted = HEAD.resolve(HEAD.parse(target), encoding(text), "text")
+    return HEAD.outputs(z[None], [encoding(text)], [fitted])[0]
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_an_unknown_tag_is_refused_with_the_tags_and_types(target):
 
 def test_entities_are_runs_of_one_type_that_begin_once():
     z = logits(B_PER, I_PER, OUT, B_LOC, B_LOC)
-    assert [(a.label, a.target, a.places) for a in HEAD.best(z, encoding(), 9)] == [
+    assert [(a.label, a.target, a.read_positions) for a in HEAD.top_outputs(z, encoding(), 9)] == [
         ("PER: this dog", "0:8", (1, 2)),
         ("LOC: not", "#4", (4,)),
         ("LOC: bad", "#5", (5,)),
     ]
-    kinds = HEAD.best(logits(I_PER, I_LOC, I_LOC, OUT, I_LOC), encoding(), 9)
+    kinds = HEAD.top_outputs(logits(I_PER, I_LOC, I_LOC, OUT, I_LOC), encoding(), 9)
     assert {a.label for a in kinds} == {"PER: this", "LOC: dog is", "LOC: bad"}
 
 
 def test_without_prefixes_runs_are_of_one_tag_and_without_an_outside_every_token_is_one():
     z = torch.tensor([[0.0, 0], [1, 2], [1, 2], [2, 1], [1, 2], [1, 2], [0, 0]])
-    assert [a.label for a in TagHead(("O", "X")).best(z, encoding(), 9)] == ["X: this dog", "X: not bad"]
-    assert [a.label for a in TagHead(("Y", "X")).best(z, encoding(), 9)] == [
+    assert [a.label for a in TagHead(("O", "X")).top_outputs(z, encoding(), 9)] == ["X: this dog", "X: not bad"]
+    assert [a.label for a in TagHead(("Y", "X")).top_outputs(z, encoding(), 9)] == [
         "X: this", "X: dog", "Y: is", "X: not", "X: bad",
     ]  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_none_is_the_entity_that_the_model_is_surest_of():
     chance = torch.tensor([3.0, 0, 0, 0, 0]).softmax(0)[0].item()
     assert found.probability == pytest.approx(chance)
     assert found.terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
-    assert found.measure == "mean logit of 2 tokens"
+    assert found.output_kind == "mean logit of 2 tokens"
     assert found.prediction == found.label
 
 
@@ -92,8 +92,8 @@ def test_where_no_entity_is_seen_the_nearest_to_one_is_explained_and_the_predict
     z = logits(OUT, OUT, OUT, OUT, OUT)
     z[3, I_LOC] = 2.0
     found = aim(None, z)
-    assert (found.label, found.prediction, found.places) == ("I-LOC: is", "O: is", (3,))
-    assert HEAD.best(z, encoding(), 5) == [found]
+    assert (found.label, found.prediction, found.read_positions) == ("I-LOC: is", "O: is", (3,))
+    assert HEAD.top_outputs(z, encoding(), 5) == [found]
 
 
 def test_a_type_begins_once_and_a_tag_goes_on_inside():
@@ -102,7 +102,7 @@ def test_a_type_begins_once_and_a_tag_goes_on_inside():
         assert aim(target, z).terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
     assert aim(("this dog", "I-PER"), z).terms == ((0.5, (1, I_PER)), (0.5, (2, I_PER)))
     assert aim((2, "B-PER minus O"), z).terms == ((1.0, (2, B_PER)), (-1.0, (2, OUT)))
-    assert aim((2, "B-PER minus O"), z).measure == "difference of logits"
+    assert aim((2, "B-PER minus O"), z).output_kind == "difference of logits"
     assert aim(("this dog", "B-PER minus O"), z).probability is None
 
 
@@ -112,14 +112,14 @@ def test_a_tag_alone_is_looked_for_where_the_model_is_surest_of_it():
     assert aim("B-LOC", z).label == "B-LOC: is"
     z = logits(OUT, OUT, OUT, OUT, OUT)
     z[5, B_PER] = 1.0
-    assert (aim("PER", z).places, aim("PER", z).prediction) == ((5,), "O: bad")
+    assert (aim("PER", z).read_positions, aim("PER", z).prediction) == ((5,), "O: bad")
 
 
 def test_of_several_places_the_one_of_largest_probability_is_meant():
     z = logits(OUT, OUT, OUT)
     z[3, B_PER] = 9.0
-    assert aim(("dog", "B-PER"), z, "dog is dog").places == (3,)
-    assert aim(("dog", "O"), z, "dog is dog").places == (1,)
+    assert aim(("dog", "B-PER"), z, "dog is dog").read_positions == (3,)
+    assert aim(("dog", "O"), z, "dog is dog").read_positions == (1,)
 
 
 def test_an_output_that_is_not_finite_is_an_error():
@@ -144,8 +144,11 @@ def test_an_entity_of_several_tokens_is_explained_as_one():
     explainer = gaflow.Explainer(*tagger())
     att = explainer("a catty film", target=("catty", "PER"))
     assert att.label == "PER: catty"
-    assert len(att.places) > 1
-    each = [explainer("a catty film", target=(k, "I-PER" if i else "B-PER")).output for i, k in enumerate(att.places)]
+    assert len(att.read_positions) > 1
+    each = [
+        explainer("a catty film", target=(k, "I-PER" if i else "B-PER")).output
+        for i, k in enumerate(att.read_positions)
+    ]
     assert att.output == pytest.approx(sum(each) / len(each), rel=1e-5)
 
 

@@ -42,7 +42,7 @@ def attribution(text="not good at all", scores=(1.0, 3.0, 0.5, 0.0), pair=None, 
     sources = (text, pair or "")
     att = Attribution(
         text=text,
-        pair=pair,
+        text_pair=pair,
         tokens=("[CLS]", *(sources[k][a:b] for k, (a, b) in words), "[SEP]"),
         scores=np.array([1.0, *scores, 1.0]),
         offsets=((0, 0), *(span for _, span in words), (0, 0)),
@@ -188,7 +188,7 @@ def test_characters_drawn_as_one_are_never_torn_apart_and_sum_their_scores(clust
             **{name: getattr(attribution(), name) for name in ("method", "target", "label", "probability", "output")},
             "prediction": "positive",
             "text": f"{cluster} ok",
-            "pair": None,
+            "text_pair": None,
             "tokens": (*cluster, "ok"),
             "scores": np.array([1.0] * n + [float(n)]),
             "offsets": (*((k, k + 1) for k in range(n)), (n + 1, n + 3)),
@@ -276,7 +276,7 @@ def test_flags_cannot_be_missed():
 
 def test_what_a_method_knows_is_shown_and_never_obeyed():
     facts = {"convergence_delta": -1.23456e-7, "replacement": HOSTILE, "warning": f"too few {HOSTILE}"}
-    output = printed(attribution(facts=facts, certificate=None), width=400)
+    output = printed(attribution(diagnostics=facts, certificate=None), width=400)
     assert "convergence delta -1.235e-07, replacement a" in output
     assert "warning: too few a" in output
     assert "certified" not in output
@@ -327,10 +327,10 @@ def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other
     (certified,) = (line for line in shown if "certified" in line)
     assert re.search(r"flow [\d.e-]+ for, [\d.e-]+ against", certified)
     dead, alive = replace(CERTIFICATE, dead=True, iterations=0), replace(CERTIFICATE, dual=1e-9)
-    both = dead.beside(alive)
+    both = dead.combine(alive)
     assert not both.dead
     assert (both.dual, both.iterations, both.cut, both.converged) == (1e-9, 13, 2.0, True)
-    one = attribution(scores=(0.0, -3.0, -0.5, 0.0), facts={"value_against": 3.5}, certificate=both)
+    one = attribution(scores=(0.0, -3.0, -0.5, 0.0), diagnostics={"value_against": 3.5}, certificate=both)
     flows = one.scores.sum() + 3.5
     assert any(f"flow {flows:.4g} for, 3.5 against" in line for line in printed(one).splitlines())
 
@@ -338,5 +338,5 @@ def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other
 def test_the_rest_of_a_difference_that_should_be_nothing_is_shown_as_nothing():
     one = attribution(scores=(0.0, -3.0, -0.5, 0.0), certificate=CERTIFICATE)
     against = -float(one.scores.sum())
-    shown = printed(replace(one, facts={"value_against": against * (1 + 1e-15)})).splitlines()
+    shown = printed(replace(one, diagnostics={"value_against": against * (1 + 1e-15)})).splitlines()
     assert any("flow 0 for" in line for line in shown)

@@ -145,7 +145,7 @@ def test_certificates_and_warnings_name_their_method():
     found = {
         "agf": attribution(),
         "gf": attribution(certificate=dead),
-        "lime": attribution(certificate=None, facts={"warning": "too few\x07 samples"}),
+        "lime": attribution(certificate=None, diagnostics={"warning": "too few\x07 samples"}),
         "cat": attribution(certificate=None, truncated=True),
     }
     lines = printed({**found, "cut": found["cat"]}, width=120).splitlines()

@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gaflow.attribution.attribution import Word
+from gaflow.attribution.attribution import TextUnit
 from gaflow.inputs.encoding import encode
 from gaflow.view.shades import (
     LEVELS,
@@ -32,7 +32,7 @@ DICHROMATS = {
 
 
 def word(start, end, score, token):
-    return Word("", start, end, score, (token,))
+    return TextUnit("", start, end, score, (token,))
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, unigram])

@@ -2,6 +2,6 @@
 
 from gaflow.attribution.attribution import Attribution, load
 from gaflow.attribution.axioms import Axioms, axioms
-from gaflow.attribution.words import Word
+from gaflow.attribution.words import TextUnit
 
-__all__ = ["Attribution", "Axioms", "Word", "axioms", "load"]
+__all__ = ["Attribution", "Axioms", "TextUnit", "axioms", "load"]

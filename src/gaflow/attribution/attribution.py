@@ -18,8 +18,8 @@ import numpy as np
 from torch import Tensor
 
 from gaflow.attribution.files import read, write
-from gaflow.attribution.parts import parts_of, stored_parts
-from gaflow.attribution.words import Word, pieces_of, sentences_of, words_of
+from gaflow.attribution.parts import STORED_NAMES, from_tensors_and_json, to_tensors_and_json
+from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.flow.network import Certificate, Flow
 from gaflow.inputs.media import Media
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from gaflow.flow.maxflow.min_cut import MinCut
     from gaflow.flow.routes import Route
 
-__all__ = ["Attribution", "Word", "load"]
+__all__ = ["Attribution", "TextUnit", "load"]
 
-_NOT_PLAIN = ("flow", "against", "certificate", "media")  # fields that `to_dict` leaves out or puts in other words
+_NOT_PLAIN = ("flow", "flow_against", "certificate", "media")  # fields that `to_dict` leaves out or puts in other words
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +44,7 @@ class Attribution:
     """Token scores of one text under one method, with all that is needed to read, check and store them."""
 
     text: str
-    pair: str | None  # the second text, for models that read two
+    text_pair: str | None  # the second text, for models that read two
     tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
     scores: np.ndarray  # (t,) float64
     offsets: tuple[Span, ...]  # (t,) (start, end)
@@ -59,11 +59,11 @@ class Attribution:
     layers: np.ndarray | None = None  # (l+1, t) float64 through-flow (less that against), row 0 the input
     flow: Flow | None = None  # batch of one, real tokens only; flow methods only
     certificate: Certificate | None = None  # plain numbers, the worst of both flows if there are two; flow methods only
-    facts: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
-    measure: str = ""  # what `output` is, in words, if it is no logit or difference of two
-    places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
+    diagnostics: Mapping[str, float | str] = field(default_factory=dict)  # what else the method knows, e.g. its error
+    output_kind: str = ""  # what `output` is, in words, if it is no logit or difference of two
+    read_positions: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
     media: Media | None = None  # what was seen or heard in place of a text; then `text` is what to call it
-    against: Flow | None = None  # as `flow`, of the network of -y, which is taken off; signed flow methods only
+    flow_against: Flow | None = None  # as `flow`, of the network of -y, which is taken off; signed flow methods only
 
     def __post_init__(self) -> None:
         for name in ("scores", "layers"):
@@ -80,32 +80,32 @@ class Attribution:
         if self.layers is not None and (self.layers.ndim != 2 or self.layers.shape[1] != t):
             raise ValueError(f"layers have shape {self.layers.shape}, not (l+1, {t})")
         object.__setattr__(
-            self, "facts", {str(k): v if isinstance(v, str) else float(v) for k, v in self.facts.items()}
+            self, "diagnostics", {str(k): v if isinstance(v, str) else float(v) for k, v in self.diagnostics.items()}
         )
 
     @property
     def output_name(self) -> str:
         """What `output` is, in words: "logit", "difference of logits", "start + end logit" ..."""
-        return self.measure or ("difference of logits" if isinstance(self.target, tuple) else "logit")
+        return self.output_kind or ("difference of logits" if isinstance(self.target, tuple) else "logit")
 
     @property
     def special_mask(self) -> np.ndarray:
         """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
         return np.array([s < 0 for s in self.segments])
 
-    def words(self) -> list[Word]:
+    def words(self) -> list[TextUnit]:
         """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
         return words_of(self)
 
-    def sentences(self) -> list[Word]:
+    def sentences(self) -> list[TextUnit]:
         """The sentences of the text, in order, as far as the model has read: each ordinary token is in exactly one."""
         return sentences_of(self)
 
-    def pieces(self) -> list[Word]:
+    def pieces(self) -> list[TextUnit]:
         """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
         return pieces_of(self)
 
-    def top(self, k: int = 5, *, words: bool = True) -> list[Word]:
+    def top(self, k: int = 5, *, words: bool = True) -> list[TextUnit]:
         """The `k` words (or tokens, with `words=False`) of largest score, without special tokens."""
         if k < 0:
             raise ValueError(f"k must be >= 0, not {k}")
@@ -132,7 +132,9 @@ class Attribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the edge flows and pictures or sounds, as plain JSON values."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_PLAIN}
+        plain = {
+            STORED_NAMES.get(f.name, f.name): getattr(self, f.name) for f in fields(self) if f.name not in _NOT_PLAIN
+        }
         plain["special_mask"] = self.special_mask
         plain["certificate"] = None if self.certificate is None else self.certificate.to_dict()
         plain["words"] = [{f.name: getattr(w, f.name) for f in fields(w)} for w in self.words()]
@@ -154,7 +156,7 @@ class Attribution:
         the flow, less that against if there is one).
         """
         shap = _need("shap", "shap")
-        base = self.facts.get("baseline_output", 0.0)
+        base = self.diagnostics.get("baseline_output", 0.0)
         return shap.Explanation(
             values=self.scores.copy(), base_values=base, data=np.array(self.tokens), output_names=[self.label]
         )
@@ -171,7 +173,7 @@ class Attribution:
             self.label,
             float(self.scores.sum()),
             list(self.tokens),
-            self.facts.get("convergence_delta", gap),
+            self.diagnostics.get("convergence_delta", gap),
         )
 
     def to_html(self, path: str | Path | None = None, *, words: bool = False, sentences: bool = False) -> str:
@@ -198,8 +200,7 @@ class Attribution:
         Of a picture, its patches shaded; of a sound, its frames over time. Like all figures it is saved by its
         `savefig`, as svg, pdf or png, and shown by notebooks.
         """
-        from gaflow.plots import bars
-        from gaflow.plots import media as seen
+        from gaflow.plots import bars, seen
 
         return bars(self, words=words, top=top) if self.media is None else seen(self)
 
@@ -235,7 +236,7 @@ class Attribution:
 
         An existing file is replaced only once all is written.
         """
-        write(path, *stored_parts(self))
+        write(path, *to_tensors_and_json(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Attribution):
@@ -255,7 +256,7 @@ def load(path: str | Path) -> Attribution:
     """Read what `Attribution.save` wrote; anything else is refused."""
     tensors, about = read(path)
     try:
-        return Attribution(**parts_of(about, tensors))
+        return Attribution(**from_tensors_and_json(about, tensors))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GaflowError(f"{path} is damaged: {error}") from error
 

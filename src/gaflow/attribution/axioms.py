@@ -99,7 +99,7 @@ def axioms(result: Attribution | Flow, *, layer: Layer | None = None, tolerance:
                 f"this attribution ({result.method}) holds no flow to check its scores against: "
                 "use a flow method such as agf, and keep_flow=True"
             )
-        if AGAINST in result.facts and result.against is None:
+        if AGAINST in result.diagnostics and result.flow_against is None:
             raise GaflowError(f"this attribution ({result.method}) is signed, but holds no flow against: explain anew")
         games = list(_of_attribution(result, layer_in_name(result.method) if layer is None else layer))
     elif isinstance(result, Flow):
@@ -128,8 +128,8 @@ def _of_attribution(att: Attribution, layer: Layer) -> Iterator[_Game]:
     assert att.flow is not None
     adds, other = _both_sides(att.flow)
     value = earned = att.flow.value.item()
-    if att.against is not None:
-        less, lost = _both_sides(att.against), att.against.value.item()
+    if att.flow_against is not None:
+        less, lost = _both_sides(att.flow_against), att.flow_against.value.item()
         adds, other, value, earned = adds - less[0], other - less[1], value - lost, value + lost
     count = len(adds) if layer == "all" else 1
     yield _Game(att.scores, layer_scores(adds, layer), layer_scores(other, layer), count * value, count * earned)

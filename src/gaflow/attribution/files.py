@@ -8,8 +8,6 @@ counts up when an older reader would misread a newer file, and a file is whole o
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,10 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError
+from gaflow.files import write_atomically
 from gaflow.flow.network import Certificate, Flow
 
-__all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write", "write_whole"]
+__all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write"]
 
 FORMAT = 1
 _KEY = "gaflow"
@@ -44,10 +43,10 @@ def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -
         arrays = {
             name: {"dtype": _name(v), "shape": [*v.shape], "values": v.flatten().tolist()} for name, v in own.items()
         }
-        return write_whole(path, json.dumps({_KEY: about, "tensors": arrays}).encode())
+        return write_atomically(path, json.dumps({_KEY: about, "tensors": arrays}).encode())
     from safetensors.torch import save
 
-    return write_whole(path, save(own, {_KEY: json.dumps(about)}))
+    return write_atomically(path, save(own, {_KEY: json.dumps(about)}))
 
 
 def check_name(path: Path) -> None:
@@ -60,25 +59,6 @@ def check_name(path: Path) -> None:
 
 def _name(tensor: Tensor) -> str:
     return next(name for name, kind in _DTYPES.items() if kind == tensor.dtype)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is either whole or not there, whatever happens on the way."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into; create it first")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # mkstemp makes files that only their owner can read
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

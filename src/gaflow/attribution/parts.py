@@ -21,29 +21,36 @@ from gaflow.tasks.targets import Resolved
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
-__all__ = ["parts_of", "stored_parts"]
+__all__ = ["STORED_NAMES", "from_tensors_and_json", "to_tensors_and_json"]
 
-_APART = ("scores", "layers", "flow", "against", "certificate", "media")  # fields that are no JSON
+_APART = ("scores", "layers", "flow", "flow_against", "certificate", "media")  # fields that are no JSON
+# fields that files and `to_dict` know under an older name
+STORED_NAMES = {
+    "text_pair": "pair",
+    "diagnostics": "facts",
+    "output_kind": "measure",
+    "read_positions": "places",
+}
 _AGAINST = "against."  # before the names of that flow's tensors
 
 
-def stored_parts(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and a description in plain values."""
     tensors = {"scores": torch.from_numpy(att.scores.copy())}
     if att.layers is not None:
         tensors["layers"] = torch.from_numpy(att.layers.copy())
     if att.flow is not None:
         tensors |= flow_tensors(att.flow)
-    if att.against is not None:
-        tensors |= flow_tensors(att.against, _AGAINST)
-    about = {f.name: getattr(att, f.name) for f in fields(att) if f.name not in _APART}
+    if att.flow_against is not None:
+        tensors |= flow_tensors(att.flow_against, _AGAINST)
+    about = {STORED_NAMES.get(f.name, f.name): getattr(att, f.name) for f in fields(att) if f.name not in _APART}
     about["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     if att.media is not None:
         tensors["media"], about["media"] = att.media.tensor, att.media.about()
     return tensors, about
 
 
-def parts_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+def from_tensors_and_json(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """What an Attribution is made of."""
     texts = {name: about[name] for name in ("text", "method", "label", "prediction")}
     pair, tokens = about["pair"], about["tokens"]
@@ -59,7 +66,7 @@ def parts_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any
     layers, certificate = tensors.get("layers"), about["certificate"]
     return {
         **texts,
-        "pair": pair,
+        "text_pair": pair,
         "tokens": tuple(tokens),
         "scores": tensors["scores"].numpy(),
         "offsets": offsets,
@@ -70,11 +77,11 @@ def parts_of(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any
         "truncated": bool(about["truncated"]),
         "layers": None if layers is None else layers.numpy(),
         "flow": flow_of(tensors, len(tokens)),
-        "against": flow_of(tensors, len(tokens), _AGAINST),
+        "flow_against": flow_of(tensors, len(tokens), _AGAINST),
         "certificate": None if certificate is None else Certificate(**certificate),
-        "facts": about.get("facts", {}),
-        "measure": str(about.get("measure", "")),
-        "places": _places(about.get("places", ()), len(tokens)),
+        "diagnostics": about.get("facts", {}),
+        "output_kind": str(about.get("measure", "")),
+        "read_positions": _places(about.get("places", ()), len(tokens)),
         "media": media,
     }
 

@@ -16,14 +16,14 @@ from gaflow.inputs.offsets import Span, WordSpan, sentence_spans, word_spans
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
-__all__ = ["UNITS", "Unit", "Word", "pieces_of", "sentences_of", "unit_of", "words_of"]
+__all__ = ["UNITS", "TextUnit", "Unit", "pieces_of", "sentences_of", "unit_of", "words_of"]
 
 Unit = Literal["token", "word", "sentence"]
 Divide = Callable[[str, Sequence[Span], Sequence[int]], list[WordSpan]]
 
 
 @dataclass(frozen=True)
-class Word:
+class TextUnit:
     """A piece of the original text (a word, one token, or a sentence) and its score."""
 
     text: str  # as the user wrote it
@@ -34,32 +34,32 @@ class Word:
     segment: int = 0  # 0: text, 1: pair
 
 
-def pieces_of(att: Attribution) -> list[Word]:
+def pieces_of(att: Attribution) -> list[TextUnit]:
     """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
     found = []
     for k, (segment, (start, end)) in enumerate(zip(att.segments, att.offsets, strict=True)):
         if segment >= 0:
-            source = att.text if segment == 0 else att.pair or ""
+            source = att.text if segment == 0 else att.text_pair or ""
             text = source[start:end] if att.media is None else att.tokens[k]
-            found.append(Word(text, start, end, float(att.scores[k]), (k,), segment))
+            found.append(TextUnit(text, start, end, float(att.scores[k]), (k,), segment))
     return found
 
 
-def words_of(att: Attribution) -> list[Word]:
+def words_of(att: Attribution) -> list[TextUnit]:
     """The words of the text, then of the pair, in order; of a picture or a sound, the patches or frames."""
     if att.media is not None:
         return pieces_of(att)
     return _divided(att, word_spans)
 
 
-def sentences_of(att: Attribution) -> list[Word]:
+def sentences_of(att: Attribution) -> list[TextUnit]:
     """The sentences of the text, then of the pair, in order; those that the model has not read are left out."""
     if att.media is not None:
         return []
     return _divided(att, sentence_spans)
 
 
-UNITS: dict[Unit, Callable[[Attribution], list[Word]]] = {
+UNITS: dict[Unit, Callable[[Attribution], list[TextUnit]]] = {
     "token": pieces_of,
     "word": words_of,
     "sentence": sentences_of,
@@ -81,13 +81,13 @@ def _without_masks(att: Attribution, source: str) -> str:
     return source
 
 
-def _divided(att: Attribution, divide: Divide) -> list[Word]:
+def _divided(att: Attribution, divide: Divide) -> list[TextUnit]:
     found = []
-    for segment, source in enumerate((att.text, att.pair)):
+    for segment, source in enumerate((att.text, att.text_pair)):
         indices = [k for k, s in enumerate(att.segments) if s == segment]
         if source is None or not indices:
             continue
         for span in divide(_without_masks(att, source), [att.offsets[k] for k in indices], indices):
             score = math.fsum(att.scores[k] for k in span.tokens)
-            found.append(Word(source[span.start : span.end], span.start, span.end, score, span.tokens, segment))
+            found.append(TextUnit(source[span.start : span.end], span.start, span.end, score, span.tokens, segment))
     return found

@@ -23,7 +23,14 @@ import numpy as np
 from gaflow.benchmark.stored_scores import Shelf
 from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.arguments import conditions_of, encode_all, gold_of, scores_of, softmax_head, targets_of
+from gaflow.evaluation.arguments import (
+    encode_all,
+    parse_conditions,
+    parse_labels,
+    parse_scores,
+    softmax_head,
+    targets_of,
+)
 from gaflow.evaluation.evaluate import CONTROL, control, judge, unmasked
 from gaflow.evaluation.masking import Masker
 from gaflow.evaluation.result import Evaluation
@@ -33,14 +40,14 @@ from gaflow.jobs.manifest import describe_model, refuse_other, versions
 from gaflow.methods import Random
 from gaflow.progress import Progress, Report, reporting, within
 
-__all__ = ["Plan", "mask_all", "slug"]
+__all__ = ["BenchmarkSettings", "mask_all", "slug"]
 
 _PARTS = ".parts"
 _BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is methods, the second texts
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchmarkSettings:
     """What is asked of a benchmark, whatever the data set."""
 
     methods: tuple[AnyMethod, ...] | None  # as given; None: those of the paper, or all that are stored
@@ -70,7 +77,7 @@ def mask_all(
     explainer: Explainer,
     shelf: Shelf,
     folder: Path,
-    plan: Plan,
+    plan: BenchmarkSettings,
     about: dict[str, Any],
     progress: Progress,
     stop: Callable[[], bool],
@@ -101,7 +108,7 @@ def _clear(place: Path) -> None:
         left.unlink()
 
 
-def _asked(explainer: Explainer, shelf: Shelf, plan: Plan) -> dict[str, Any]:
+def _asked(explainer: Explainer, shelf: Shelf, plan: BenchmarkSettings) -> dict[str, Any]:
     """All that decides the numbers, whatever the replacement, in JSON."""
     known = {method["name"]: method for method in (shelf.job or {}).get("methods", [])}
     asked = {
@@ -122,7 +129,7 @@ def _mask(
     explainer: Explainer,
     shelf: Shelf,
     place: Path,
-    plan: Plan,
+    plan: BenchmarkSettings,
     asked: dict[str, Any],
     about: dict[str, Any],
     report: Report,
@@ -154,23 +161,23 @@ def _mask(
 
 
 def _judge(
-    explainer: Explainer, shelf: Shelf, number: int, replacement: str | int, plan: Plan, report: Report
+    explainer: Explainer, shelf: Shelf, number: int, replacement: str | int, plan: BenchmarkSettings, report: Report
 ) -> Evaluation:
     """One part of the texts, judged."""
     started = time.perf_counter()
     part, head = shelf.read(number), softmax_head(explainer)
     encodings = encode_all(explainer, part.texts, plan.truncation or part.truncated)
-    every = scores_of(part.scores, encodings)
+    every = parse_scores(part.scores, encodings)
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, plan.tokens_per_pass)
     base = unmasked(masker)
     aim = targets_of(head, part.target, {}, base)
     every.setdefault(CONTROL, control(explainer, encodings, Random(plan.seed)))
-    conditions = conditions_of("both", plan.levels, True)
+    conditions = parse_conditions("both", plan.levels, True)
     found = judge(masker, every, base, aim, conditions, plan.levels, plan.bounds, report, plan.soft)
     return replace(
         found,
         classes=head.labels,
-        gold=gold_of(head, part.gold, len(encodings)) if shelf.gold else None,
+        gold=parse_labels(head, part.gold, len(encodings)) if shelf.gold else None,
         timings={"total": time.perf_counter() - started, **found.timings},
         manifest={**found.manifest, "truncated": sum(e.truncated for e in encodings)},
     )

@@ -25,18 +25,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.attribution.files import write_whole
-from gaflow.benchmark.resumable import Plan, mask_all, slug
+from gaflow.benchmark.resumable import BenchmarkSettings, mask_all, slug
 from gaflow.benchmark.stored_scores import Shelf, holds_attributions, open_shelf
 from gaflow.data import Classes, DataSet, open_data, rows_of
 from gaflow.data.readers import pyarrow_module
 from gaflow.errors import DataError, GaflowError, JobError, TextError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.arguments import conditions_of, softmax_head
+from gaflow.evaluation.arguments import parse_conditions, softmax_head
 from gaflow.evaluation.evaluate import LEVELS
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.files import write_atomically
 from gaflow.inputs.encoding import Padding
 from gaflow.jobs import attribute
 from gaflow.jobs.folder import claim
@@ -44,7 +44,7 @@ from gaflow.jobs.manifest import describe_method, describe_model, refuse_other
 from gaflow.methods import Method, Random, find_method
 from gaflow.progress import Progress
 
-__all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "Benched", "bench", "name_of"]
+__all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "DataSetOutcome", "bench", "name_of"]
 
 PAPER = (  # the methods of the paper's Table 1, in its order; the control is always added
     "rawatt", "rollout", "grads", "attgrads", "cat", "attcat", "partial_lrp", "transatt", "lime", "kernel_shap", "ig",
@@ -56,7 +56,7 @@ _TRIED = 64  # texts among which a short one is looked for to try methods on
 
 
 @dataclass(frozen=True)
-class Benched:
+class DataSetOutcome:
     """What has become of one data set."""
 
     name: str
@@ -89,7 +89,7 @@ def bench(
     tokens_per_pass: int | None = None,
     progress: Progress = False,
     stop: Callable[[], bool] = lambda: False,
-) -> list[Benched]:
+) -> list[DataSetOutcome]:
     """Judge methods on every data set of `inputs`, into folders of `out` that `gaflow.benchmark.report` reads.
 
     `inputs` is what `gaflow.data.open_data` takes, or stored attributions (a job's folder, a folder of Parquet files or
@@ -104,7 +104,7 @@ def bench(
     chosen = None if methods is None else tuple(_listed(methods, "methods"))
     asked = tuple(dict.fromkeys(_listed(replacements, "replacements")))
     search, softly = Bounds() if bounds is True else bounds or None, Soft(seed=seed) if soft is True else soft or None
-    plan = Plan(
+    plan = BenchmarkSettings(
         chosen,
         asked,
         sample,
@@ -145,10 +145,10 @@ def _bench(
     name: str,
     source: Any,
     folder: Path,
-    plan: Plan,
+    plan: BenchmarkSettings,
     progress: Progress,
     stop: Callable[[], bool],
-) -> Benched:
+) -> DataSetOutcome:
     """One data set, from texts or attributions to evaluations."""
     stored = _is_stored(source)
     first, second = _stages(progress, len(plan.replacements), stored)
@@ -166,7 +166,7 @@ def _bench(
             )  # fmt: skip
             explained, names = outcome.computed, [m.name for m in kept]
             if not outcome.finished:
-                return Benched(name, folder, False, outcome.texts, explained, 0, outcome.skipped, left_out, {})
+                return DataSetOutcome(name, folder, False, outcome.texts, explained, 0, outcome.skipped, left_out, {})
         shelf = open_shelf(place, names, plan.shard_size)
         if stored:
             _check_model(explainer, shelf, place)
@@ -176,10 +176,12 @@ def _bench(
         about = {"data_set": name, "skipped": skipped, "left_out": left_out}
         done, masked = mask_all(explainer, shelf, folder, plan, about, second, stop)
     finished = len(done) == len(plan.replacements)
-    return Benched(name, folder, finished, sum(shelf.sizes), explained, masked, skipped, left_out, done)
+    return DataSetOutcome(name, folder, finished, sum(shelf.sizes), explained, masked, skipped, left_out, done)
 
 
-def _begin(explainer: Explainer, name: str, data: DataSet | None, folder: Path, plan: Plan) -> dict[str, str]:
+def _begin(
+    explainer: Explainer, name: str, data: DataSet | None, folder: Path, plan: BenchmarkSettings
+) -> dict[str, str]:
     """The methods to leave out, from bench.json if the folder was begun before; written there if not."""
     path = folder / ABOUT
     chosen = _names(plan) if data is None else [describe_method(m) for m in _asked(plan)]
@@ -193,7 +195,7 @@ def _begin(explainer: Explainer, name: str, data: DataSet | None, folder: Path, 
         refuse_other(there, asked, folder)
         return left_out
     left_out = {} if data is None else _unsupported(explainer, data, _asked(plan), plan.limit)
-    write_whole(path, (json.dumps({"asked": asked, "left_out": left_out}, indent=2) + "\n").encode())
+    write_atomically(path, (json.dumps({"asked": asked, "left_out": left_out}, indent=2) + "\n").encode())
     return left_out
 
 
@@ -238,29 +240,29 @@ def _write_example(folder: Path, shelf: Shelf) -> None:
     if not path.exists():
         data = io.BytesIO()
         pyarrow_module("pyarrow.parquet").write_table(shelf.example, data, compression="zstd")
-        write_whole(path, data.getvalue())
+        write_atomically(path, data.getvalue())
 
 
 def _is_stored(source: Any) -> bool:
     return isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
 
 
-def _asked(plan: Plan) -> tuple[Method, ...]:
+def _asked(plan: BenchmarkSettings) -> tuple[Method, ...]:
     """The methods to explain texts by."""
     return tuple(find_method(method) for method in (PAPER if plan.methods is None else plan.methods))
 
 
-def _names(plan: Plan) -> list[str] | None:
+def _names(plan: BenchmarkSettings) -> list[str] | None:
     """What the methods of stored scores may be called: other libraries have names of their own."""
     if plan.methods is None:
         return None
     return [method.strip() if isinstance(method, str) else find_method(method).name for method in plan.methods]
 
 
-def _check(explainer: Explainer, plan: Plan) -> None:
+def _check(explainer: Explainer, plan: BenchmarkSettings) -> None:
     """Refuse what cannot be done before anything is written."""
     softmax_head(explainer)
-    conditions_of("both", plan.levels, True)
+    parse_conditions("both", plan.levels, True)
     Random(plan.seed)
     padding = Padding.of(explainer.model, explainer.tokenizer)
     for replacement in plan.replacements:

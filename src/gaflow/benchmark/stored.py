@@ -55,7 +55,7 @@ def stored_scores(place: str | Path, methods: Sequence[str] | None = None) -> St
     firsts = [next(iter(mine.values())) for mine in kept]
     gold = [item.gold for item in firsts if item.gold is not None]
     return StoredScores(
-        texts=[item.text if item.pair is None else (item.text, item.pair) for item in firsts],
+        texts=[item.text if item.text_pair is None else (item.text, item.text_pair) for item in firsts],
         labels=gold if len(gold) == len(kept) else None,
         scores={name: [mine[name] for mine in kept] for name in names},
         skipped=skipped,
@@ -81,6 +81,6 @@ def _reason(mine: Mapping[str, Stored], names: Sequence[str]) -> str | None:
             return f"no scores by {name}"
         if mine[name].scores is None:
             return f"{name}: {mine[name].error}"
-        if "windows" in mine[name].facts:
+        if "windows" in mine[name].diagnostics:
             return "read in windows, not at once"
     return None

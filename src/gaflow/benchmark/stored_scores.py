@@ -130,7 +130,7 @@ def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Sh
         each = [found[key] for key in parts[number]]
         firsts = [mine[chosen.methods[0]] for mine in each]
         return Part(
-            [s.text if s.pair is None else (s.text, s.pair) for s in firsts],
+            [s.text if s.text_pair is None else (s.text, s.text_pair) for s in firsts],
             {name: [mine[name] for mine in each] for name in chosen.methods},
             [s.target for s in firsts],
             [s.gold for s in firsts],
@@ -155,7 +155,7 @@ def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Sh
 
 def _error(item: Stored) -> str | None:
     """Why scores cannot be used, from a file that no job vouches for."""
-    return "read in windows, not at once" if "windows" in item.facts else item.error
+    return "read in windows, not at once" if "windows" in item.diagnostics else item.error
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from gaflow.cli.app import (
     count,
     label_names_of,
 )
-from gaflow.cli.io import check_folder, print_json
+from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.explainer.explainer import Explainer

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gaflow.benchmark.run import LARGEST, PAPER, Benched, name_of
+from gaflow.benchmark.run import LARGEST, PAPER, DataSetOutcome, name_of
 from gaflow.benchmark.run import bench as run_bench
 from gaflow.benchmark.stored_scores import holds_attributions
 from gaflow.cli.app import (
@@ -29,7 +29,7 @@ from gaflow.cli.app import (
     method_names,
     split_names,
 )
-from gaflow.cli.io import check_folder, print_json
+from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.explainer.explainer import Explainer
@@ -101,7 +101,7 @@ def bench(
     columns |= {"label_names": label_names_of(label_names), "split": split, "subset": subset}
     sources = _sources(inputs, lambda given: open_data(given, **columns))
     chosen = _methods(methods, all(isinstance(source, str) for source in sources.values()))
-    done: list[Benched] = []
+    done: list[DataSetOutcome] = []
     with stoppable() as stop:
         explainer = Explainer(model, device=device)
         for name, source in sources.items():
@@ -147,7 +147,7 @@ def _sources(given: Sequence[str], opened: Callable[[str], Any]) -> dict[str, An
     return found
 
 
-def _tell(done: Sequence[Benched], total: int, out: Path, as_json: bool) -> int:
+def _tell(done: Sequence[DataSetOutcome], total: int, out: Path, as_json: bool) -> int:
     """Say what has become of every data set, and give the exit code."""
     for each in done:
         for method, why in each.left_out.items():
@@ -170,7 +170,7 @@ def _tell(done: Sequence[Benched], total: int, out: Path, as_json: bool) -> int:
     return 0
 
 
-def _plain(each: Benched) -> dict[str, Any]:
+def _plain(each: DataSetOutcome) -> dict[str, Any]:
     return {
         "name": each.name,
         "folder": str(each.folder),

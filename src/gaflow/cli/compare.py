@@ -22,7 +22,7 @@ from gaflow.cli.app import (
     app,
     method_names,
 )
-from gaflow.cli.io import (
+from gaflow.cli.input_output import (
     check_file,
     check_flow,
     check_picture,
@@ -34,7 +34,7 @@ from gaflow.cli.io import (
 )
 from gaflow.explainer.explainer import Explainer
 from gaflow.html import flow_page, page
-from gaflow.methods import METHODS, About, Method
+from gaflow.methods import METHODS, Method, MethodInfo
 from gaflow.terminal.attribution import make_console, show
 from gaflow.terminal.comparison import render_all
 
@@ -98,5 +98,5 @@ def compare(
 
 def _quick(method: Method) -> bool:
     """Whether one trace serves the method, and nothing has to be installed for it."""
-    about = getattr(method, "about", None)
-    return isinstance(about, About) and about.one_trace and not about.libraries
+    about = getattr(method, "info", None)
+    return isinstance(about, MethodInfo) and about.one_trace and not about.libraries

@@ -23,7 +23,7 @@ from gaflow.cli.app import (
     app,
     count,
 )
-from gaflow.cli.io import (
+from gaflow.cli.input_output import (
     check_file,
     check_flow,
     check_picture,

@@ -10,13 +10,13 @@ import torch
 import typer
 
 from gaflow.cli.app import Device, Json, TaskName, app, count
-from gaflow.cli.io import print_json, waiting
+from gaflow.cli.input_output import print_json, waiting
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.default_method import LEADING
 from gaflow.inputs.encoding import length_limit
 from gaflow.methods import DEFAULT, FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
-from gaflow.models.cost import Geometry, Work, estimate, largest_batch, longest_text, solve_seconds
+from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_seconds
 from gaflow.models.loading import Loaded, outline
 from gaflow.models.memory import budget, free_memory, in_bytes
 from gaflow.tasks import TASKS
@@ -93,7 +93,7 @@ def _inspect(
         raise ValueError(
             f"--method must be a flow, whose costs are known, such as {DEFAULT} or {LEADING}, not {method}"
         )
-    work = chosen.work
+    work = chosen.cost
     cost = estimate(geometry, length, batch, work, device)
     seconds = work.networks * batch * solve_seconds(work.layers * geometry.layers, length)
     free = free_memory(device)
@@ -115,7 +115,7 @@ def _inspect(
         "adapter": adapter.name or None,
         "padding": not adapter.alone,
         "method": chosen.name,
-        "passes": chosen.about.passes,
+        "passes": chosen.info.passes,
         "length": length,
         "batch": batch,
         "attention": [geometry.layers, geometry.heads, length, length],
@@ -139,7 +139,7 @@ def _reading(found: dict[str, Any]) -> str:
     return read + ("" if found["padding"] else "; only texts of one length run together")
 
 
-def _fits(geometry: Geometry, length: int, room: int, work: Work, device: torch.device) -> dict[str, int]:
+def _fits(geometry: Geometry, length: int, room: int, work: MethodCost, device: torch.device) -> dict[str, int]:
     """How many texts of this length, and one text of which length."""
     return {
         "batch": largest_batch(geometry, length, room, work, device),

@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gaflow.cli.app import Json, app
-from gaflow.cli.io import print_json
+from gaflow.cli.input_output import print_json
 from gaflow.flow.information import INFORMATION
-from gaflow.methods import METHODS, About, Method
+from gaflow.methods import METHODS, Method, MethodInfo
 from gaflow.terminal.attribution import make_console, one_line, show
 
 __all__ = ["methods"]
@@ -50,8 +50,8 @@ def methods(as_json: Json = False) -> None:
 def _describe(name: str, method: Method) -> dict[str, Any]:
     """What a method's settings object says about itself; None where it says nothing."""
     documented = INFORMATION.get(name, method)  # a plain flow is its information tensor
-    about = getattr(method, "about", None)
-    facts = asdict(about) if isinstance(about, About) else dict.fromkeys(f.name for f in fields(About))
+    about = getattr(method, "info", None)
+    facts = asdict(about) if isinstance(about, MethodInfo) else dict.fromkeys(f.name for f in fields(MethodInfo))
     settings = {f.name: getattr(method, f.name) for f in fields(method)} if is_dataclass(method) else {}
     description = (getdoc(documented) or "").split("\n")[0]
     return {"name": name, "description": description, **facts, "settings": settings}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gaflow.cli.app import Json, app, count
-from gaflow.cli.io import check_folder, print_json, waiting
+from gaflow.cli.input_output import check_folder, print_json, waiting
 from gaflow.methods import DEFAULT
 from gaflow.terminal.attribution import one_line
 

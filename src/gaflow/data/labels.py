@@ -15,7 +15,7 @@ from typing import Any
 
 from gaflow.data.sources import DataSet, LabelNames
 from gaflow.errors import DataError, TargetError
-from gaflow.tasks.targets import Head, whole
+from gaflow.tasks.targets import ClassificationHead, as_integer
 
 __all__ = ["Classes"]
 
@@ -24,11 +24,11 @@ __all__ = ["Classes"]
 class Classes:
     """How labels become class indices."""
 
-    head: Head
+    head: ClassificationHead
     names: LabelNames | None = None
 
     @classmethod
-    def of(cls, data: DataSet, head: Head) -> Classes:
+    def of(cls, data: DataSet, head: ClassificationHead) -> Classes:
         """The names that hold for a data set and a model."""
         if isinstance(data.label_names, str):
             raise TypeError(f"label_names must be a list or a mapping, not the string {data.label_names!r}")
@@ -68,7 +68,7 @@ def _plain(label: Any) -> Any:
     """Whole numbers as such, however a file or NumPy writes them: 1, 1.0, true, "1"."""
     if isinstance(label, bool):
         return int(label)
-    if (number := whole(label)) is not None:
+    if (number := as_integer(label)) is not None:
         return number
     if isinstance(label, float) and label.is_integer():
         return int(label)

@@ -28,14 +28,14 @@ class Row:
 
     number: int  # from 0, over all rows of the data set
     text: str
-    pair: str | None = None
+    text_pair: str | None = None
     gold: int | None = None  # class index of its label
     skipped: str | None = None  # why there is nothing to explain
 
     @property
     def given(self) -> Text:
         """What the explainer takes."""
-        return self.text if self.pair is None else (self.text, self.pair)
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def survey(data: DataSet, classes: Classes, limit: int | None = None) -> Survey:
             continue
         lengths[len(row.text)] += 1
         unlabelled += row.gold is None
-        digest.update(json.dumps([row.text, row.pair, row.gold]).encode() + b"\n")
+        digest.update(json.dumps([row.text, row.text_pair, row.gold]).encode() + b"\n")
     if not rows:
         raise DataError(f"{data.name} is empty: it holds no rows")
     found = Survey(rows, dict(sorted(skipped.items())), unlabelled, digest.hexdigest(), dict(sorted(lengths.items())))

@@ -17,12 +17,12 @@ from gaflow.evaluation.metrics import BINS
 from gaflow.explainer.explainer import AnyMethod, Explainer, classes_of
 from gaflow.inputs.encoding import Encoding, check_text, encode
 from gaflow.methods import METHODS, Method, find_method
-from gaflow.tasks.targets import Head, parse_all
+from gaflow.tasks.targets import ClassificationHead, parse_all
 
-__all__ = ["conditions_of", "encode_all", "gold_of", "methods_of", "scores_of", "softmax_head", "targets_of"]
+__all__ = ["encode_all", "methods_of", "parse_conditions", "parse_labels", "parse_scores", "softmax_head", "targets_of"]
 
 
-def softmax_head(explainer: Explainer) -> Head:
+def softmax_head(explainer: Explainer) -> ClassificationHead:
     """The model's head, if its classes exclude each other."""
     head = classes_of(explainer, "evaluate")
     if head.link != "softmax" or len(head.labels) < 2:
@@ -46,7 +46,7 @@ def encode_all(explainer: Explainer, texts: Any, truncation: bool) -> list[Encod
     return encode(explainer.tokenizer, checked, limit=explainer.limit, truncation=truncation, names=names)
 
 
-def gold_of(head: Head, labels: Any, count: int) -> np.ndarray | None:
+def parse_labels(head: ClassificationHead, labels: Any, count: int) -> np.ndarray | None:
     """The right classes (n,), from indices or names; None if there are none."""
     if labels is None:
         return None
@@ -68,7 +68,7 @@ def gold_of(head: Head, labels: Any, count: int) -> np.ndarray | None:
     return found
 
 
-def conditions_of(order: str, levels: Sequence[int], eraser: bool) -> tuple[tuple[str, int], ...]:
+def parse_conditions(order: str, levels: Sequence[int], eraser: bool) -> tuple[tuple[str, int], ...]:
     """Every (order, per cent) that is to be masked."""
     if order not in ("top", "bottom", "both"):
         raise ValueError(f"order must be 'top', 'bottom' or 'both', not {order!r}")
@@ -96,7 +96,9 @@ def methods_of(methods: Sequence[AnyMethod] | None, given: Mapping[str, Any] | N
     return {m.name: m for m in chosen}
 
 
-def targets_of(head: Head, target: Any, given: Mapping[str, Sequence[Any]], base: np.ndarray) -> np.ndarray:
+def targets_of(
+    head: ClassificationHead, target: Any, given: Mapping[str, Sequence[Any]], base: np.ndarray
+) -> np.ndarray:
     """The class to measure for every text (n,): as told, else as the attributions say, else the predicted one."""
     told = parse_all(head, target, len(base))
     for name, items in given.items():
@@ -118,7 +120,9 @@ def targets_of(head: Head, target: Any, given: Mapping[str, Sequence[Any]], base
     return np.array([p if t is None else t for p, t in zip(predicted, told, strict=True)])
 
 
-def scores_of(given: Mapping[str, Sequence[Any]] | None, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:
+def parse_scores(
+    given: Mapping[str, Sequence[Any]] | None, encodings: Sequence[Encoding]
+) -> dict[str, list[np.ndarray]]:
     """Scores from elsewhere, as (n,) arrays over the ordinary tokens."""
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"scores must be a dict of method names to lists, not {type(given).__name__}")
@@ -139,7 +143,7 @@ def _scores(item: Any, encoding: Encoding, name: str) -> np.ndarray:
     if values.ndim != 1 or not np.isfinite(values).all():
         raise ValueError(f"{name} must be a list of finite numbers, one per token")
     text = getattr(item, "text", encoding.text)
-    if text != encoding.text or getattr(item, "pair", encoding.pair) != encoding.pair:
+    if text != encoding.text or getattr(item, "text_pair", encoding.text_pair) != encoding.text_pair:
         raise ValueError(f"{name} is about another text: {_short(text)}, not {_short(encoding.text)}")
     offsets, tokens = getattr(item, "offsets", None), getattr(item, "tokens", None)
     if tokens is not None and tuple(tokens) == encoding.tokens:

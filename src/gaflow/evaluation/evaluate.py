@@ -18,11 +18,11 @@ import numpy as np
 
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.arguments import (
-    conditions_of,
     encode_all,
-    gold_of,
     methods_of,
-    scores_of,
+    parse_conditions,
+    parse_labels,
+    parse_scores,
     softmax_head,
     targets_of,
 )
@@ -80,10 +80,10 @@ def evaluate(
     softly = Soft(seed=seed) if soft is True else soft or None
     head = softmax_head(explainer)
     encodings = encode_all(explainer, texts, truncation)
-    gold = gold_of(head, labels, len(encodings))
-    conditions = conditions_of(order, levels, eraser)
+    gold = parse_labels(head, labels, len(encodings))
+    conditions = parse_conditions(order, levels, eraser)
     chosen = methods_of(methods, scores)
-    every = scores_of(scores, encodings)
+    every = parse_scores(scores, encodings)
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, tokens_per_pass)
     count = len(encodings)
     with reporting(progress, count * (len(chosen) + 1), "text") as report:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.attribution.files import write_whole
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.evaluation.result import Evaluation
+from gaflow.files import write_atomically
 
 __all__ = ["load", "save"]
 
@@ -65,8 +65,8 @@ def save(evaluation: Evaluation, folder: Path) -> None:
         "replacement": e.replacement,
         "manifest": dict(e.manifest),
     }
-    write_whole(folder / _TIMES, _json(dict(e.timings)))
-    write_whole(folder / _ABOUT, _json(about))
+    write_atomically(folder / _TIMES, _json(dict(e.timings)))
+    write_atomically(folder / _ABOUT, _json(about))
 
 
 def load(folder: Path) -> Evaluation:
@@ -154,7 +154,7 @@ def _write(path: Path, columns: dict[str, np.ndarray]) -> None:
     table = arrow.table({name: arrow.array(values.ravel()) for name, values in columns.items()})
     data = io.BytesIO()
     parquet.write_table(table, data, compression="zstd")
-    write_whole(path, data.getvalue())
+    write_atomically(path, data.getvalue())
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, TextError, UnsupportedModelError
 from gaflow.inputs.encoding import Batch, Encoding, Padding, neutral_tokens
 from gaflow.methods.token_removal import absent_token
-from gaflow.models.tracing import Question, borrow, word_embedding
+from gaflow.models.tracing import TracedModel, borrow, word_embedding
 from gaflow.progress import Report, silent
 
 __all__ = ["DELETE", "ORDERS", "Answers", "Masker", "find_replacement", "masked_count", "masks"]
@@ -245,7 +245,7 @@ class Masker:
         with torch.inference_mode(False), torch.no_grad():
             start = time.perf_counter()
             words = None if embed is None else embed(inputs["input_ids"])
-            logits = Question(self.model, batch, _unread).logits(range(len(real)), words=words, eager=False)
+            logits = TracedModel(self.model, batch, _unread).logits(range(len(real)), words=words, eager=False)
             found = logits.cpu().double()  # waits for the device, so that the time is the pass's
             seconds = time.perf_counter() - start
         if not bool(torch.isfinite(found).all()):

@@ -208,7 +208,7 @@ class Evaluation:
             return share(self.base, self.zero, self.soft[:, :, side])
         return self._values(metric, order).mean(-1)
 
-    def beside(self, other: Evaluation) -> Evaluation:
+    def merge_methods(self, other: Evaluation) -> Evaluation:
         """These methods and those of `other` that are not among them, where both judge the same texts and model."""
         for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction"):
             if not np.array_equal(getattr(self, name), getattr(other, name)):

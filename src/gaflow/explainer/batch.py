@@ -17,7 +17,7 @@ from gaflow.methods import Method, Scores
 from gaflow.models.tracing import Readout, Trace, trace
 from gaflow.progress import Report
 from gaflow.tasks.media_inputs import name_tokens
-from gaflow.tasks.targets import Aim, AnyHead, explained
+from gaflow.tasks.targets import ExplainedOutput, Head, explained_scalar
 
 __all__ = ["attributions", "explain_batch"]
 
@@ -25,7 +25,7 @@ __all__ = ["attributions", "explain_batch"]
 def explain_batch(
     model: Any,
     batch: Batch,
-    head: AnyHead,
+    head: Head,
     targets: Sequence[Any],
     methods: Sequence[Method],
     keep_flow: bool,
@@ -37,11 +37,11 @@ def explain_batch(
     `targets` are fitted to their texts by `head`. `report` is told how many are done, `watch` is shown the trace.
     """
     found: list[list[Attribution]] = []
-    aims: list[Aim] = []
+    aims: list[ExplainedOutput] = []
 
     def choose(logits: Tensor) -> Readout:
-        aims[:] = head.aims(logits, batch.encodings, targets)
-        return lambda asked, items: explained(asked, [aims[k].terms for k in items])
+        aims[:] = head.outputs(logits, batch.encodings, targets)
+        return lambda asked, items: explained_scalar(asked, [aims[k].terms for k in items])
 
     def part(done: float) -> None:
         if done < 1:  # the whole is told below
@@ -63,15 +63,15 @@ def _named(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
     """The batch and its trace, once it shows how many tokens the model made of pictures or sounds."""
     encodings = tuple(name_tokens(encoding, traced.mask.shape[1], model) for encoding in batch.encodings)
     batch = replace(batch, mask=traced.mask, encodings=encodings)
-    return batch, replace(traced, question=replace(traced.again(), batch=batch))
+    return batch, replace(traced, model=replace(traced.require_model(), batch=batch))
 
 
 def attributions(
-    batch: Batch, traced: Trace, aims: Sequence[Aim], method: Method, scores: Scores, keep_flow: bool
+    batch: Batch, traced: Trace, aims: Sequence[ExplainedOutput], method: Method, scores: Scores, keep_flow: bool
 ) -> list[Attribution]:
     """One attribution per text, from the scores that `method` gave for the traced batch."""
     values, output = _values(method, scores, traced), traced.output.tolist()
-    flow, against = (None if one is None else _to_host(one, keep_flow) for one in (scores.flow, scores.against))
+    flow, against = (None if one is None else _to_host(one, keep_flow) for one in (scores.flow, scores.flow_against))
     layers = scores.layers()
     through = None if layers is None else layers.detach().cpu().numpy()
     found = []
@@ -80,7 +80,7 @@ def attributions(
         found.append(
             Attribution(
                 text=encoding.text,
-                pair=encoding.pair,
+                text_pair=encoding.text_pair,
                 tokens=encoding.tokens,
                 scores=values[k, :n].numpy(),
                 offsets=encoding.offsets,
@@ -91,15 +91,15 @@ def attributions(
                 probability=aim.probability,
                 output=output[k],
                 prediction=aim.prediction,
-                measure=aim.measure,
-                places=aim.places,
+                output_kind=aim.output_kind,
+                read_positions=aim.read_positions,
                 media=encoding.media,
                 truncated=encoding.truncated,
                 layers=None if through is None else through[k, :, :n],
                 flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
-                against=_crop(against, k, n) if against is not None and keep_flow else None,
+                flow_against=_crop(against, k, n) if against is not None and keep_flow else None,
                 certificate=_certificate(flow, against, k),
-                facts=_facts(scores, traced, k),
+                diagnostics=_facts(scores, traced, k),
             )
         )
     return found
@@ -110,7 +110,7 @@ def _certificate(flow: Flow | None, against: Flow | None, item: int) -> Certific
     if flow is None:
         return None
     found = flow.certificate[item]
-    return found if against is None else found.beside(against.certificate[item])
+    return found if against is None else found.combine(against.certificate[item])
 
 
 def _values(method: Method, scores: Any, traced: Trace) -> Tensor:
@@ -124,8 +124,10 @@ def _values(method: Method, scores: Any, traced: Trace) -> Tensor:
         raise ValueError(
             f"method {method.name!r} gave scores that are {found}; a real tensor (b, t) = {wanted} is needed"
         )
-    if len(scores.facts) not in (0, len(given)):
-        raise ValueError(f"method {method.name!r} gave facts of {len(scores.facts)} texts for a batch of {len(given)}")
+    if len(scores.diagnostics) not in (0, len(given)):
+        raise ValueError(
+            f"method {method.name!r} gave facts of {len(scores.diagnostics)} texts for a batch of {len(given)}"
+        )
     values = given.detach().cpu().double()  # in this order: some devices have no float64
     if not bool(torch.isfinite(values).all()):
         raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
@@ -134,7 +136,7 @@ def _values(method: Method, scores: Any, traced: Trace) -> Tensor:
 
 def _facts(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
     """What the method knows of a text, and a warning where it found nothing at all."""
-    known = dict(scores.facts[item]) if scores.facts else {}
+    known = dict(scores.diagnostics[item]) if scores.diagnostics else {}
     if not bool(scores.values[item].any()):
         read = bool(traced.rows()[item].any())
         reason = "the method found nothing that changes" if read else "no attention of the last layer changes"

@@ -15,14 +15,14 @@ from gaflow.errors import GaflowError
 from gaflow.methods import DEFAULT, METHODS, Method, PathFlow, Scores
 from gaflow.models.tracing import Trace
 
-__all__ = ["LEADING", "Instead", "default_method"]
+__all__ = ["LEADING", "FallbackToAgf", "default_method"]
 
 LEADING = "path_flow"
 _PROBE = PathFlow(steps=1, groups=1, ranked=0, throw=False)  # asks all of a model that `path_flow` does, once
 
 
 @dataclass(frozen=True)
-class Instead:
+class FallbackToAgf:
     """The paper's method in place of the leading one, which every result says."""
 
     reason: str
@@ -35,9 +35,9 @@ class Instead:
     def __call__(self, trace: Trace) -> Scores:
         """Its scores, and the reason."""
         found = METHODS[DEFAULT](trace)
-        known = found.facts or tuple({} for _ in found.values)
+        known = found.diagnostics or tuple({} for _ in found.values)
         said = f"{DEFAULT} instead of {LEADING}, which cannot follow this model: {self.reason}"
-        return replace(found, facts=tuple({**each, "default": said} for each in known))
+        return replace(found, diagnostics=tuple({**each, "default": said} for each in known))
 
 
 def default_method(task: str, head: Any, explain: Callable[..., object]) -> Method:
@@ -47,5 +47,5 @@ def default_method(task: str, head: Any, explain: Callable[..., object]) -> Meth
     try:
         explain("one two", _PROBE, truncation=True, keep_flow=False)
     except GaflowError as error:
-        return Instead(str(error).split(". ")[0])
+        return FallbackToAgf(str(error).split(". ")[0])
     return METHODS[LEADING]

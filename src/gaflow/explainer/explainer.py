@@ -35,10 +35,10 @@ from gaflow.inputs.encoding import (
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import load_model
 from gaflow.models.memory import batch_limit, device_of, fitting, halving
-from gaflow.models.tracing import Question, Trace
+from gaflow.models.tracing import Trace, TracedModel
 from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.tasks import TASKS, Input
-from gaflow.tasks.targets import Aim, AnyHead, Head, Target, parse_all
+from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Head, Target, parse_all
 
 __all__ = ["AnyMethod", "Explainer", "classes_of"]
 
@@ -155,11 +155,11 @@ class Explainer:
             with reporting(progress, 1, "text") as report:
                 return self.run([encoding], [fitted], named or [self.default], keep_flow, report)[0][0]
         _check_batch_size(batch_size)
-        head: AnyHead = self.head
+        head: Head = self.head
         parsed = parse_all(head, target, len(text))
         names = _names(len(text))
         encodings = self.encode(text, truncation, names)
-        targets = [head.fit(*each) for each in zip(parsed, encodings, names, strict=True)]
+        targets = [head.resolve(*each) for each in zip(parsed, encodings, names, strict=True)]
         done: dict[int, Attribution] = {}
         with reporting(progress, len(text), "text") as report:
             (chosen,) = named or [self.default]
@@ -207,7 +207,7 @@ class Explainer:
                 yield from (each[0] for each in found)
                 continue
             encodings = self.encode(window, truncation, names)
-            targets = [head.fit(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
+            targets = [head.resolve(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
             (method,) = named or [self.default]
             waiting: dict[int, Attribution] = {}
             given = 0
@@ -255,24 +255,24 @@ class Explainer:
 
     def predictions(
         self, text: Any, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
-    ) -> list[Aim]:
+    ) -> list[ExplainedOutput]:
         """What there is to explain of a text, the most probable first: classes, entities, answers or words.
 
         Each has a `label` and a `probability`, and can be given as `target`.
         """
         if divide := find_windows(windows, truncation):
             head, (whole,) = classes_of(self, "reading in windows"), encode(self.tokenizer, [check_text(text)])
-            return head.best(mean_logits(self, divide(whole, self.limit), 16), whole, count)
+            return head.top_outputs(mean_logits(self, divide(whole, self.limit), 16), whole, count)
         encoding = self.encode([text], truncation, ["text"])[0]
         with torch.no_grad():
-            logits = Question(self.model, self.collate([encoding]), lambda z, _: z).logits([0], eager=False)
-        return self.head.best(logits[0], encoding, count)
+            logits = TracedModel(self.model, self.collate([encoding]), lambda z, _: z).logits([0], eager=False)
+        return self.head.top_outputs(logits[0], encoding, count)
 
     def ask(self, text: Any, target: Any = None, truncation: bool = False) -> tuple[Encoding, Any]:
         """One text as the model reads it, and what a target means for it: what `run` takes."""
-        head: AnyHead = self.head
+        head: Head = self.head
         parsed, encoding = head.parse(target), self.encode([text], truncation, ["text"])[0]
-        return encoding, head.fit(parsed, encoding, "text")
+        return encoding, head.resolve(parsed, encoding, "text")
 
     def encode(self, texts: Sequence[Any], truncation: bool = False, names: list[str] | None = None) -> list[Encoding]:
         """Texts as the model reads them; errors call them by `names`."""
@@ -341,7 +341,7 @@ class Explainer:
             return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
 
 
-def classes_of(explainer: Explainer, what: str) -> Head:
+def classes_of(explainer: Explainer, what: str) -> ClassificationHead:
     """The head of a text classifier, for `what` can do nothing with another one."""
     if explainer.task != "text-classification":
         raise UnsupportedModelError(

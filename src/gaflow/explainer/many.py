@@ -26,7 +26,7 @@ from gaflow.models.tracing import Trace
 from gaflow.progress import Report, silent
 from gaflow.tasks.targets import Target
 
-__all__ = ["Several", "Stopwatch", "attempt", "explain_each"]
+__all__ = ["Stopwatch", "TextResults", "attempt", "explain_each"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -35,10 +35,10 @@ _NUMERICAL = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch a
 
 
 @dataclass(frozen=True)
-class Several:
+class TextResults:
     """What several methods say about one text; a string in place of an attribution says why there is none."""
 
-    found: Mapping[str, Attribution | str]  # method name -> attribution
+    by_method: Mapping[str, Attribution | str]  # method name -> attribution
     logits: tuple[float, ...] | None  # (c,) of the model; None if no method succeeded
 
 
@@ -95,7 +95,7 @@ def explain_each(
     windows: Windows | None = None,
     keep_flow: bool = False,
     watch: Stopwatch | None = None,
-) -> Iterator[list[tuple[int, Several]]]:
+) -> Iterator[list[tuple[int, TextResults]]]:
     """Batch by batch, (index into `texts`, result) of every text once, in the order in which they get done."""
     watch = watch or Stopwatch()
     parsed = explainer.head.parse(target)
@@ -116,7 +116,7 @@ def explain_each(
     encodings = attempt(texts, lambda part: explainer.encode(part, truncation, names[: len(part)]))
     bad = [(k, e) for k, e in enumerate(encodings) if isinstance(e, str)]
     if bad:
-        yield [(k, Several({m.name: why for m in methods}, None)) for k, why in bad]
+        yield [(k, TextResults({m.name: why for m in methods}, None)) for k, why in bad]
     order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
     good = [e for e in encodings if not isinstance(e, str)]
     for group in explainer.batches(good, batch_size, methods):
@@ -132,7 +132,7 @@ def _long(
     windows: Windows,
     batch_size: int,
     watch: Stopwatch,
-) -> Several:
+) -> TextResults:
     """What methods say about a text that is read in windows."""
 
     def run(chosen: Sequence[Method]) -> list[Attribution]:
@@ -146,7 +146,7 @@ def _long(
     if any(isinstance(each, Attribution) for each in found):
         (whole,) = encode(explainer.tokenizer, [check_text(text)])
         logits = tuple(mean_logits(explainer, windows(whole, explainer.limit), batch_size).tolist())
-    return Several({m.name: each for m, each in zip(methods, found, strict=True)}, logits)
+    return TextResults({m.name: each for m, each in zip(methods, found, strict=True)}, logits)
 
 
 def _explain_group(
@@ -156,8 +156,8 @@ def _explain_group(
     target: Any,
     keep_flow: bool,
     watch: Stopwatch,
-) -> list[Several]:
-    def run(part: Sequence[Encoding], chosen: Sequence[Method]) -> list[Several]:
+) -> list[TextResults]:
+    def run(part: Sequence[Encoding], chosen: Sequence[Method]) -> list[TextResults]:
         logits: list[list[float]] = []
         report, begun = watch.watching(chosen)
 
@@ -165,11 +165,11 @@ def _explain_group(
             logits.extend(traced.logits.detach().cpu().double().tolist())
             begun(traced)
 
-        targets = [explainer.head.fit(target, encoding, "the text") for encoding in part]
+        targets = [explainer.head.resolve(target, encoding, "the text") for encoding in part]
         found = explainer.run(part, targets, chosen, keep_flow, report, look)
         by_text = zip(*found, strict=True)
         return [
-            Several({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))
+            TextResults({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))
             for each, row in zip(by_text, logits, strict=True)
         ]
 
@@ -184,20 +184,20 @@ def _one_by_one(
     methods: Sequence[Method],
     encoding: Encoding,
     failure: str,
-    run: Callable[[Sequence[Encoding], Sequence[Method]], list[Several]],
-) -> Several:
+    run: Callable[[Sequence[Encoding], Sequence[Method]], list[TextResults]],
+) -> TextResults:
     """The methods that succeed on a text on which not all of them do."""
     if len(methods) == 1:
-        return Several({methods[0].name: failure}, None)
+        return TextResults({methods[0].name: failure}, None)
     logits: list[tuple[float, ...] | None] = []
 
     def ask(chosen: Sequence[Method]) -> list[Attribution | str]:
         (several,) = run([encoding], chosen)
         logits.append(several.logits)
-        return [several.found[m.name] for m in chosen]
+        return [several.by_method[m.name] for m in chosen]
 
     found = attempt(methods, ask)
-    return Several({m.name: each for m, each in zip(methods, found, strict=True)}, logits[0] if logits else None)
+    return TextResults({m.name: each for m, each in zip(methods, found, strict=True)}, logits[0] if logits else None)
 
 
 def attempt(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made | str]:

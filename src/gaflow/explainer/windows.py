@@ -36,9 +36,9 @@ from gaflow.flow.network import Certificate
 from gaflow.inputs.encoding import Encoding, check_text, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving
-from gaflow.models.tracing import Question, Trace
+from gaflow.models.tracing import Trace, TracedModel
 from gaflow.progress import Report, silent, within
-from gaflow.tasks.targets import Aim, Head, Resolved
+from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Resolved
 
 if TYPE_CHECKING:
     from gaflow.explainer.explainer import Explainer
@@ -83,7 +83,7 @@ class Windows:
         if stride < 1:
             rest = f"the other text and special tokens have {len(whole) - len(cut)}"
             raise TextError(
-                f"{name}: in a window of {size} tokens {rest if whole.pair else 'special tokens leave too little room'}"
+                f"{name}: in a window of {size} tokens {rest if whole.text_pair else 'special tokens leave too little room'}"
                 f", so that no {self.reads} windows can read each token; use a larger size, or shorten the text"
             )
         if "position_ids" in whole.inputs:
@@ -180,7 +180,7 @@ def _group(
         raise SolveError(f"{', '.join(names[k] for k in items)}: {error}", error.flow, items) from error
     # the flow of a window is of no use to the whole text, and large
     return [
-        [att if fits else replace(att, flow=None, against=None) for att in each]
+        [att if fits else replace(att, flow=None, flow_against=None) for att in each]
         for each, fits in zip(zip(*found, strict=True), whole, strict=True)
     ]
 
@@ -192,7 +192,7 @@ def mean_logits(explainer: Explainer, windows: Sequence[Window], batch_size: int
     for group in explainer.batches(encodings, batch_size):
         batch = explainer.collate([encodings[k] for k in group])
         with torch.inference_mode(False), torch.no_grad():
-            logits = Question(explainer.model, batch, lambda z, _: z).logits(range(len(group)), eager=False)
+            logits = TracedModel(explainer.model, batch, lambda z, _: z).logits(range(len(group)), eager=False)
         weights = torch.tensor([windows[k].weight for k in group], dtype=torch.float64)
         parts.append(torch.tensordot(weights, logits.detach().cpu().double(), dims=1))
     return torch.stack(parts).sum(0)
@@ -200,15 +200,17 @@ def mean_logits(explainer: Explainer, windows: Sequence[Window], batch_size: int
 
 def _aim(
     explainer: Explainer, whole: Encoding, windows: Sequence[Window], target: Resolved | None, batch_size: int
-) -> Aim | None:
+) -> ExplainedOutput | None:
     """What is explained of a text, as all of its windows see it; None for a text that fits, which says so itself."""
     if len(windows) == 1:
         return None
-    head: Head = explainer.head
-    return head.aims(mean_logits(explainer, windows, batch_size)[None], [whole], [target])[0]
+    head: ClassificationHead = explainer.head
+    return head.outputs(mean_logits(explainer, windows, batch_size)[None], [whole], [target])[0]
 
 
-def merge(whole: Encoding, windows: Sequence[Window], found: Sequence[Attribution], aim: Aim) -> Attribution:
+def merge(
+    whole: Encoding, windows: Sequence[Window], found: Sequence[Attribution], aim: ExplainedOutput
+) -> Attribution:
     """The attribution of the whole text, from those of its windows by one method."""
     first, weights = found[0], [window.weight for window in windows]
     scores = np.zeros(len(whole))
@@ -231,20 +233,20 @@ def merge(whole: Encoding, windows: Sequence[Window], found: Sequence[Attributio
         probability=aim.probability,
         prediction=aim.prediction,
         output=math.fsum(w * att.output for w, att in zip(weights, found, strict=True)),
-        measure=f"mean {first.output_name} of {len(windows)} windows",
+        output_kind=f"mean {first.output_name} of {len(windows)} windows",
         truncated=False,
         flow=None,
-        against=None,
+        flow_against=None,
         certificate=Certificate.worst(certificates, weights) if certificates else None,
-        facts={"windows": len(windows), "window_tokens": size, **_facts(found, weights)},
+        diagnostics={"windows": len(windows), "window_tokens": size, **_facts(found, weights)},
     )
 
 
 def _facts(found: Sequence[Attribution], weights: Sequence[float]) -> dict[str, float | str]:
     """Numbers add up as the scores do; of words each is told once, and of warnings where they come from."""
     merged: dict[str, float | str] = {}
-    for name in dict.fromkeys(name for att in found for name in att.facts):
-        values = [att.facts[name] for att in found if name in att.facts]
+    for name in dict.fromkeys(name for att in found for name in att.diagnostics):
+        values = [att.diagnostics[name] for att in found if name in att.diagnostics]
         numbers = [float(value) for value in values if not isinstance(value, str)]
         if len(numbers) == len(found):
             merged[name] = math.fsum(w * value for w, value in zip(weights, numbers, strict=True))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "by_layer", "gf", "own", "split_nodes"]
+__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "by_layer", "gf", "split_nodes", "token_information"]
 
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t) twice -> (b, l, t, t)
 
@@ -53,7 +53,7 @@ def by_layer(function: Information, attentions: Sequence[Tensor], gradients: Seq
     return torch.stack([function(a, g) for a, g in zip(attentions, gradients, strict=True)], 1)
 
 
-def own(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+def token_information(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
     """`relu(<gradient, state>)` of every layer's tokens, (b, l, t), from states and gradients (b, t, d)."""
     wide = [torch.promote_types(x.dtype, torch.float32) for x in states]  # sums in half precision lose too much
     pairs = zip(states, gradients, wide, strict=True)

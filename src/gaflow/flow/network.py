@@ -276,7 +276,7 @@ class Certificate:
     def __getitem__(self, item: int) -> Certificate:
         return Certificate(**{f.name: getattr(self, f.name)[item].item() for f in fields(self)})
 
-    def beside(self, other: Certificate) -> Certificate:
+    def combine(self, other: Certificate) -> Certificate:
         """Of two flows that scores are the difference of, both in plain numbers."""
         both = Certificate.worst((self, other), (1.0, 1.0))
         more = {name: getattr(self, name) + getattr(other, name) for name in ("iterations", "seconds")}

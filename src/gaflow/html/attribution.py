@@ -19,7 +19,7 @@ from gaflow.view.media import depicted
 from gaflow.view.shades import LEVELS, Run, number_format, runs, spelled, visible
 
 if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution, Word
+    from gaflow.attribution.attribution import Attribution, TextUnit
     from gaflow.flow.network import Certificate
 
 __all__ = [
@@ -76,7 +76,7 @@ class View:
     def of(cls, name: str, att: Attribution, unit: Unit) -> View:
         """What to show of `att`, by token, word or sentence."""
         pieces = UNITS[unit](att)
-        sources = (att.text,) if att.pair is None else (att.text, att.pair)
+        sources = (att.text,) if att.text_pair is None else (att.text, att.text_pair)
         spans = pieces if att.media is None else []  # a picture or a sound is no text to be shaded
         found = tuple(tuple(runs(s, [p for p in spans if p.segment == k])) for k, s in enumerate(sources))
         scores = [run.score for each in found for run in each] or [piece.score for piece in pieces]
@@ -135,8 +135,8 @@ def flags(att: Attribution) -> str:
         found.append(("dead", "nothing flows from the output to the input, so every score is 0"))
     elif certificate is not None and not certificate.converged:
         found.append(("not converged", "the solver stopped early; do not rely on these scores"))
-    if "warning" in att.facts:
-        found.append(("warning", safe(str(att.facts["warning"]))))
+    if "warning" in att.diagnostics:
+        found.append(("warning", safe(str(att.diagnostics["warning"]))))
     items = "".join(f"<li><b>{name}</b>: {meaning}</li>" for name, meaning in found)
     return f'<ul class="flags">{items}</ul>\n' if items else ""
 
@@ -146,8 +146,8 @@ def text(view: View) -> str:
     att, parts = view.att, []
     if att.media is not None:
         return f'<p class="caption">{safe(att.text)}</p>\n{depicted(att)}'
-    for source, found, caption in zip((att.text, att.pair or ""), view.runs, ("text", "pair"), strict=False):
-        if att.pair is not None:
+    for source, found, caption in zip((att.text, att.text_pair or ""), view.runs, ("text", "pair"), strict=False):
+        if att.text_pair is not None:
             parts.append(f'<p class="caption">{caption}</p>\n')
         cursor, pieces = 0, []
         for run in found:
@@ -221,9 +221,9 @@ def top(view: View, count: int, unit: Unit = "word") -> str:
     return f'<table class="top {unit}s"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n'
 
 
-def _word(view: View, word: Word, every: Sequence[Word], longest: int) -> str:
+def _word(view: View, word: TextUnit, every: Sequence[TextUnit], longest: int) -> str:
     """A word or sentence, and which one it is where the text has it more than once."""
-    where = [] if view.att.pair is None else ["pair" if word.segment else "text"]
+    where = [] if view.att.text_pair is None else ["pair" if word.segment else "text"]
     same = [w.start for w in every if (w.text, w.segment) == (word.text, word.segment)]
     where += [f"{same.index(word.start) + 1} of {len(same)}"] if len(same) > 1 else []
     beside = f" <small>{', '.join(where)}</small>" if where else ""
@@ -277,7 +277,7 @@ def _figure(value: float | int | bool) -> str:
 
 
 def _facts(att: Attribution) -> str:
-    known = {name: value for name, value in spelled(att.facts).items() if name != "warning"}
+    known = {name: value for name, value in spelled(att.diagnostics).items() if name != "warning"}
     shown = " · ".join(f"{safe(name)} <bdi>{safe(shortened(value))}</bdi>" for name, value in known.items())
     return f'<p class="note">{shown}</p>\n' if shown else ""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.attribution.files import write_whole
+from gaflow.files import write_atomically
 from gaflow.html.attribution import View, certificate, flags, headline, level_class, safe, shortened, text, tokens
 from gaflow.html.document import document, static
 from gaflow.html.flow_svg import Lines, Place, drawing, label, millionths
@@ -56,7 +56,7 @@ def flow_page(
         raise ValueError(f"edges must be a whole number of at least 1, not {edges!r}")
     found = named(attributions)
     first = found[0][1]
-    if any((att.text, att.pair, att.tokens) != (first.text, first.pair, first.tokens) for _, att in found):
+    if any((att.text, att.text_pair, att.tokens) != (first.text, first.text_pair, first.tokens) for _, att in found):
         raise ValueError("the attributions are of different texts; make a page for each text")
     if all(att.layers is None for _, att in found):
         methods = ", ".join(dict.fromkeys(att.method for _, att in found))
@@ -67,17 +67,19 @@ def flow_page(
     most = min(edges, _ALL // max(flows, 1))
     made = _document(found, most)
     if path is not None:
-        write_whole(Path(path), made.encode())
+        write_atomically(Path(path), made.encode())
     return made
 
 
 def _sides(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
     """A signed attribution as two, each with one flow and what goes through its nodes; any other as it is."""
-    if att.flow is not None and att.against is not None:
-        flows = [(f"{name}, for", att.flow), (f"{name}, against", att.against)]
+    if att.flow is not None and att.flow_against is not None:
+        flows = [(f"{name}, for", att.flow), (f"{name}, against", att.flow_against)]
         flows.sort(key=lambda side: -side[1].value.item())  # nothing may flow for or against
-        return [(n, replace(att, flow=flow, against=None, layers=flow.through()[0].numpy())) for n, flow in flows]
-    return [(name, replace(att, layers=None) if AGAINST in att.facts else att)]  # no nodes of what two flows leave
+        return [(n, replace(att, flow=flow, flow_against=None, layers=flow.through()[0].numpy())) for n, flow in flows]
+    return [
+        (name, replace(att, layers=None) if AGAINST in att.diagnostics else att)
+    ]  # no nodes of what two flows leave
 
 
 def _document(found: list[tuple[str, Attribution]], most: int) -> str:
@@ -149,7 +151,7 @@ def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
         what = "bars only" if att.layers is None else "nodes and bars only"
-        advice = "" if "windows" in att.facts else " Explain again with keep_flow=True for the edges."
+        advice = "" if "windows" in att.diagnostics else " Explain again with keep_flow=True for the edges."
         return f"The flow was not kept: {what}.{advice}"
     graph = Graph.of(att.flow)
     shown = graph.strongest(drawn)

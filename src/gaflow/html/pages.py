@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gaflow.attribution.files import write_whole
 from gaflow.attribution.words import unit_of
+from gaflow.files import write_atomically
 from gaflow.html.attribution import View, flags, headline, legend, notes, safe, shared_legend, shortened, text, top
 from gaflow.html.document import document, scope, style
 from gaflow.view.shades import number_format
@@ -44,7 +44,7 @@ def page(
     kind, inside = ("one", _one(views[0], "h1")) if len(views) == 1 else ("several", _several(views))
     made = document(_title(views), inside, kind=kind)
     if path is not None:
-        write_whole(Path(path), made.encode())
+        write_atomically(Path(path), made.encode())
     return made
 
 
@@ -95,8 +95,10 @@ def _several(views: list[View]) -> str:
     Methods have units of their own, so that one legend in parts of the largest goes for all of them.
     """
     first = views[0].att
-    same = all((v.att.text, v.att.pair) == (first.text, first.pair) and _says(v) == _says(views[0]) for v in views)
-    rows = same and len(first.text + (first.pair or "")) <= _SHORT
+    same = all(
+        (v.att.text, v.att.text_pair) == (first.text, first.text_pair) and _says(v) == _says(views[0]) for v in views
+    )
+    rows = same and len(first.text + (first.text_pair or "")) <= _SHORT
     parts = [_says(views[0]) if same else f"<h1>{len(views)} explanations</h1>\n"]
     if same:
         parts.append(shared_legend(views))

@@ -43,7 +43,7 @@ class Encoding:
     """One text (or pair) as the model reads it."""
 
     text: str
-    pair: str | None
+    text_pair: str | None
     inputs: dict[str, Any]  # model input name -> (t,) list; of pictures and sounds a tensor of any shape
     tokens: tuple[str, ...]  # (t,) as the tokenizer shows them
     offsets: tuple[Span, ...]  # (t,) into text or pair, whichever the segment says; (0, 0) for tokens in neither

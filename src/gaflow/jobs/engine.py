@@ -23,13 +23,13 @@ from gaflow.methods import Method
 from gaflow.progress import Report
 from gaflow.tasks.targets import Target
 
-__all__ = ["Engine", "Local", "Made", "Part", "Plan", "Ready", "make_shard"]
+__all__ = ["ComputedShard", "Engine", "Local", "Part", "RunningEngine", "ShardSettings", "make_shard"]
 
 Part = tuple[int, list[Row]]  # number of a shard and its rows
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardSettings:
     """How texts are explained: with an explainer, all that decides the numbers of a shard."""
 
     methods: tuple[Method, ...]
@@ -40,7 +40,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputedShard:
     """A shard that is computed and not yet written."""
 
     number: int
@@ -54,17 +54,17 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Ready:
+class RunningEngine:
     """An engine at work: the kind of device it explains on, and what turns shards into finished ones, in any order.
 
     `compute(plan, parts, report, stop)`: `report` is told how many texts are done, `stop` is asked whether to end.
     """
 
     place: str  # "cpu", "cuda" ...
-    compute: Callable[[Plan, Iterator[Part], Report, Callable[[], bool]], Iterator[Made]]
+    compute: Callable[[ShardSettings, Iterator[Part], Report, Callable[[], bool]], Iterator[ComputedShard]]
 
 
-Engine = Callable[[Explainer], AbstractContextManager[Ready]]
+Engine = Callable[[Explainer], AbstractContextManager[RunningEngine]]
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,12 @@ class Local:
     """One shard after the other, in this process."""
 
     @contextmanager
-    def __call__(self, explainer: Explainer) -> Iterator[Ready]:
+    def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
         """At work where the model is."""
 
-        def compute(plan: Plan, parts: Iterator[Part], report: Report, stop: Callable[[], bool]) -> Iterator[Made]:
+        def compute(
+            plan: ShardSettings, parts: Iterator[Part], report: Report, stop: Callable[[], bool]
+        ) -> Iterator[ComputedShard]:
             done = 0
             for part in parts:
                 tell = partial(_further, report, done)
@@ -86,7 +88,7 @@ class Local:
                 yield made
 
         weight = next(explainer.model.parameters(), None)
-        yield Ready("cpu" if weight is None else weight.device.type, compute)
+        yield RunningEngine("cpu" if weight is None else weight.device.type, compute)
 
 
 def _further(report: Report, before: float, done: float) -> None:
@@ -94,8 +96,8 @@ def _further(report: Report, before: float, done: float) -> None:
 
 
 def make_shard(
-    explainer: Explainer, plan: Plan, part: Part, report: Report, stop: Callable[[], bool] = lambda: False
-) -> Made | None:
+    explainer: Explainer, plan: ShardSettings, part: Part, report: Report, stop: Callable[[], bool] = lambda: False
+) -> ComputedShard | None:
     """Compute one shard; None if `stop`, which is asked after every batch, says so first."""
     number, rows = part
     start, when, watch = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds"), Stopwatch()
@@ -106,11 +108,16 @@ def make_shard(
     errors = sum(record.get("error") is not None for record in found)
     times = {"began": when, "seconds": round(time.perf_counter() - start, 3), "trace": round(watch.trace, 4)}
     times |= {"methods": {name: round(value, 4) for name, value in watch.methods.items()}, "peak": watch.peak}
-    return Made(number, data, len(rows), len(found), errors, rows[0].number, rows[-1].number, times)
+    return ComputedShard(number, data, len(rows), len(found), errors, rows[0].number, rows[-1].number, times)
 
 
 def _explained(
-    explainer: Explainer, plan: Plan, rows: Sequence[Row], report: Report, stop: Callable[[], bool], watch: Stopwatch
+    explainer: Explainer,
+    plan: ShardSettings,
+    rows: Sequence[Row],
+    report: Report,
+    stop: Callable[[], bool],
+    watch: Stopwatch,
 ) -> list[dict[str, Any]] | None:
     names = [method.name for method in plan.methods]
     labels = explainer.head.labels

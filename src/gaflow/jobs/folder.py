@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from gaflow.attribution.files import write_whole
 from gaflow.errors import DataError, JobError
+from gaflow.files import write_atomically
 from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, refuse_other
 
 __all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "shard_name", "write_shard"]
@@ -94,7 +94,7 @@ def check_shard(folder: Path, shard: Shard) -> None:
 
 def write_shard(folder: Path, number: int, data: bytes) -> str:
     """Write a shard as a whole and give its checksum."""
-    write_whole(folder / shard_name(number), data)
+    write_atomically(folder / shard_name(number), data)
     return sha256(data).hexdigest()
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from gaflow.attribution.files import write_whole
 from gaflow.errors import DataError, JobError
 from gaflow.explainer.explainer import Explainer
+from gaflow.files import write_atomically
 from gaflow.methods import Method
 
 __all__ = ["MANIFEST", "Manifest", "Shard", "describe_method", "describe_model", "differences", "versions"]
@@ -56,7 +56,7 @@ class Manifest:
         totals = {name: sum(getattr(s, name) for s in self.shards.values()) for name in ("texts", "rows", "errors")}
         shards = [{f.name: getattr(self.shards[k], f.name) for f in fields(Shard)} for k in sorted(self.shards)]
         value = {"format": 1, "job": self.job, "finished": self.finished, **totals, "shards": shards}
-        write_whole(folder / MANIFEST, (json.dumps(value, indent=1) + "\n").encode())
+        write_atomically(folder / MANIFEST, (json.dumps(value, indent=1) + "\n").encode())
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

@@ -26,7 +26,7 @@ import torch
 
 from gaflow.errors import JobError, MissingExtraError
 from gaflow.explainer.explainer import Explainer
-from gaflow.jobs.engine import Made, Part, Plan, Ready, make_shard
+from gaflow.jobs.engine import ComputedShard, Part, RunningEngine, ShardSettings, make_shard
 from gaflow.progress import Report
 
 __all__ = ["Ray"]
@@ -56,7 +56,7 @@ class Ray:
             )
 
     @contextmanager
-    def __call__(self, explainer: Explainer) -> Iterator[Ready]:
+    def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
         """At work on the cluster; a local one that was started for this run ends with it."""
         ray, own = _connect()
         try:
@@ -65,7 +65,7 @@ class Ray:
             needs = {"num_gpus": 1, "num_cpus": 1} if place == "cuda" else {"num_cpus": threads}
             pool = _Pool(ray, needs, self.workers or _room(ray, needs), (_portable(explainer), place, threads))
             try:
-                yield Ready(place, partial(_compute, pool))
+                yield RunningEngine(place, partial(_compute, pool))
             finally:
                 pool.close()
         finally:
@@ -74,8 +74,8 @@ class Ray:
 
 
 def _compute(
-    pool: _Pool, plan: Plan, parts: Iterator[Part], report: Report, stop: Callable[[], bool]
-) -> Iterator[Made]:
+    pool: _Pool, plan: ShardSettings, parts: Iterator[Part], report: Report, stop: Callable[[], bool]
+) -> Iterator[ComputedShard]:
     """Shards as they get done. Where `stop` says so those in work are lost; finished ones are not."""
     sent, done, told = pool.ray.put(plan), 0, 0
     pool.ahead.extend(islice(parts, pool.most))
@@ -125,7 +125,7 @@ class _Pool:
         worker = min(self._workers, key=lambda w: sum(w is other for other, _ in self._waiting.values()))
         self._waiting[worker.make.options(concurrency_group="make").remote(plan, part)] = (worker, part)
 
-    def take(self) -> Iterator[Made]:
+    def take(self) -> Iterator[ComputedShard]:
         """What has got done, after a moment if nothing has."""
         ready, _ = self.ray.wait([*self._waiting, *self._starting], num_returns=1, timeout=_PATIENCE)
         for promise in ready:
@@ -196,7 +196,7 @@ class _Worker:
                 type(model)(model.config)  # transformers learns what a class can show when one is made, not unpickled
         self._explainer = Explainer(model.to(self._place), tokenizer, task=task)
 
-    def make(self, plan: Plan, part: Part) -> Made:
+    def make(self, plan: ShardSettings, part: Part) -> ComputedShard:
         """One shard."""
 
         def report(count: float) -> None:

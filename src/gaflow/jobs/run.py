@@ -11,7 +11,7 @@ from typing import Any
 from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
 from gaflow.explainer.explainer import AnyMethod, Explainer, classes_of
 from gaflow.explainer.windows import Windows, find_windows
-from gaflow.jobs.engine import Engine, Local, Plan, Ready
+from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardSettings
 from gaflow.jobs.folder import claim, note_time, resume, shard_name, write_shard
 from gaflow.jobs.manifest import Manifest, Shard, describe_method, describe_model, versions
 from gaflow.jobs.ray_engine import Ray
@@ -71,7 +71,7 @@ def attribute(
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, not {seed!r}")
     divide, start = find_windows(windows, truncation), find_engine(engine)
-    plan = Plan(_methods(methods), target, batch_size, truncation, divide)
+    plan = ShardSettings(_methods(methods), target, batch_size, truncation, divide)
     head = classes_of(explainer, "a data-set run")
     head.parse(target)
     data, folder = open_data(source), Path(out_dir)
@@ -123,8 +123,8 @@ def find_engine(engine: str | Engine) -> Engine:
 
 
 def _run(
-    ready: Ready,
-    plan: Plan,
+    ready: RunningEngine,
+    plan: ShardSettings,
     folder: Path,
     manifest: Manifest,
     chunks: Iterable[list[Row]],

@@ -11,7 +11,7 @@ from typing import Any
 from gaflow.attribution.attribution import Attribution
 from gaflow.data import Row
 from gaflow.data.readers import pyarrow_module
-from gaflow.explainer.many import Several
+from gaflow.explainer.many import TextResults
 
 __all__ = ["SCHEMA", "arrow_schema", "records", "shard_bytes", "text_hash"]
 
@@ -66,19 +66,19 @@ def text_hash(text: str, pair: str | None = None) -> str:
     return digest.hexdigest()
 
 
-def records(row: Row, several: Several, methods: Iterable[str], labels: Sequence[str]) -> list[dict[str, Any]]:
+def records(row: Row, several: TextResults, methods: Iterable[str], labels: Sequence[str]) -> list[dict[str, Any]]:
     """The stored rows of one text, one for each method."""
     common = {
         "row": row.number,
         "text": row.text,
-        "pair": row.pair,
-        "text_hash": text_hash(row.text, row.pair),
+        "pair": row.text_pair,
+        "text_hash": text_hash(row.text, row.text_pair),
         "gold": row.gold,
         "gold_label": None if row.gold is None else labels[row.gold],
     }
     found, tokens = [], {}
     for method in methods:
-        result = several.found[method]
+        result = several.by_method[method]
         if isinstance(result, str):
             found.append(common | {"method": method, "error": result})
             continue
@@ -112,7 +112,7 @@ def _columns(att: Attribution) -> dict[str, Any]:
         "output": att.output,
         "prediction": att.prediction,
         "truncated": att.truncated,
-        "facts": _json(dict(att.facts)),
+        "facts": _json(dict(att.diagnostics)),
         "certificate": None if certificate is None else _json(certificate),
     }
 

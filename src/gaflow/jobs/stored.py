@@ -40,7 +40,7 @@ class Stored:
     method: str
     scores: np.ndarray | None  # (t,) float64; None where there is an error
     row: int | None = None
-    pair: str | None = None
+    text_pair: str | None = None
     text_hash: str = ""
     tokens: tuple[str, ...] | None = None  # (t,)
     offsets: tuple[Span, ...] | None = None  # (t,)
@@ -54,7 +54,7 @@ class Stored:
     gold: int | None = None
     gold_label: str | None = None
     truncated: bool = False
-    facts: Mapping[str, float | str] = field(default_factory=dict)
+    diagnostics: Mapping[str, float | str] = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     error: str | None = None
 
@@ -69,9 +69,9 @@ class Stored:
         missing = [name for name in needed if getattr(self, name) is None]
         if missing:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
-        given: Any = {name: getattr(self, name) for name in (*needed, "text", "pair", "method", "probability")}
+        given: Any = {name: getattr(self, name) for name in (*needed, "text", "text_pair", "method", "probability")}
         certificate = None if self.certificate is None else Certificate(**{"seconds": 0.0, **self.certificate})
-        return Attribution(**given, truncated=self.truncated, facts=self.facts, certificate=certificate)
+        return Attribution(**given, truncated=self.truncated, diagnostics=self.diagnostics, certificate=certificate)
 
 
 def read_attributions(
@@ -136,12 +136,12 @@ def _stored(values: dict[str, Any]) -> Stored:
         "text_hash": text_hash(text, pair),
         "target": target if contrast is None else (target, contrast),
         "logits": None if values.get("logits") is None else tuple(values["logits"]),
-        "facts": json.loads(values.get("facts") or "{}"),
+        "diagnostics": json.loads(values.get("facts") or "{}"),
         "certificate": json.loads(values.get("certificate") or "null"),
     }
     if values.get("error") is not None or values["scores"] is None:
         error = values.get("error") or "there are no scores"
-        return Stored(text=text, pair=pair, method=method, scores=None, error=error, **plain, **known)
+        return Stored(text=text, text_pair=pair, method=method, scores=None, error=error, **plain, **known)
     scores = np.array(values["scores"], dtype=np.float64)
     for name in ("tokens", "offsets", "segments", "special_mask"):
         if values.get(name) is not None and len(values[name]) != len(scores):
@@ -150,7 +150,7 @@ def _stored(values: dict[str, Any]) -> Stored:
     if not np.isfinite(scores).all():
         raise ValueError("scores are not all finite numbers")
     return Stored(
-        text=text, pair=pair, method=method, scores=scores, tokens=tokens, offsets=offsets, segments=segments,
+        text=text, text_pair=pair, method=method, scores=scores, tokens=tokens, offsets=offsets, segments=segments,
         **plain, **known,
     )  # fmt: skip
 

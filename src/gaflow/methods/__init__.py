@@ -9,7 +9,7 @@ from typing import Any
 
 from gaflow.errors import MissingExtraError, UnknownMethodError
 from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
-from gaflow.methods.base import About, Method, Scores
+from gaflow.methods.base import Method, MethodInfo, Scores
 from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod, PathFlow, SignedFlow
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
@@ -19,7 +19,6 @@ from gaflow.methods.relevance import PartialLrp, TransAtt
 __all__ = [
     "DEFAULT",
     "METHODS",
-    "About",
     "AttCat",
     "AttGrads",
     "AttentionFlow",
@@ -31,6 +30,7 @@ __all__ = [
     "KernelShap",
     "Lime",
     "Method",
+    "MethodInfo",
     "PartialLrp",
     "PathFlow",
     "Random",
@@ -73,8 +73,8 @@ def find_method(method: str | Method | Callable[..., Any] | None) -> Method:
     A method whose optional libraries are not installed is refused here, before anything is computed.
     """
     found = _find(DEFAULT if method is None else method)
-    about = getattr(found, "about", None)
-    if isinstance(about, About):
+    about = getattr(found, "info", None)
+    if isinstance(about, MethodInfo):
         for library in about.libraries:
             if find_spec(library) is None:
                 raise MissingExtraError(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gaflow.flow.maxflow.single_pairs import pair_values
-from gaflow.methods.base import About, Scores, full_name
+from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.models.tracing import Trace
 
 __all__ = ["AttentionFlow", "RawAttention", "Rollout"]
@@ -34,7 +34,7 @@ _REFERENCE = "Abnar and Zuidema 2020, ACL"
 class RawAttention:
     """Raw attention: how much the last layer attends to each token, mean over heads."""
 
-    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE)
+    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE)
     name = "rawatt"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -48,7 +48,7 @@ class Rollout:
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE)
+    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE)
 
     def __post_init__(self) -> None:
         _check_residual(self.residual)
@@ -73,7 +73,7 @@ class AttentionFlow:
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    about: ClassVar[About] = About("attention", False, False, "1 forward", _REFERENCE, ("ortools",), "maxflow")
+    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE, ("ortools",), "maxflow")
 
     def __post_init__(self) -> None:
         _check_residual(self.residual)

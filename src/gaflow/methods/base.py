@@ -11,13 +11,13 @@ from torch import Tensor
 from gaflow.flow.network import Flow
 from gaflow.models.tracing import Trace
 
-__all__ = ["AGAINST", "About", "Method", "Scores", "full_name"]
+__all__ = ["AGAINST", "Method", "MethodInfo", "Scores", "full_name"]
 
 AGAINST = "value_against"  # the fact that tells the value of the flow against
 
 
 @dataclass(frozen=True)
-class About:
+class MethodInfo:
     """What a reader of scores has to know about the method they came from."""
 
     family: str  # "flow", "attention", "gradient", "relevance", "perturbation" or "control"
@@ -40,14 +40,14 @@ class Scores:
 
     values: Tensor  # (b, t) token scores, 0 at padding
     flow: Flow | None = None  # flow methods only
-    facts: tuple[dict[str, float | str], ...] = ()  # (b,) what else is known of each text, if anything
-    against: Flow | None = None  # of the network of -y, whose through-flow is taken off; signed flow methods only
+    diagnostics: tuple[dict[str, float | str], ...] = ()  # (b,) what else is known of each text, if anything
+    flow_against: Flow | None = None  # of the network of -y, whose through-flow is taken off; signed flow methods only
 
     def layers(self) -> Tensor | None:
         """What every token of every node layer counts, (b, l+1, t); flow methods only."""
         if self.flow is None:
             return None
-        return self.flow.through() if self.against is None else self.flow.through() - self.against.through()
+        return self.flow.through() if self.flow_against is None else self.flow.through() - self.flow_against.through()
 
 
 @runtime_checkable

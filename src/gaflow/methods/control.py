@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gaflow.inputs.encoding import Batch
-from gaflow.methods.base import About, Scores, full_name
+from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.models.tracing import Trace
 
 __all__ = ["Random"]
@@ -22,7 +22,7 @@ class Random:
 
     seed: int = 0  # other seeds give other scores
 
-    about: ClassVar[About] = About("control", False, False, "none", "none")
+    info: ClassVar[MethodInfo] = MethodInfo("control", False, False, "none", "none")
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
@@ -35,7 +35,7 @@ class Random:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return self.of(trace.again().batch)
+        return self.of(trace.require_model().batch)
 
     def of(self, batch: Batch) -> Scores:
         """Scores of a batch that no model has seen: none is needed."""

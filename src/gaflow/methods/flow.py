@@ -31,14 +31,14 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
 from gaflow.flow.barrier.solve import Barrier, solve
-from gaflow.flow.information import INFORMATION, Information, af, by_layer, own, split_nodes
+from gaflow.flow.information import INFORMATION, Information, af, by_layer, split_nodes, token_information
 from gaflow.flow.network import Flow
-from gaflow.methods.base import AGAINST, About, Scores, full_name
+from gaflow.methods.base import AGAINST, MethodInfo, Scores, full_name
 from gaflow.methods.flow_nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
 from gaflow.methods.paths import Paths, along_path
 from gaflow.methods.token_removal import check_batch_size, check_replacement
-from gaflow.models.attention_tensors import beside
-from gaflow.models.cost import Work
+from gaflow.models.attention_tensors import stack_layers
+from gaflow.models.cost import MethodCost
 from gaflow.models.tracing import Trace
 
 __all__ = ["FlowMethod", "PathFlow", "SignedFlow"]
@@ -118,10 +118,10 @@ class FlowMethod:
         return full_name(base, self, leave_out=("information", "throw", "batch_size"))
 
     @property
-    def work(self) -> Work:
+    def cost(self) -> MethodCost:
         """What it does with a trace, as far as memory depends on it."""
         paths, rows = self.paths, self.batch_size
-        return Work(paths.together if paths else 0, rows, networks=1 + self.signed, layers=1 + self.nodes)
+        return MethodCost(paths.together if paths else 0, rows, networks=1 + self.signed, layers=1 + self.nodes)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class FlowMethod:
         return ("residual",) if self.residual else ()
 
     @property
-    def about(self) -> About:
+    def info(self) -> MethodInfo:
         """Only Attention Flow does without the gradient, which shows what the head reads; callables may do anything."""
         attention_only = self.information in ("af", af) and not (
             callable(self.sources) or callable(self.targets) or self.residual or self.nodes
@@ -140,7 +140,7 @@ class FlowMethod:
             asked = 1 + paths.passes
             passes = f"{asked} forward, {asked} backward"
         by = "gaflow, after " if self.called else ""
-        return About("flow", self.signed, not attention_only, passes, f"{by}Azarkhalili and Libbrecht 2025, ACL")
+        return MethodInfo("flow", self.signed, not attention_only, passes, f"{by}Azarkhalili and Libbrecht 2025, ACL")
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
@@ -197,7 +197,7 @@ class FlowMethod:
                 f"{self.name!r} needs a hidden state of every token that each block reads, and its gradient, which "
                 "this model does not hand out; leave out nodes"
             )
-        found = own(states, known).masked_fill(~real, 0)
+        found = token_information(states, known).masked_fill(~real, 0)
         if not bool(torch.isfinite(found).all()):
             raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
         return found
@@ -229,7 +229,10 @@ class FlowMethod:
 
     def _ask(self, function: Information, trace: Trace) -> Any:
         """The user's own tensor, of all layers; what it is given must not be written to, as that of others."""
-        attention, gradient = beside(trace.attentions), beside(trace.gradients)  # not kept: a solve needs the memory
+        attention, gradient = (
+            stack_layers(trace.attentions),
+            stack_layers(trace.gradients),
+        )  # not kept: a solve needs the memory
         before = attention._version, gradient._version
         found = function(attention, gradient)
         if (attention._version, gradient._version) != before:

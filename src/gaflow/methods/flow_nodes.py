@@ -163,17 +163,17 @@ def _usual(name: str) -> Layer:
 
 def _segments(trace: Trace) -> Tensor:
     """Where each token is from, (b, t): 0 text, 1 pair, -1 special, -2 padding."""
-    if trace.question is None:
+    if trace.model is None:
         raise GaflowError("this trace holds no tokens, so that special and ordinary ones cannot be told apart")
     segments = torch.full(trace.mask.shape, -2)
-    for row, encoding in zip(segments, trace.question.batch.encodings, strict=True):
+    for row, encoding in zip(segments, trace.model.batch.encodings, strict=True):
         row[: len(encoding)] = torch.tensor(encoding.segments)  # padding is on the right
     return segments
 
 
 def _quote(trace: Trace, item: int) -> str:
     """The beginning of a text, for errors."""
-    if trace.question is None:
+    if trace.model is None:
         return f"text {item}"
-    whole = trace.question.batch.encodings[item].text
+    whole = trace.model.batch.encodings[item].text
     return "the text " + repr(whole if len(whole) <= 40 else f"{whole[:37]}...")

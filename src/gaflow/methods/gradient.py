@@ -24,8 +24,8 @@ from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods.attention import read_rows
-from gaflow.methods.base import About, Scores
-from gaflow.models.attention_tensors import wide
+from gaflow.methods.base import MethodInfo, Scores
+from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.tracing import Trace
 
 __all__ = ["AttCat", "AttGrads", "Cat", "GradSam", "Grads"]
@@ -39,7 +39,7 @@ _QIANG = "Qiang et al. 2022, NeurIPS"
 class Grads:
     """Attention gradients of the last layer, mean over heads."""
 
-    about: ClassVar[About] = About("gradient", True, True, _PASSES, _BARKAN)
+    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _BARKAN)
     name = "grads"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -51,7 +51,7 @@ class Grads:
 class AttGrads:
     """Attention times its gradient, summed over layers, mean over heads."""
 
-    about: ClassVar[About] = About("gradient", True, True, _PASSES, _BARKAN)
+    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _BARKAN)
     name = "attgrads"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -64,7 +64,7 @@ class AttGrads:
 class GradSam:
     """Grad-SAM: attention times its positive gradient, mean over layers, heads and queries."""
 
-    about: ClassVar[About] = About("gradient", False, True, _PASSES, _BARKAN)
+    info: ClassVar[MethodInfo] = MethodInfo("gradient", False, True, _PASSES, _BARKAN)
     name = "gradsam"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -77,7 +77,7 @@ class GradSam:
 class Cat:
     """CAT, class activation tokens: hidden states times their gradient, summed over layers."""
 
-    about: ClassVar[About] = About("gradient", True, True, _PASSES, _QIANG)
+    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _QIANG)
     name = "cat"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -89,7 +89,7 @@ class Cat:
 class AttCat:
     """AttCAT: as CAT, each layer weighted by the attention that the token receives in it."""
 
-    about: ClassVar[About] = About("gradient", True, True, _PASSES, _QIANG)
+    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _QIANG)
     name = "attcat"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -133,5 +133,9 @@ def _activations(trace: Trace) -> Tensor:
                 f"cat and attcat need one hidden state per token, but those of layer {layer} have shape "
                 f"{tuple(hidden.shape)} for {tuple(trace.mask.shape)} tokens; use attgrads, or a flow method"
             )
-        found.append((hidden.to(wide(hidden)) * gradient.to(wide(hidden))).sum(-1).to(trace.mask.device))
+        found.append(
+            (hidden.to(accumulation_dtype(hidden)) * gradient.to(accumulation_dtype(hidden)))
+            .sum(-1)
+            .to(trace.mask.device)
+        )
     return torch.stack(found, 1).masked_fill(~trace.mask[:, None], 0)

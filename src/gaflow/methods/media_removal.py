@@ -20,20 +20,20 @@ from torch import Tensor
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.methods.token_removal import Presence, answer_each
-from gaflow.models.attention_tensors import wide
+from gaflow.methods.token_removal import TokenRemoval, answer_each
+from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
-from gaflow.models.tracing import Question
+from gaflow.models.tracing import TracedModel
 
-__all__ = ["Dimming", "dimming_or_presence"]
+__all__ = ["MediaRemoval", "removal_for"]
 
 
 @dataclass(frozen=True)
-class Dimming:
+class MediaRemoval:
     """`y` as a function of how much each patch or frame of one input is there."""
 
-    question: Question
-    item: int  # of the question's batch
+    traced_model: TracedModel
+    item: int  # of the traced_model's batch
     name: str  # of the model's input
     given: Tensor  # (1, c, h, w) or (1, n)
     region: Tensor  # (h, w) or (n,): which ordinary token a value belongs to, m for none
@@ -42,18 +42,20 @@ class Dimming:
     replacement: str  # what stands where a token is absent, for the reader
 
     @classmethod
-    def of(cls, question: Question, item: int, replacement: str | int | None, batch_size: int | None) -> Dimming:
+    def of(
+        cls, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
+    ) -> MediaRemoval:
         """The input `item` of the batch; `batch_size` as in the methods' settings."""
-        encoding = question.batch.encodings[item]
+        encoding = traced_model.batch.encodings[item]
         if replacement is not None:
             raise ValueError(f"replacement {replacement!r} is for texts; patches and frames are dimmed to nothing")
-        ((name, values),) = question.batch.inputs.items()
+        ((name, values),) = traced_model.batch.inputs.items()
         given = values[item : item + 1]
         region, instead = _region(encoding, given)
         places = [k for k, segment in enumerate(encoding.segments) if segment >= 0]
         where = torch.tensor(places, device=given.device)
         rows = batch_size or rows_in_a_pass(given.device, len(encoding))
-        return cls(question, item, name, given, region.to(given.device), where, rows, instead)
+        return cls(traced_model, item, name, given, region.to(given.device), where, rows, instead)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -61,11 +63,11 @@ class Dimming:
     @property
     def length(self) -> int:
         """All tokens, special ones too."""
-        return len(self.question.batch.encodings[self.item].segments)
+        return len(self.traced_model.batch.encodings[self.item].segments)
 
     def vector(self, value: float) -> Tensor:
         """All ordinary tokens there to the same part, (1, m)."""
-        return torch.full((1, len(self)), value, dtype=wide(self.given), device=self.given.device)
+        return torch.full((1, len(self)), value, dtype=accumulation_dtype(self.given), device=self.given.device)
 
     def dimmed(self, presence: Tensor) -> Tensor:
         """The input (s, c, h, w) or (s, n) for `presence` (s, m)."""
@@ -76,19 +78,19 @@ class Dimming:
     def __call__(self, presence: Tensor) -> Tensor:
         """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
         changed = {self.name: self.dimmed(presence)}
-        return self.question.output([self.item] * len(presence), eager=False, **changed)
+        return self.traced_model.output([self.item] * len(presence), eager=False, **changed)
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""
         return answer_each(self, self.rows, presence, tell)
 
 
-def dimming_or_presence(
-    question: Question, item: int, replacement: str | int | None, batch_size: int | None
-) -> Dimming | Presence:
+def removal_for(
+    traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
+) -> MediaRemoval | TokenRemoval:
     """What takes tokens away from the input `item`, whatever it is."""
-    kind = Presence if question.batch.encodings[item].media is None else Dimming
-    return kind.of(question, item, replacement, batch_size)
+    kind = TokenRemoval if traced_model.batch.encodings[item].media is None else MediaRemoval
+    return kind.of(traced_model, item, replacement, batch_size)
 
 
 def _region(encoding: Encoding, given: Tensor) -> tuple[Tensor, str]:

@@ -37,14 +37,14 @@ from torch.nn.functional import pad
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Batch
-from gaflow.methods.media_removal import Dimming, dimming_or_presence
-from gaflow.methods.text_random import Draws
-from gaflow.methods.token_removal import Presence
-from gaflow.models.attention_tensors import wide
+from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.text_random import TextGenerator
+from gaflow.methods.token_removal import TokenRemoval
+from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace, look
+from gaflow.models.tracing import Trace, forward
 
 __all__ = ["Paths", "along_path"]
 
@@ -99,11 +99,11 @@ def along_path(
     trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
 ) -> Trace:
     """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
-    question, walkers, gradients = trace.again(), [], tuple(torch.zeros_like(g) for g in trace.gradients)
-    geometry = geometry_of(question.model) or Geometry(len(gradients), gradients[0].shape[1])
-    for item, encoding in enumerate(question.batch.encodings):
-        text = dimming_or_presence(question, item, replacement, batch_size)
-        draws = Draws(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
+    traced_model, walkers, gradients = trace.require_model(), [], tuple(torch.zeros_like(g) for g in trace.gradients)
+    geometry = geometry_of(traced_model.model) or Geometry(len(gradients), gradients[0].shape[1])
+    for item, encoding in enumerate(traced_model.batch.encodings):
+        text = removal_for(traced_model, item, replacement, batch_size)
+        draws = TextGenerator(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
         n = text.length
         rows = batch_size or min(text.rows, points_in_a_pass(geometry, n, gradients[0].device))
         walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows, [g[item, :, :n, :n] for g in gradients]))
@@ -113,7 +113,7 @@ def along_path(
         for some in _passes(waiting):
             _ask(some, bool(trace.stream))
             done += len(some)
-            question.report((stage + done / len(waiting)) / stages)
+            traced_model.report((stage + done / len(waiting)) / stages)
     return _averaged(replace(trace, gradients=gradients), walkers)
 
 
@@ -173,7 +173,7 @@ class _Walker:
     """Walks the paths of one text and adds up what it hears on the way."""
 
     def __init__(
-        self, text: Presence | Dimming, paths: Paths, draws: Draws, rows: int, gradients: list[Tensor]
+        self, text: TokenRemoval | MediaRemoval, paths: Paths, draws: TextGenerator, rows: int, gradients: list[Tensor]
     ) -> None:
         self.text = text
         self.rows = rows  # points in one pass
@@ -247,31 +247,37 @@ class _Walker:
 
 
 def _pass(
-    asked: Sequence[tuple[Presence | Dimming, Tensor]], residual: bool
+    asked: Sequence[tuple[TokenRemoval | MediaRemoval, Tensor]], residual: bool
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients of `y` by attention, and by hidden states and streams, at points of some texts; and these states."""
-    question, n = asked[0][0].question, max(text.length for text, _ in asked)
+    traced_model, n = asked[0][0].traced_model, max(text.length for text, _ in asked)
     items = [text.item for text, points in asked for _ in points]
-    at = torch.tensor(items, device=question.batch.mask.device)
-    inputs = {name: value[at, :n] if value.dim() == 2 else value[at] for name, value in question.batch.inputs.items()}
-    parts = [text.words(points) for text, points in asked if isinstance(text, Presence)]
+    at = torch.tensor(items, device=traced_model.batch.mask.device)
+    inputs = {
+        name: value[at, :n] if value.dim() == 2 else value[at] for name, value in traced_model.batch.inputs.items()
+    }
+    parts = [text.words(points) for text, points in asked if isinstance(text, TokenRemoval)]
     words = torch.cat([pad(x, (0, 0, 0, n - x.shape[1])) for x in parts]).requires_grad_() if parts else None
-    for name in {text.name for text, _ in asked if isinstance(text, Dimming)}:
-        inputs[name] = torch.cat([text.dimmed(points) for text, points in asked if isinstance(text, Dimming)])
+    for name in {text.name for text, _ in asked if isinstance(text, MediaRemoval)}:
+        inputs[name] = torch.cat([text.dimmed(points) for text, points in asked if isinstance(text, MediaRemoval)])
     padded = any(text.length < n for text, _ in asked)
-    batch = Batch(inputs, question.batch.mask[at, :n], padded, tuple(question.batch.encodings[k] for k in items))
-    with borrow(question.model):
-        seen = look(question.model, batch, residual=residual, words=words, proven=False)  # the trace has proven it
-        of_attention, *of_states = seen.slopes(question.read(seen.logits, items))
+    batch = Batch(
+        inputs, traced_model.batch.mask[at, :n], padded, tuple(traced_model.batch.encodings[k] for k in items)
+    )
+    with borrow(traced_model.model):
+        seen = forward(
+            traced_model.model, batch, residual=residual, words=words, proven=False
+        )  # the trace has proven it
+        of_attention, *of_states = seen.slopes(traced_model.read(seen.logits, items))
     with torch.no_grad():
         states = [*(h.detach() for h in seen.hidden), *(x.stream for x in seen.sums)]
         for x in states:
             if x.shape[1] != n:
                 raise UnsupportedModelError(f"a path needs one hidden state per token, not {x.shape[1]} for {n} tokens")
-        states = [x.to(wide(x)) for x in states]
+        states = [x.to(accumulation_dtype(x)) for x in states]
         found = [g for part in of_states for g in part]
         slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(states, found, strict=True)]
-        gradients = [g.to(wide(g)) for g in of_attention]
+        gradients = [g.to(accumulation_dtype(g)) for g in of_attention]
     return gradients, slopes, states
 
 

@@ -29,10 +29,10 @@ from torch import Tensor
 
 from gaflow.errors import MissingExtraError
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods.base import About, Scores, full_name
-from gaflow.methods.media_removal import Dimming, dimming_or_presence
-from gaflow.methods.text_random import Draws
-from gaflow.methods.token_removal import Presence, check_batch_size, check_replacement
+from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.text_random import TextGenerator
+from gaflow.methods.token_removal import TokenRemoval, check_batch_size, check_replacement
 from gaflow.models.tracing import Trace
 
 __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
@@ -61,11 +61,11 @@ class IntegratedGradients:
         check_batch_size(self.batch_size)
 
     @property
-    def about(self) -> About:
+    def info(self) -> MethodInfo:
         """What its scores mean and cost."""
         passes = f"{self.steps + 2} forward, {self.steps} backward"
         reference = "Sundararajan, Taly and Yan 2017, ICML"
-        return About("perturbation", True, True, passes, reference, _LIBRARIES, "baselines")
+        return MethodInfo("perturbation", True, True, passes, reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class IntegratedGradients:
         """Scores of a traced batch; `facts` hold the convergence delta."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
         captum = _captum()
         done = 0
 
@@ -117,10 +117,10 @@ class KernelShap:
         check_batch_size(self.batch_size)
 
     @property
-    def about(self) -> About:
+    def info(self) -> MethodInfo:
         """What its scores mean and cost."""
         reference = "Lundberg and Lee 2017, NeurIPS"
-        return About("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
+        return MethodInfo("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -131,8 +131,8 @@ class KernelShap:
         """Scores of a traced batch; `facts` hold by how much their sum misses `y(1) - y(0)`."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
-        captum, draws = _captum(), Draws(self.seed, ids)
+    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+        captum, draws = _captum(), TextGenerator(self.seed, ids)
         if len(text) < self.samples.bit_length():  # 2^m <= samples
             regression = _linear_models().SkLearnLinearRegression()
             scores = _fit(
@@ -167,10 +167,10 @@ class Lime:
         check_batch_size(self.batch_size)
 
     @property
-    def about(self) -> About:
+    def info(self) -> MethodInfo:
         """What its scores mean and cost."""
         reference = "Ribeiro, Singh and Guestrin 2016, KDD"
-        return About("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
+        return MethodInfo("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
 
     @property
     def name(self) -> str:
@@ -181,36 +181,36 @@ class Lime:
         """Scores of a traced batch."""
         return _each_text(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: Presence | Dimming, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
         from captum.attr._core.lime import get_exp_kernel_similarity_function
 
         kernel = get_exp_kernel_similarity_function("cosine", self.width)
         regression = _linear_models().SkLearnRidge(alpha=self.alpha)
-        captum, draws = _captum(), Draws(self.seed, ids)
+        captum, draws = _captum(), TextGenerator(self.seed, ids)
         scores = _fit(lambda output: captum.Lime(output, regression, kernel), text, self.samples, draws, tell)
         return scores, _doubt(self.samples, len(text))
 
 
-Score = Callable[[Presence | Dimming, list[int], Tell], tuple[Tensor, Facts]]
+Score = Callable[[TokenRemoval | MediaRemoval, list[int], Tell], tuple[Tensor, Facts]]
 
 
 def _each_text(trace: Trace, replacement: str | int | None, batch_size: int | None, score: Score) -> Scores:
     """Scores of a batch from the scores (m,) of the ordinary tokens of each text."""
     _captum()
-    question = trace.again()
-    b = len(question.batch.encodings)
+    traced_model = trace.require_model()
+    b = len(traced_model.batch.encodings)
     values = torch.zeros(trace.mask.shape, dtype=torch.float64)
     facts: list[Facts] = []
-    for item, encoding in enumerate(question.batch.encodings):
-        text = dimming_or_presence(question, item, replacement, batch_size)
+    for item, encoding in enumerate(traced_model.batch.encodings):
+        text = removal_for(traced_model, item, replacement, batch_size)
         known: Facts = {"replacement": text.replacement}
         if len(text):
             ids = _ids(encoding)
-            found, more = score(text, ids, _part(question.report, item, b))
+            found, more = score(text, ids, _part(traced_model.report, item, b))
             values[item, text.places.cpu()] = found.detach().cpu().double()
             known |= more
         facts.append(known)
-    return Scores(values, facts=tuple(facts))
+    return Scores(values, diagnostics=tuple(facts))
 
 
 def _ids(encoding: Encoding) -> list[int]:
@@ -225,11 +225,13 @@ def _part(report: Tell, item: int, count: int) -> Tell:
     return lambda part: report((item + part) / count)
 
 
-def _fit(method: Callable[[Output], Any], text: Presence | Dimming, samples: int, draws: Draws, tell: Tell) -> Tensor:
+def _fit(
+    method: Callable[[Output], Any], text: TokenRemoval | MediaRemoval, samples: int, draws: TextGenerator, tell: Tell
+) -> Tensor:
     """The coefficients (m,) that a Captum method finds for `y` on `samples` 0/1 vectors."""
 
     def output(presence: Tensor) -> Tensor:
-        with draws.paused():
+        with draws.suspended():
             return text.values(presence, tell).cpu()
 
     whole, nothing = torch.ones(1, len(text)), torch.zeros(1, len(text))
@@ -249,7 +251,7 @@ def _shapley_kernel(_whole: Tensor, _changed: Tensor, subset: Tensor, **_: Any) 
     return _PINNED if k in (0, m) else (m - 1) / (math.comb(m, k) * k * (m - k))
 
 
-def _completeness(text: Presence | Dimming, scores: Tensor) -> Facts:
+def _completeness(text: TokenRemoval | MediaRemoval, scores: Tensor) -> Facts:
     """What the scores should sum to, and by how much they miss it."""
     nothing, whole = text.values(torch.cat([text.vector(0.0), text.vector(1.0)])).cpu().double().tolist()
     delta = float(scores.detach().double().sum()) - (whole - nothing)

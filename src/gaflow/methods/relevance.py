@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gaflow.methods.attention import read_rows
-from gaflow.methods.base import About, Scores, full_name
+from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.methods.lrp import Relevance, propagate
 from gaflow.models.tracing import Trace
 
@@ -42,7 +42,7 @@ class PartialLrp:
 
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
-    about: ClassVar[About] = About("relevance", False, True, _PASSES, "Voita et al. 2019, ACL")
+    info: ClassVar[MethodInfo] = MethodInfo("relevance", False, True, _PASSES, "Voita et al. 2019, ACL")
 
     def __post_init__(self) -> None:
         _check_double(self.double)
@@ -55,7 +55,7 @@ class PartialLrp:
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch; `facts` say how much of the relevance 1 reached the embeddings."""
         found = _relevance(trace, self.double)
-        return Scores(read_rows(trace.rows(), found.attention[:, -1].relu().mean(1)), facts=_facts(found))
+        return Scores(read_rows(trace.rows(), found.attention[:, -1].relu().mean(1)), diagnostics=_facts(found))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TransAtt:
 
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
-    about: ClassVar[About] = About("relevance", False, True, _PASSES, "Chefer et al. 2021, CVPR")
+    info: ClassVar[MethodInfo] = MethodInfo("relevance", False, True, _PASSES, "Chefer et al. 2021, CVPR")
 
     def __post_init__(self) -> None:
         _check_double(self.double)
@@ -85,12 +85,12 @@ class TransAtt:
             change = (trace.gradients[layer] * found.attention[:, layer]).relu().mean(1)  # (b, t, t)
             shares = scores / (change.sum(-1) + 1)  # rows of change + I are divided by their sums
             scores = read_rows(shares, change) + shares
-        return Scores(scores, facts=_facts(found))
+        return Scores(scores, diagnostics=_facts(found))
 
 
 def _relevance(trace: Trace, double: bool) -> Relevance:
     """The relevance of a traced batch, propagated once for all methods."""
-    kept: dict[bool, Relevance] = _KEPT.setdefault(trace.again(), {})
+    kept: dict[bool, Relevance] = _KEPT.setdefault(trace.require_model(), {})
     if double not in kept:
         found = propagate(trace, torch.float64 if double else torch.float32)
         attention: Tensor = found.attention.to(trace.gradients[0])

@@ -15,10 +15,10 @@ import torch
 
 from gaflow.models.restore import RANDOM
 
-__all__ = ["Draws"]
+__all__ = ["TextGenerator"]
 
 
-class Draws:
+class TextGenerator:
     """A context in which torch draws the numbers of one text; it can be paused, and goes on where it was."""
 
     def __init__(self, seed: int, ids: Sequence[int]):
@@ -37,7 +37,7 @@ class Draws:
         RANDOM.release()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Give the global state back for a while."""
         self.__exit__()
         try:

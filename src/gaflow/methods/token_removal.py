@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.models.attention_tensors import wide
+from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
-from gaflow.models.tracing import Question, borrow, word_embedding
+from gaflow.models.tracing import TracedModel, borrow, word_embedding
 
 __all__ = [
-    "Presence",
+    "TokenRemoval",
     "absent_token",
     "answer_each",
     "check_batch_size",
@@ -38,11 +38,11 @@ _KINDS = ("pad", "mask", "unk")
 
 
 @dataclass(frozen=True)
-class Presence:
+class TokenRemoval:
     """`y` as a function of how much each ordinary token of one text is there."""
 
-    question: Question
-    item: int  # of the question's batch
+    traced_model: TracedModel
+    item: int  # of the traced_model's batch
     inputs: Mapping[str, Tensor]  # model input name -> (1, n), without padding
     places: Tensor  # (m,) positions of the ordinary tokens
     present: Tensor  # (1, n, d) word embeddings, float32 or wider
@@ -51,26 +51,28 @@ class Presence:
     replacement: str  # what stands where a token is absent, for the reader
 
     @classmethod
-    def of(cls, question: Question, item: int, replacement: str | int | None, batch_size: int | None) -> Presence:
+    def of(
+        cls, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
+    ) -> TokenRemoval:
         """The text `item` of the batch; `replacement` and `batch_size` as in the methods' settings."""
-        batch = question.batch
-        embedding = _embedding(question)
+        batch = traced_model.batch
+        embedding = _embedding(traced_model)
         segments = batch.encodings[item].segments
         n = len(segments)
         places = [k for k, segment in enumerate(segments) if segment >= 0]
         inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}
         name, token = absent_token(batch.neutral, replacement, embedding)
         ids = inputs["input_ids"]
-        with borrow(question.model, eager=False), torch.no_grad():
+        with borrow(traced_model.model, eager=False), torch.no_grad():
             present, absent = embedding(ids), embedding(torch.full_like(ids[:, :1], token))
         if not isinstance(present, Tensor) or present.shape[:2] != ids.shape:
-            raise UnsupportedModelError(f"{type(question.model).__name__} has no word embeddings of its tokens")
-        dtype = wide(present)
+            raise UnsupportedModelError(f"{type(traced_model.model).__name__} has no word embeddings of its tokens")
+        dtype = accumulation_dtype(present)
         rows = batch_size or rows_in_a_pass(present.device, n)
-        if getattr(getattr(question.model, "config", None), "pad_token_id", 0) is None:
+        if getattr(getattr(traced_model.model, "config", None), "pad_token_id", 0) is None:
             rows = 1  # decoders refuse more, since they could not tell where a text ends
         where = torch.tensor(places, device=present.device, dtype=torch.long)
-        return cls(question, item, inputs, where, present.to(dtype), absent[0, 0].to(dtype), rows, name)
+        return cls(traced_model, item, inputs, where, present.to(dtype), absent[0, 0].to(dtype), rows, name)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -94,7 +96,7 @@ class Presence:
         """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
         s, words = len(presence), self.words(presence)
         inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
-        return self.question.output([self.item] * s, words=words, eager=False, **inputs)
+        return self.traced_model.output([self.item] * s, words=words, eager=False, **inputs)
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""
@@ -114,11 +116,11 @@ def answer_each(
     return torch.cat(found)[where.to(found[0].device)]
 
 
-def _embedding(question: Question) -> nn.Module:
-    embedding = word_embedding(question.model)
-    if embedding is None or "input_ids" not in question.batch.inputs:
+def _embedding(traced_model: TracedModel) -> nn.Module:
+    embedding = word_embedding(traced_model.model)
+    if embedding is None or "input_ids" not in traced_model.batch.inputs:
         raise UnsupportedModelError(
-            f"{type(question.model).__name__} has no word embeddings (get_input_embeddings() gives none, or its input "
+            f"{type(traced_model.model).__name__} has no word embeddings (get_input_embeddings() gives none, or its input "
             "is no text), so no token can be taken away; use a method that needs the trace only"
         )
     return embedding

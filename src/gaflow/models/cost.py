@@ -37,7 +37,7 @@ __all__ = [
     "ONE_TRACE",
     "Estimate",
     "Geometry",
-    "Work",
+    "MethodCost",
     "estimate",
     "extrapolate",
     "largest_batch",
@@ -93,7 +93,7 @@ def _count(config: Any, *names: str) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
+class MethodCost:
     """What a method does with a trace, as far as memory depends on it; by itself it solves one network at most."""
 
     points: int = 0  # of a text's paths that are asked about before the next are known; 0: no paths
@@ -102,7 +102,7 @@ class Work:
     layers: int = 1  # of a network for each of the model: two if nodes have capacities
 
 
-ONE_TRACE = Work()
+ONE_TRACE = MethodCost()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Estimate:
 
 
 def estimate(
-    geometry: Geometry, length: int, batch: int = 1, work: Work = ONE_TRACE, device: torch.device | str = "cpu"
+    geometry: Geometry, length: int, batch: int = 1, work: MethodCost = ONE_TRACE, device: torch.device | str = "cpu"
 ) -> Estimate:
     """The cost of one batch of texts with `length` tokens each, for a method that does this `work` on such a device."""
     sizes = {"layers": geometry.layers, "heads": geometry.heads, "length": length, "batch": batch}
@@ -179,14 +179,16 @@ def _kind(device: torch.device | str) -> str:
     return kind if kind in _BUSY else "cpu"
 
 
-def longest_text(geometry: Geometry, memory: int, work: Work = ONE_TRACE, device: torch.device | str = "cpu") -> int:
+def longest_text(
+    geometry: Geometry, memory: int, work: MethodCost = ONE_TRACE, device: torch.device | str = "cpu"
+) -> int:
     """The most tokens of a text whose peak is within `memory` bytes; 0 if not even one token is."""
     # a token costs a byte at the very least
     return _most(lambda n: estimate(geometry, n, 1, work, device).peak <= memory, 1 + math.isqrt(max(memory, 0)))
 
 
 def largest_batch(
-    geometry: Geometry, length: int, memory: int, work: Work = ONE_TRACE, device: torch.device | str = "cpu"
+    geometry: Geometry, length: int, memory: int, work: MethodCost = ONE_TRACE, device: torch.device | str = "cpu"
 ) -> int:
     """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
     above = 1 + max(memory, 0) // estimate(geometry, length).trace

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from gaflow.errors import TooLargeError
-from gaflow.models.cost import ONE_TRACE, Geometry, Work, estimate, largest_batch, longest_text
+from gaflow.models.cost import ONE_TRACE, Geometry, MethodCost, estimate, largest_batch, longest_text
 
 __all__ = [
     "BUDGET",
@@ -89,10 +89,10 @@ def geometry_of(model: Any) -> Geometry | None:
     return None if weight is None else Geometry.of(getattr(model, "config", None), weight.element_size())
 
 
-def _works(methods: Iterable[object]) -> list[Work]:
+def _works(methods: Iterable[object]) -> list[MethodCost]:
     """What methods do with a trace that they share; what does not tell does nothing that would count."""
-    told = (getattr(method, "work", None) for method in methods)  # which may be anything: anybody may write a method
-    return list({found for found in told if isinstance(found, Work)} or {ONE_TRACE})
+    told = (getattr(method, "cost", None) for method in methods)  # which may be anything: anybody may write a method
+    return list({found for found in told if isinstance(found, MethodCost)} or {ONE_TRACE})
 
 
 def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made]:
@@ -106,7 +106,7 @@ def halving(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[M
     return [*halving(items[:half], work), *halving(items[half:], work)]
 
 
-def _advice(geometry: Geometry, work: Work, batch: int, length: int, device: torch.device, free: int) -> str:
+def _advice(geometry: Geometry, work: MethodCost, batch: int, length: int, device: torch.device, free: int) -> str:
     one, all_ = (in_bytes(estimate(geometry, length, n, work, device).peak) for n in (1, batch))
     left = f"and {device} has {in_bytes(free)} left"
     fits, longest = largest_batch(geometry, length, free, work, device), longest_text(geometry, free, work, device)

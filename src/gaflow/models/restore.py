@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gaflow.errors import UnsupportedModelError
 
-__all__ = ["RANDOM", "borrow", "modules_of", "roots", "spoken", "unsupported", "word_embedding"]
+__all__ = ["RANDOM", "borrow", "modules_of", "replaced_embeddings", "roots", "unsupported", "word_embedding"]
 
 RANDOM = threading.RLock()  # held by whoever exchanges torch's random state, which all threads share
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
@@ -152,7 +152,7 @@ def word_embedding(model: nn.Module) -> nn.Module | None:
 
 
 @contextmanager
-def spoken(model: nn.Module, words: Tensor | None) -> Iterator[None]:
+def replaced_embeddings(model: nn.Module, words: Tensor | None) -> Iterator[None]:
     """While this lasts the model reads `words` (n, t, d) instead of its own word embeddings; None changes nothing.
 
     Replacing the module's output leaves the ids as they are, from which models derive positions and much else.

@@ -28,12 +28,12 @@ from torch.autograd.graph import get_gradient_edge
 
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.encoding import Batch
-from gaflow.models.adapters import OWN, SOFTMAXES, Adapter, Layer, Seen, find_adapter, watch
-from gaflow.models.attention_tensors import beside, clean, even, wide
+from gaflow.models.adapters import OWN, SOFTMAXES, Adapter, AttentionLayer, ObservedPass, find_adapter, watch
+from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads, stack_layers
 from gaflow.models.residual_stream import Additions, Junction, junctions
-from gaflow.models.restore import borrow, roots, spoken, unsupported, word_embedding
+from gaflow.models.restore import borrow, replaced_embeddings, roots, unsupported, word_embedding
 
-__all__ = ["Look", "Question", "Readout", "Trace", "borrow", "look", "roots", "trace", "word_embedding"]
+__all__ = ["ForwardPass", "Readout", "Trace", "TracedModel", "borrow", "forward", "roots", "trace", "word_embedding"]
 
 Readout = Callable[[Tensor, Sequence[int]], Tensor]  # logits (n, ...) of variants of texts `items` -> y (n,)
 
@@ -42,7 +42,7 @@ _SCALES = (2.0**15, 2.0**10, 2.0**5, 1.0)
 
 
 @dataclass(frozen=True)
-class Question:
+class TracedModel:
     """What was asked of which model, for methods that must ask again about changed inputs."""
 
     model: nn.Module
@@ -62,7 +62,7 @@ class Question:
         chosen = torch.as_tensor(items, device=self.batch.mask.device)
         inputs = {name: value[chosen] for name, value in self.batch.inputs.items()} | changed
         wanted = torch.is_grad_enabled()
-        with borrow(self.model, eager=eager), torch.set_grad_enabled(wanted), spoken(self.model, words):
+        with borrow(self.model, eager=eager), torch.set_grad_enabled(wanted), replaced_embeddings(self.model, words):
             outputs = self.model(**_arguments(self.model, inputs, observe=False))
             return _logits(self.model, outputs, wanted)
 
@@ -72,19 +72,19 @@ class Question:
         """The explained scalar `y` (n,) of the same."""
         return self.read(self.logits(items, words=words, eager=eager, **changed), items)
 
-    def alone(self, item: int) -> Question:
+    def alone(self, item: int) -> TracedModel:
         """The same about one text of the batch."""
         batch, chosen = self.batch, slice(item, item + 1)
         inputs = {name: value[chosen] for name, value in batch.inputs.items()}
         one = Batch(inputs, batch.mask[chosen], batch.padded, batch.encodings[chosen])
-        return Question(self.model, one, lambda logits, items: self.read(logits, [item for _ in items]), self.report)
+        return TracedModel(self.model, one, lambda logits, items: self.read(logits, [item for _ in items]), self.report)
 
 
 @dataclass(frozen=True)
-class Look:
+class ForwardPass:
     """What a forward pass of a borrowed model gives, still part of the graph."""
 
-    layers: tuple[Layer, ...]  # l
+    layers: tuple[AttentionLayer, ...]  # l
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
     logits: Tensor  # (b, ...)
     sums: tuple[Junction, ...] = ()  # l x the residual sum of each layer, if asked for
@@ -94,7 +94,7 @@ class Look:
     @property
     def attentions(self) -> tuple[Tensor, ...]:
         """The weights of every layer, l x (b, h, t, t)."""
-        return even([layer.weights() for layer in self.layers])
+        return equalise_heads([layer.weights() for layer in self.layers])
 
     def slopes(self, y: Tensor) -> tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]:
         """Gradients of `y` by attention, hidden states and residual sums; None where it does not depend on them."""
@@ -116,7 +116,7 @@ class Look:
                 masked = (layer.weights() == 0).all(1, keepdim=True)
                 if bool(masked.any()):
                     laid[k] = laid[k].masked_fill(masked, 0)
-        return list(even(laid)), [of_hidden.get(k) for k in range(len(self.hidden))], list(found[last:])
+        return list(equalise_heads(laid)), [of_hidden.get(k) for k in range(len(self.hidden))], list(found[last:])
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Trace:
     logits: Tensor  # (b, c)
     output: Tensor  # (b,) y, the explained scalar
     mask: Tensor  # (b, t) bool: real tokens
-    question: Question | None = None  # what this answers; None for tensors that no model gave
+    model: TracedModel | None = None  # what this answers; None for tensors that no model gave
     stream: tuple[Tensor, ...] = ()  # l x (b, t, d) what each layer's attention is added to; () unless asked for
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
     heads: tuple[int, ...] = ()  # (l,) how many the model has; a layer with fewer than h shows each several times
@@ -139,18 +139,18 @@ class Trace:
     @cached_property
     def attention(self) -> Tensor:
         """All layers of it side by side, (b, l, h, t, t): a copy, made when first asked for, and kept."""
-        return beside(self.attentions)
+        return stack_layers(self.attentions)
 
     @cached_property
     def gradient(self) -> Tensor:
         """All layers of dy/dA side by side, likewise a copy."""
-        return beside(self.gradients)
+        return stack_layers(self.gradients)
 
-    def again(self) -> Question:
+    def require_model(self) -> TracedModel:
         """The question, for methods that need more than the trace."""
-        if self.question is None:
+        if self.model is None:
             raise GaflowError("this method asks the model again, but the trace was made without one")
-        return self.question
+        return self.model
 
     def rows(self) -> Tensor:
         """How much each output position is read by the head, (b, t), rows summing to 1: where "row 0" is decided.
@@ -182,20 +182,20 @@ def trace(
     hidden, sums, logits = seen.hidden, seen.sums, seen.logits
     with torch.inference_mode(False), torch.no_grad():
         real = batch.mask if batch.padded else None
-        attentions = clean(seen.attentions, real)
+        attentions = detached_without_padding(seen.attentions, real)
         b, _, _, t = attentions[0].shape
         mask = batch.mask if batch.mask.shape[1] else batch.mask.new_ones(b, t)
         heads, adapter = tuple(layer.weights().shape[1] for layer in seen.layers), seen.adapter
         del seen  # long texts need the memory
         return Trace(
             attentions=attentions,
-            gradients=clean(of_attention, real),
+            gradients=detached_without_padding(of_attention, real),
             hidden=tuple(h.detach() for h in hidden),
             hidden_gradient=tuple(of_hidden),
             logits=logits.detach(),
             output=y.detach(),
             mask=mask,
-            question=Question(model, batch, read, report),
+            model=TracedModel(model, batch, read, report),
             stream=tuple(s.stream for s in sums),
             stream_gradient=tuple(s.stream * 0 if g is None else g for s, g in zip(sums, of_sums, strict=True)),
             heads=heads,
@@ -205,10 +205,10 @@ def trace(
 
 def _answered(
     model: nn.Module, batch: Batch, choose: Callable[[Tensor], Readout], residual: bool
-) -> tuple[Look, Readout, Tensor, tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]]:
+) -> tuple[ForwardPass, Readout, Tensor, tuple[list[Tensor], list[Tensor | None], list[Tensor | None]]]:
     """A look, how `y` is read, `y`, and its slopes. Only where they show gaps is there a need to walk the graph."""
     for proven in (False, True):
-        seen = look(model, batch, residual=residual, proven=proven)
+        seen = forward(model, batch, residual=residual, proven=proven)
         read = choose(seen.logits)
         y = read(seen.logits, range(len(seen.logits)))
         try:
@@ -226,15 +226,17 @@ def _gradients(y: Tensor, wanted: list[Any]) -> list[Tensor | None]:
     digit, and is taken out again in float32. bfloat16 has the range of float32.
     """
     for scale in _SCALES if y.dtype == torch.float16 else (1.0,):
-        found = torch.autograd.grad(y.to(wide(y)).sum() * scale, wanted, allow_unused=True, retain_graph=scale > 1)
+        found = torch.autograd.grad(
+            y.to(accumulation_dtype(y)).sum() * scale, wanted, allow_unused=True, retain_graph=scale > 1
+        )
         if scale == 1 or all(bool(g.isfinite().all()) for g in found if g is not None):
-            return [g if g is None or scale == 1 else g.to(wide(g)) / scale for g in found]
+            return [g if g is None or scale == 1 else g.to(accumulation_dtype(g)) / scale for g in found]
     raise AssertionError("the last scale is 1")
 
 
-def look(
+def forward(
     model: nn.Module, batch: Batch, *, residual: bool = False, words: Tensor | None = None, proven: bool = True
-) -> Look:
+) -> ForwardPass:
     """A forward pass of `model`, which is borrowed already; `words` (b, t, d) as in `Question.logits`.
 
     Unless it is `proven` that the logits depend on all layers, `slopes` may find out that they do not.
@@ -251,13 +253,15 @@ def look(
             raise refused from None
 
 
-def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, words: Tensor | None, proven: bool) -> Look:
+def _look(
+    model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, words: Tensor | None, proven: bool
+) -> ForwardPass:
     additions = Additions(*batch.mask.shape)
     watching = watch(model) if adapter.watches else nullcontext(())
-    with spoken(model, words), additions if residual else nullcontext(), watching as softmaxes:
+    with replaced_embeddings(model, words), additions if residual else nullcontext(), watching as softmaxes:
         outputs = model(**_arguments(model, batch.inputs))
     logits = _logits(model, outputs)
-    layers = tuple(adapter.read(Seen(model, outputs, batch.mask, tuple(softmaxes))))
+    layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
     gaps = _check_layers(model, layers, batch)
     if proven and not _depends(logits, layers):
         raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
@@ -271,7 +275,7 @@ def _look(model: nn.Module, batch: Batch, adapter: Adapter, residual: bool, word
             where = f"layer {found.index(None)}"
             raise unsupported(model, f"no addition of {where} joins its attention to a residual stream")
     sums = tuple(each for each in found if each is not None)
-    return Look(layers, adapter.hidden(outputs), logits, sums, adapter, gaps)
+    return ForwardPass(layers, adapter.hidden(outputs), logits, sums, adapter, gaps)
 
 
 def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True) -> dict[str, Any]:
@@ -287,7 +291,7 @@ def _arguments(model: nn.Module, inputs: dict[str, Tensor], observe: bool = True
     return arguments
 
 
-def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bool:
+def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Batch) -> bool:
     """Refuse what a layered network cannot be built from; tells whether a weight may be exactly 0."""
     if not layers:
         raise unsupported(model, "gaflow needs the attention weights of every layer, and it returns none")
@@ -301,7 +305,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bo
             if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {k} has attention weights of shape {shape}")
-            known = clean([weights], batch.mask)[0] if batch.padded else weights
+            known = detached_without_padding([weights], batch.mask)[0] if batch.padded else weights
             ends += (known.amin(), known.amax())
     values: list[float] = torch.stack([end.to(ends[0]) for end in ends]).tolist()  # the device is asked once
     if not all(map(math.isfinite, values)):
@@ -313,7 +317,7 @@ def _check_layers(model: nn.Module, layers: Sequence[Layer], batch: Batch) -> bo
     return batch.padded or min(values) == 0
 
 
-def _depends(result: Tensor, layers: Sequence[Layer]) -> bool:
+def _depends(result: Tensor, layers: Sequence[AttentionLayer]) -> bool:
     """Whether autograd's graph leads from a result to some part of every layer."""
     waiting: list[Any] = [get_gradient_edge(result).node]
     found: set[Any] = set()

@@ -198,8 +198,8 @@ def flags(att: Attribution) -> list[str]:
         found.append("DEAD: nothing flows, every score is 0")
     elif certificate is not None and not certificate.converged:
         found.append("NOT CONVERGED: do not rely on these scores")
-    if "warning" in att.facts:
-        found += [f"WARNING: {shown(part)}" for part in str(att.facts["warning"]).split("; ")]
+    if "warning" in att.diagnostics:
+        found += [f"WARNING: {shown(part)}" for part in str(att.diagnostics["warning"]).split("; ")]
     return found
 
 

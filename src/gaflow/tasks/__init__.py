@@ -21,7 +21,7 @@ from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.language_modelling import WordHead
 from gaflow.tasks.media_inputs import read_pictures, read_sounds
 from gaflow.tasks.question_answering import AnswerHead
-from gaflow.tasks.targets import AnyHead, Head
+from gaflow.tasks.targets import ClassificationHead, Head
 from gaflow.tasks.text_inputs import read_masked, read_prompts, read_questions, read_single, read_texts
 from gaflow.tasks.token_classification import TagHead
 
@@ -47,7 +47,7 @@ class Task:
     loader: str  # the class of transformers that loads its models
     endings: tuple[str, ...]  # of the names of their classes
     read: Read  # model, tokenizer, inputs, truncation, what errors call the inputs -> encodings
-    head: Callable[[Any, Any], AnyHead]  # model, tokenizer -> how logits are read
+    head: Callable[[Any, Any], Head]  # model, tokenizer -> how logits are read
     reader: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
 
 
@@ -56,7 +56,7 @@ TASKS: dict[str, Task] = {
         "AutoModelForSequenceClassification",
         ("ForSequenceClassification",),
         read_texts,
-        lambda model, _: Head.of(model.config),
+        lambda model, _: ClassificationHead.of(model.config),
     ),
     "token-classification": Task(
         "AutoModelForTokenClassification",
@@ -86,14 +86,14 @@ TASKS: dict[str, Task] = {
         "AutoModelForImageClassification",
         ("ForImageClassification", "ForImageClassificationWithTeacher"),
         read_pictures,
-        lambda model, _: Head.of(model.config),
+        lambda model, _: ClassificationHead.of(model.config),
         "AutoImageProcessor",
     ),
     "audio-classification": Task(
         "AutoModelForAudioClassification",
         ("ForAudioClassification",),
         read_sounds,
-        lambda model, _: Head.of(model.config),
+        lambda model, _: ClassificationHead.of(model.config),
         "AutoFeatureExtractor",
     ),
 }

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import Aim, Term, check_finite, two_sides, whole
+from gaflow.tasks.targets import ExplainedOutput, Term, as_integer, check_finite, two_sides
 from gaflow.tasks.text_inputs import masks_of
 
 __all__ = ["WordHead"]
@@ -52,8 +52,8 @@ class WordHead:
 
     def parse(self, target: Any) -> Asked | None:
         """A mask, a token, or a contrast of two."""
-        if isinstance(target, Aim):
-            target, places = target.target, target.places
+        if isinstance(target, ExplainedOutput):
+            target, places = target.target, target.read_positions
             tokens = target if isinstance(target, tuple) else (target,)
             return Asked(places[0] if self.masked and places else None, tokens)
         if target is None:
@@ -65,7 +65,7 @@ class WordHead:
         if len(tokens) > 2:
             raise TargetError(f"target {target!r}: a contrast is a pair (A, B), meaning A minus B")
         for token in tokens:
-            if not isinstance(token, str) and whole(token) is None:
+            if not isinstance(token, str) and as_integer(token) is None:
                 raise TypeError(
                     f"target must be a word, a token's number, a pair (A, B) or None, not {type(token).__name__}"
                 )
@@ -73,7 +73,7 @@ class WordHead:
                 raise TargetError("target is empty; give a word, or leave it out for the most probable one")
         return Asked(place, tuple(token if isinstance(token, str) else operator.index(token) for token in tokens))
 
-    def fit(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
+    def resolve(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
         """The position, and the tokens' numbers."""
         place = self._position(target, encoding, name)
         if target is None:
@@ -84,7 +84,7 @@ class WordHead:
         found = tuple(t if isinstance(t, int) else self._token(t, encoding, place, name) for t in tokens)
         return place, self._different(found, name)
 
-    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[Aim]:
+    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
         """One aim for each text, from logits (b, t, v)."""
         found = []
         for z, encoding, (place, tokens) in zip(logits, encodings, fitted, strict=True):
@@ -95,7 +95,7 @@ class WordHead:
             found.append(self._aim(row, place, tokens or (int(row.argmax()),)))
         return found
 
-    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable tokens."""
         place = self._position(None, encoding, "the text")
         row = self._check(logits, encoding, place)
@@ -112,17 +112,17 @@ class WordHead:
         check_finite(row)
         return row
 
-    def _aim(self, logits: Tensor, place: int, tokens: tuple[int, ...]) -> Aim:
+    def _aim(self, logits: Tensor, place: int, tokens: tuple[int, ...]) -> ExplainedOutput:
         terms: tuple[Term, ...] = tuple((w, (place, k)) for w, k in zip((1.0, -1.0), tokens, strict=False))
         y = logits[tokens[0]] if len(tokens) == 1 else logits[tokens[0]] - logits[tokens[1]]
         chance = logits.softmax(0)[tokens[0]] if len(tokens) == 1 else torch.sigmoid(y)
-        return Aim(
+        return ExplainedOutput(
             target=tokens[0] if len(tokens) == 1 else (tokens[0], tokens[1]),
             label=" minus ".join(self._text(k) for k in tokens),
             probability=chance.item(),
             prediction=self._text(int(logits.argmax())),
             terms=terms,
-            places=(place,),
+            read_positions=(place,),
         )
 
     def _text(self, token: int) -> str:
@@ -178,7 +178,7 @@ class WordHead:
         """The tokens in place of the mask, once it is `word`."""
         mask, before = self.tokenizer.mask_token, list(encoding.inputs["input_ids"])
         number = masks_of(encoding, self.tokenizer).index(place)
-        sources = [encoding.text, encoding.pair]
+        sources = [encoding.text, encoding.text_pair]
         if encoding.truncated:  # all of the text, since a word in place may cut it elsewhere
             before = self._ids(sources)
             place = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id][number]

@@ -24,7 +24,7 @@ from torch import Tensor
 from gaflow.errors import MissingExtraError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.tasks.targets import whole
+from gaflow.tasks.targets import as_integer
 
 __all__ = ["name_tokens", "read_pictures", "read_sounds"]
 
@@ -224,7 +224,7 @@ def _sound(item: Any, name: str) -> Sound:
         raise TypeError(
             f"{name} must be (samples, rate), or a dict with array and sampling_rate, not {type(item).__name__}"
         )
-    samples, rate = np.asarray(item[0]), whole(item[1])
+    samples, rate = np.asarray(item[0]), as_integer(item[1])
     if rate is None or rate < 1:
         raise ValueError(f"{name}: the rate must be a whole number of samples in a second, not {item[1]!r}")
     if samples.ndim != 1 or not samples.size or not np.issubdtype(samples.dtype, np.floating):

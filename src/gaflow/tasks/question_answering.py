@@ -25,7 +25,7 @@ from torch import Tensor
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.offsets import Span
-from gaflow.tasks.targets import Aim, Term, check_finite, two_sides, whole
+from gaflow.tasks.targets import ExplainedOutput, Term, as_integer, check_finite, two_sides
 from gaflow.tasks.text_location import Place, Where, find, parse_where, piece
 
 __all__ = ["AnswerHead"]
@@ -52,7 +52,7 @@ class AnswerHead:
 
     def parse(self, target: Any) -> Asked | None:
         """An answer, a part of one, or a contrast of two."""
-        if isinstance(target, Aim):
+        if isinstance(target, ExplainedOutput):
             target = target.target
         if target is None:
             return None
@@ -61,7 +61,7 @@ class AnswerHead:
             if match is None:
                 return self._contrast(target)
             return Asked(match[1]) if match[2] is None else self._contrast(match[2], match[1])
-        if isinstance(target, tuple) and len(target) == 2 and not all(whole(k) is not None for k in target):
+        if isinstance(target, tuple) and len(target) == 2 and not all(as_integer(k) is not None for k in target):
             one, other = target
             if isinstance(one, str) and one in _PARTS:
                 return Asked(one) if other is None else self._contrast(other, one)
@@ -76,7 +76,9 @@ class AnswerHead:
                 return Asked(part, *sides)
         return Asked(part, parse_where(given))
 
-    def fit(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[str, list[Place], list[Place]] | None:
+    def resolve(
+        self, target: Asked | None, encoding: Encoding, name: str
+    ) -> tuple[str, list[Place], list[Place]] | None:
         """The places that are meant; none of them yet for the model's own answer."""
         if target is None:
             return None
@@ -93,7 +95,7 @@ class AnswerHead:
             raise TargetError(f"{name}: the target contrasts {whole!r} with itself; give two answers")
         return target.part, places[0], places[1]
 
-    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[Aim]:
+    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
         """One aim for each text, from logits (b, t, 2)."""
         found = []
         for z, encoding, asked in zip(logits, encodings, fitted, strict=True):
@@ -104,7 +106,7 @@ class AnswerHead:
             found.append(self._aim(known, encoding, part, own, answer, _highest(known, others, part)))
         return found
 
-    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The answers that the model thinks most probable."""
         known = self._check(logits, encoding)
         spans = self._spans(known, encoding, count)
@@ -136,7 +138,9 @@ class AnswerHead:
             if value > -torch.inf
         ]
 
-    def _aim(self, z: Tensor, encoding: Encoding, part: str, own: Span, answer: Span, other: Span | None) -> Aim:
+    def _aim(
+        self, z: Tensor, encoding: Encoding, part: str, own: Span, answer: Span, other: Span | None
+    ) -> ExplainedOutput:
         columns, measure = _PARTS[part]
         terms: list[Term] = [(1.0, (answer[c], c)) for c in columns]
         where, label = _characters(encoding, answer), _text(encoding, answer)
@@ -150,14 +154,14 @@ class AnswerHead:
         for c in columns:
             chance *= chances[inside.index(answer[c]), c].item()
         before = "" if part == "span" else f"{part}: "
-        return Aim(
+        return ExplainedOutput(
             target=f"{part}={where}",
             label=before + label,
             probability=None if other is not None else chance,
             prediction=before + _text(encoding, own),
             terms=tuple(terms),
-            measure=measure,
-            places=tuple(sorted({k for _, (k, _) in terms})),
+            output_kind=measure,
+            read_positions=tuple(sorted({k for _, (k, _) in terms})),
         )
 
 
@@ -182,4 +186,4 @@ def _characters(encoding: Encoding, span: Span) -> str:
 
 
 def _contains(encoding: Encoding, text: str) -> bool:
-    return text.strip().casefold() in (encoding.pair or "").casefold()
+    return text.strip().casefold() in (encoding.text_pair or "").casefold()

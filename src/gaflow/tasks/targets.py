@@ -4,7 +4,7 @@ Whatever the task, the explained scalar is a weighted sum of one input's logits,
 
     y = Σ_k weight_k logits[place_k],
 
-never of probabilities; an `Aim` says which, and what to call it. Here are classes (of texts, pictures, sounds): a
+never of probabilities; an `ExplainedOutput` says which, and what to call it. Here are classes (of texts, pictures, sounds): a
 target is None (the predicted class), a class index, a label name, or a contrast "A minus B" (also the tuple `(A, B)`)
 that explains the difference of two logits. The heads of `gaflow.tasks` read one position among many.
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from gaflow.inputs.encoding import Encoding
 
 __all__ = [
-    "Aim",
-    "AnyHead",
+    "ClassificationHead",
+    "ExplainedOutput",
     "Head",
     "Resolved",
     "Target",
     "Term",
+    "as_integer",
     "check_finite",
-    "explained",
+    "explained_scalar",
     "parse_all",
     "two_sides",
-    "whole",
 ]
 
 Resolved = int | tuple[int, int] | str  # a class, A minus B, or a place in the input and what is asked there
@@ -51,7 +51,7 @@ _SHOWN = 20  # labels listed in an error
 
 
 @dataclass(frozen=True)
-class Aim:
+class ExplainedOutput:
     """What is explained of one input; as a target it can be asked for again."""
 
     target: Resolved
@@ -59,15 +59,15 @@ class Aim:
     probability: float | None
     prediction: str  # what the model says in place of `label`
     terms: tuple[Term, ...]  # of y
-    measure: str = ""  # what y is, in words, if it is no logit or difference of two
-    places: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
+    output_kind: str = ""  # what y is, in words, if it is no logit or difference of two
+    read_positions: tuple[int, ...] = ()  # output tokens that y is read from; none where the head reads the whole input
 
 
 Where = int | str | tuple[int, int]
-Target = int | str | Aim | tuple[Where, Where | tuple[int | str, int | str] | None] | None
+Target = int | str | ExplainedOutput | tuple[Where, Where | tuple[int | str, int | str] | None] | None
 
 
-class AnyHead(Protocol):
+class Head(Protocol):
     """How a task's logits are read."""
 
     @property
@@ -79,28 +79,28 @@ class AnyHead(Protocol):
         """What `target` means as far as no input is needed; refuses what can mean nothing."""
         ...
 
-    def fit(self, target: Any, encoding: Encoding, name: str) -> Any:
+    def resolve(self, target: Any, encoding: Encoding, name: str) -> Any:
         """What a parsed target means for one input, which errors call `name`; None: the prediction."""
         ...
 
-    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[Aim]:
+    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
         """One aim for each input of a batch, from its logits and its fitted target."""
         ...
 
-    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """What there is to explain of one input, the most probable first, from its logits without padding."""
         ...
 
 
 @dataclass(frozen=True)
-class Head:
+class ClassificationHead:
     """The output of a classifier: its labels, and how logits become probabilities."""
 
     labels: tuple[str, ...]  # (c,)
     link: str  # "softmax", "sigmoid" or "none"
 
     @classmethod
-    def of(cls, config: Any) -> Head:
+    def of(cls, config: Any) -> ClassificationHead:
         """The head that a model's config describes."""
         names = getattr(config, "id2label", None) or {}
         count = getattr(config, "num_labels", None) or len(names)
@@ -114,7 +114,7 @@ class Head:
         """The class index or pair of indices that `target` means; None stays None."""
         if target is None:
             return None
-        if isinstance(target, Aim):
+        if isinstance(target, ExplainedOutput):
             target = target.target
         if isinstance(target, tuple):
             if len(target) != 2:
@@ -130,7 +130,7 @@ class Head:
                     return self._contrast(a, b, target)
         return self._index(target)
 
-    def resolve(self, logits: Tensor, targets: Sequence[Resolved | None]) -> list[Resolved]:
+    def fill_in_predictions(self, logits: Tensor, targets: Sequence[Resolved | None]) -> list[Resolved]:
         """Targets with None replaced by the predicted class, once the logits prove to be this head's."""
         if logits.dim() != 2 or tuple(logits.shape) != (len(targets), len(self.labels)):
             raise UnsupportedModelError(
@@ -141,25 +141,27 @@ class Head:
         predicted: list[int] = logits.argmax(-1).tolist()
         return [p if t is None else t for p, t in zip(predicted, targets, strict=True)]
 
-    def fit(self, target: Resolved | None, encoding: Encoding, name: str) -> Resolved | None:
+    def resolve(self, target: Resolved | None, encoding: Encoding, name: str) -> Resolved | None:
         """Classes mean the same for every input."""
         return target
 
-    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Resolved | None]) -> list[Aim]:
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Resolved | None]
+    ) -> list[ExplainedOutput]:
         """One aim for each input, from logits (b, c)."""
         known = logits.detach().double().cpu()
-        return [self._aim(z, t) for z, t in zip(known, self.resolve(logits, fitted), strict=True)]
+        return [self._aim(z, t) for z, t in zip(known, self.fill_in_predictions(logits, fitted), strict=True)]
 
-    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The classes by their logits (c,)."""
         z = logits.detach().double().cpu()
         return [self._aim(z, k) for k in z.argsort(descending=True, stable=True)[:count].tolist()]
 
-    def _aim(self, logits: Tensor, target: Resolved) -> Aim:
+    def _aim(self, logits: Tensor, target: Resolved) -> ExplainedOutput:
         assert not isinstance(target, str)
         terms = ((1.0, (target,)),) if isinstance(target, int) else ((1.0, (target[0],)), (-1.0, (target[1],)))
         chance, predicted = self.probability(logits, target), self.labels[int(logits.argmax())]
-        return Aim(target, self.name(target), chance, predicted, terms)
+        return ExplainedOutput(target, self.name(target), chance, predicted, terms)
 
     def probability(self, logits: Tensor, target: Resolved) -> float | None:
         """Probability of the explained class from one text's logits (c,)."""
@@ -184,7 +186,7 @@ class Head:
             if found is None:
                 raise TargetError(f"no label {self._unknown(target)}; the model's labels are {self._listed()}")
             return found
-        index = whole(target)
+        index = as_integer(target)
         if index is None:
             raise TypeError(
                 f"target must be a class index, a label, a pair (A, B) or None, not {type(target).__name__}"
@@ -223,7 +225,7 @@ class Head:
         return shown + (f" and {len(self.labels) - _SHOWN} more" if len(self.labels) > _SHOWN else "")
 
 
-def parse_all(head: AnyHead, target: Any, count: int) -> list[Any]:
+def parse_all(head: Head, target: Any, count: int) -> list[Any]:
     """One parsed target per input: a list gives each its own, anything else serves them all."""
     if isinstance(target, list):
         if len(target) != count:
@@ -232,7 +234,7 @@ def parse_all(head: AnyHead, target: Any, count: int) -> list[Any]:
     return [head.parse(target)] * count
 
 
-def whole(given: Any) -> int | None:
+def as_integer(given: Any) -> int | None:
     """A whole number as a plain one, NumPy's and torch's too; None if it is none, as True and False are not."""
     if isinstance(given, bool) or str(getattr(given, "dtype", "")).endswith("bool"):
         return None
@@ -254,7 +256,7 @@ def check_finite(logits: Tensor) -> None:
         raise GaflowError("the model's output is not finite; check its weights, or load it with dtype=torch.float32")
 
 
-def explained(logits: Tensor, terms: Sequence[Sequence[Term]]) -> Tensor:
+def explained_scalar(logits: Tensor, terms: Sequence[Sequence[Term]]) -> Tensor:
     """The scalar `y` of every input, (b,), from logits (b, ...) and the terms of each; still part of the graph."""
     b, most = len(logits), max(len(each) for each in terms)
     strides = [math.prod(logits.shape[k + 2 :]) for k in range(logits.dim() - 1)]

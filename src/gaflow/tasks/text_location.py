@@ -15,7 +15,7 @@ from typing import Any
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.offsets import Span
-from gaflow.tasks.targets import whole
+from gaflow.tasks.targets import as_integer
 
 __all__ = ["Place", "Where", "characters", "find", "parse_where", "piece", "quote"]
 
@@ -49,10 +49,10 @@ def parse_where(given: Any) -> Where:
         if given.strip():
             return Where(piece=given.strip())
     elif isinstance(given, tuple):
-        start, end = map(whole, given) if len(given) == 2 else (None, None)
+        start, end = map(as_integer, given) if len(given) == 2 else (None, None)
         if start is not None and end is not None:
             return Where(span=(start, end))
-    elif (token := whole(given)) is not None:
+    elif (token := as_integer(given)) is not None:
         return Where(token=token)
     raise TypeError(
         f"target {given!r} names no place: give a piece of the text, characters (start, end), or a token's position"
@@ -61,7 +61,7 @@ def parse_where(given: Any) -> Where:
 
 def find(where: Where, encoding: Encoding, segment: int, name: str) -> list[Place]:
     """The tokens of text (`segment` 0) or pair (1) at a place, once for every time that it occurs there; never none."""
-    source = encoding.text if segment == 0 else encoding.pair or ""
+    source = encoding.text if segment == 0 else encoding.text_pair or ""
     if where.token is not None:
         return [_token(where.token, encoding, segment, name)]
     if where.span is not None:
@@ -86,7 +86,7 @@ def find(where: Where, encoding: Encoding, segment: int, name: str) -> list[Plac
 
 def piece(encoding: Encoding, segment: int, span: Span) -> str:
     """The characters of `span`."""
-    return (encoding.text if segment == 0 else encoding.pair or "")[span[0] : span[1]]
+    return (encoding.text if segment == 0 else encoding.text_pair or "")[span[0] : span[1]]
 
 
 def characters(encoding: Encoding, tokens: Sequence[int]) -> Span:

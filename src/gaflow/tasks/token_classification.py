@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import Aim, Head, Term, check_finite
+from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Term, check_finite
 from gaflow.tasks.text_location import Place, Where, characters, find, parse_where, piece
 
 __all__ = ["TagHead"]
@@ -52,11 +52,11 @@ class TagHead:
     @classmethod
     def of(cls, config: Any) -> TagHead:
         """The head that a model's config describes."""
-        return cls(Head.of(config).labels)
+        return cls(ClassificationHead.of(config).labels)
 
     def parse(self, target: Any) -> Asked | None:
         """A place, a tag, or both."""
-        if isinstance(target, Aim):
+        if isinstance(target, ExplainedOutput):
             target = target.target
         if target is None:
             return None
@@ -74,20 +74,20 @@ class TagHead:
             return Asked(parse_where(where), None if tag is None else self._tag(tag, target))
         return Asked(parse_where(target), None)
 
-    def fit(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[list[Place], Tag | None] | None:
+    def resolve(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[list[Place], Tag | None] | None:
         """The places that are meant; none of them yet, if only the tag was given."""
         if target is None:
             return None
         places = [] if target.where is None else find(target.where, encoding, 0, name)
         return places, target.tag
 
-    def aims(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[Aim]:
+    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
         """One aim for each text, from logits (b, t, c)."""
         found = []
         for z, encoding, asked in zip(logits, encodings, fitted, strict=True):
             known = self._check(z, encoding)
             if asked is None:
-                found.append(self.best(known, encoding, 1)[0])
+                found.append(self.top_outputs(known, encoding, 1)[0])
                 continue
             places, tag = asked
             places = places or self._surest(known, encoding, tag)
@@ -95,7 +95,7 @@ class TagHead:
             found.append(max(aims, key=lambda aim: aim.probability or 0.0))
         return found
 
-    def best(self, logits: Tensor, encoding: Encoding, count: int) -> list[Aim]:
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The entities, those that the model is surest of first; where there is none, what comes nearest to one."""
         known = self._check(logits, encoding)
         found = [self._aim(known, encoding, place, None) for place in self._entities(known, encoding)]
@@ -110,7 +110,7 @@ class TagHead:
         check_finite(known)
         return known
 
-    def _aim(self, logits: Tensor, encoding: Encoding, place: Place, tag: Tag | None) -> Aim:
+    def _aim(self, logits: Tensor, encoding: Encoding, place: Place, tag: Tag | None) -> ExplainedOutput:
         tokens = place.tokens
         given = [int(logits[k].argmax()) for k in tokens]
         tags = given if tag is None else self._spread(tag[0] if isinstance(tag, tuple) else tag, len(tokens))
@@ -121,14 +121,14 @@ class TagHead:
         text = piece(encoding, encoding.segments[tokens[0]], place.span) or encoding.tokens[tokens[0]]
         label = f"{self._named(tags) if tag is None else self._spelled(tag)}: {text}"
         where = f"#{tokens[0]}" if len(tokens) == 1 else f"{place.span[0]}:{place.span[1]}"
-        return Aim(
+        return ExplainedOutput(
             target=where if tag is None else f"{where}={self._spelled(tag)}",
             label=label,
             probability=self._probability(logits, tokens, tags, others),
             prediction=label if tags == given and not others else f"{self._named(given)}: {text}",
             terms=tuple(terms),
-            measure=_measure(len(tokens), bool(others)),
-            places=tokens,
+            output_kind=_measure(len(tokens), bool(others)),
+            read_positions=tokens,
         )
 
     def _probability(self, logits: Tensor, tokens: Sequence[int], tags: list[int], others: list[int]) -> float | None:
@@ -183,7 +183,7 @@ class TagHead:
         if isinstance(given, str) and given.strip() in kinds:
             return given.strip()
         try:
-            found = Head(self.labels, "softmax").parse(given)
+            found = ClassificationHead(self.labels, "softmax").parse(given)
         except TargetError as error:
             more = f", and the types {', '.join(sorted(kinds))}" if kinds else ""
             raise TargetError(f"target {whole!r}: {error}{more}") from None

@@ -67,7 +67,7 @@ def render(
     coarse = console.color_system != "truecolor"
     parts: list[RenderableType] = [headline(att), ""]
     pieces = UNITS[unit](att) if att.media is None else []  # a picture or a sound is only named
-    sources = (att.text,) if att.pair is None else (att.text, att.pair)
+    sources = (att.text,) if att.text_pair is None else (att.text, att.text_pair)
     found = [runs(source, [p for p in pieces if p.segment == k]) for k, source in enumerate(sources)]
     largest = max((abs(run.score) for each in found for run in each), default=0.0)
     paper = paint(0) if coloured else Style.null()
@@ -151,7 +151,7 @@ def _top(att: Attribution, count: int, unit: Unit, console: Console) -> Table:
     rows = []
     for word in words:
         share = f"{abs(word.score) / total:.1%}" if total > 0 else "-"
-        where = "" if att.pair is None else f"{'pair' if word.segment else 'text'}: "
+        where = "" if att.text_pair is None else f"{'pair' if word.segment else 'text'}: "
         bar = _bar(word.score / largest, cells, signed, block)
         rows.append([form(word.score), share, bar, str(word.start), where + visible(word.text)])
     if narrow and unit == "sentence":  # which needs the room more
@@ -188,7 +188,7 @@ def _notes(att: Attribution) -> list[Text]:
         names = ", ".join(dict.fromkeys(one_line(t) for t, s in zip(att.tokens, att.segments, strict=True) if s < 0))
         lines.append(Text(f"special tokens ({names}) hold {special / total:.1%} of all scores", style="dim"))
     lines += certified(att)
-    known = {name: fact for name, fact in att.facts.items() if name not in ("warning", AGAINST)}  # told elsewhere
+    known = {name: fact for name, fact in att.diagnostics.items() if name not in ("warning", AGAINST)}  # told elsewhere
     plain = [f"{one_line(name)} {one_line(value)}" for name, value in spelled(known).items()]
     if plain:
         lines.append(Text(", ".join(plain), style="dim"))
@@ -197,7 +197,7 @@ def _notes(att: Attribution) -> list[Text]:
 
 def warned(att: Attribution) -> list[Text]:
     """What the method itself warns of."""
-    return [_flag("warning", one_line(str(att.facts["warning"])))] if "warning" in att.facts else []
+    return [_flag("warning", one_line(str(att.diagnostics["warning"])))] if "warning" in att.diagnostics else []
 
 
 def truncated(att: Attribution) -> list[Text]:
@@ -214,7 +214,7 @@ def certified(att: Attribution) -> list[Text]:
         return [_flag("dead", "nothing flows from the output to the input, so every score is 0")]
     error = max(found.conservation, found.dual, found.centrality)
     value = (att.scores if att.layers is None else att.layers[0]).sum()  # scores may be summed over layers
-    against = att.facts.get(AGAINST)
+    against = att.diagnostics.get(AGAINST)
     flows = f"flow {value:.4g}"
     if against is not None:
         both = float(value) + float(against)

@@ -43,7 +43,9 @@ def render_all(found: Mapping[str, Attribution], console: Console, *, tokens: bo
     if not found:
         raise ValueError("found is empty; give at least one attribution")
     first = next(iter(found.values()))
-    if any((att.text, att.pair, att.tokens) != (first.text, first.pair, first.tokens) for att in found.values()):
+    if any(
+        (att.text, att.text_pair, att.tokens) != (first.text, first.text_pair, first.tokens) for att in found.values()
+    ):
         raise ValueError("the attributions are of different texts; compare one text at a time")
     labels = _labels(first, tokens)
     shaded = console.color_system is not None and not console.no_color
@@ -61,7 +63,7 @@ def _labels(att: Attribution, tokens: bool) -> list[str]:
     """What the rows are called."""
     if tokens:
         return [one_line(token) for token in att.tokens]
-    where = {0: "", 1: "pair: "} if att.pair is not None else {0: ""}
+    where = {0: "", 1: "pair: "} if att.text_pair is not None else {0: ""}
     return [*(where[w.segment] + one_line(w.text) for w in att.words()), "special"]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Word
+    from gaflow.attribution.attribution import TextUnit
 
 __all__ = [
     "LEVELS",
@@ -73,7 +73,7 @@ def _written_out(code: int) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def runs(source: str, pieces: Sequence[Word]) -> list[Run]:
+def runs(source: str, pieces: Sequence[TextUnit]) -> list[Run]:
     """The coloured parts of `source` in order, given its tokens or words; what none of them covers is in no run.
 
     Characters drawn as one (an emoji and its skin tone, a letter and its accents) stay together: a change of

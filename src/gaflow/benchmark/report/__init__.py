@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gaflow.attribution.files import write_whole
-from gaflow.benchmark.report.collect import Found, collect, ordered
+from gaflow.benchmark.report.collect import DataSetReport, collect, ordered
 from gaflow.benchmark.report.formats import as_csv, markdown, matrix_table, plain, tex, tex_text
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import Matrix, Settings, Table, all_tables, matrices
 from gaflow.errors import DataError
+from gaflow.files import write_atomically
 from gaflow.methods import DEFAULT
 
 if TYPE_CHECKING:
@@ -71,17 +71,19 @@ def report(
     files |= {f"figures/{name}": svg for name, _, svg in samples(every)}
     (place / "figures").mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        write_whole(place / name, text.encode())
+        write_atomically(place / name, text.encode())
     return [place / name for name in files]
 
 
-def _check_method(method: str, every: Sequence[Found]) -> None:
+def _check_method(method: str, every: Sequence[DataSetReport]) -> None:
     there = ordered(name for data in every for e in data.evaluations.values() for name in e.methods)
     if method != DEFAULT and method not in there:  # a benchmark need not have the default
         raise DataError(f"no method {method!r} was measured here; there are {', '.join(there)}")
 
 
-def _markdown(every: Sequence[Found], tables: Sequence[Table], pairs: Sequence[Matrix], settings: Settings) -> str:
+def _markdown(
+    every: Sequence[DataSetReport], tables: Sequence[Table], pairs: Sequence[Matrix], settings: Settings
+) -> str:
     parts = [f"# Faithfulness on {', '.join(plain(data.name) for data in every)}\n"]
     notes = [f"- {plain(text)}" for data in every for text in _notes(data)]
     parts += ["\n".join(notes) + "\n"] * bool(notes)
@@ -94,13 +96,13 @@ def _markdown(every: Sequence[Found], tables: Sequence[Table], pairs: Sequence[M
     return "\n".join([*parts, *(markdown(matrix_table(matrix)) for matrix in pairs)])
 
 
-def _tex(every: Sequence[Found], tables: Sequence[Table], pairs: Sequence[Matrix]) -> str:
+def _tex(every: Sequence[DataSetReport], tables: Sequence[Table], pairs: Sequence[Matrix]) -> str:
     head = "% needs \\usepackage{booktabs} and an encoding that has these characters\n"
     notes = [f"% {tex_text(text)}\n" for data in every for text in _notes(data)]
     return "\n".join([head + "".join(notes), *map(tex, tables), *(tex(matrix_table(matrix)) for matrix in pairs)])
 
 
-def _notes(data: Found) -> list[str]:
+def _notes(data: DataSetReport) -> list[str]:
     """What was left out of one data set."""
     found = [f"{data.name}: without {name}: {why}" for name, why in data.left_out.items()]
     return found + [
@@ -108,7 +110,7 @@ def _notes(data: Found) -> list[str]:
     ]
 
 
-def _numbers(every: Sequence[Found]) -> str:
+def _numbers(every: Sequence[DataSetReport]) -> str:
     tables = [(data.name, e.table(), e) for data in every for e in data.evaluations.values()]
     columns = list(dict.fromkeys(c for _, table, _ in tables for c in table.columns if c != "replacement"))
     rows: list[list[Any]] = []
@@ -130,7 +132,7 @@ def _pairs(pairs: Sequence[Matrix]) -> str:
     return as_csv(["data_set", "replacement", "metric", "order", "method", "other", "epsilon"], rows)
 
 
-def _points(every: Sequence[Found], points: dict[tuple[str, str], pd.DataFrame]) -> str:
+def _points(every: Sequence[DataSetReport], points: dict[tuple[str, str], pd.DataFrame]) -> str:
     columns = ["method", "order", "k", "metric", "mean", "low", "high"]
     rows = [
         [data.name, replacement, *row]

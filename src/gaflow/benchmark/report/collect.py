@@ -21,7 +21,7 @@ from gaflow.jobs.folder import TIMES
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
 
-__all__ = ["Found", "Times", "collect", "family", "ordered"]
+__all__ = ["DataSetReport", "Times", "collect", "family", "ordered"]
 
 REPLACEMENTS = ("pad", "mask", "unk", "delete")  # in the order of the tables
 
@@ -37,7 +37,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Found:
+class DataSetReport:
     """One data set of a benchmark."""
 
     name: str
@@ -49,7 +49,7 @@ class Found:
     times: Times | None
 
 
-def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[Found]:
+def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[DataSetReport]:
     """Everything in `folder`; `datasets` chooses and orders by name."""
     if not folder.is_dir():
         raise DataError(f"no such folder: {str(folder)!r}; give one that 'gaflow bench' wrote")
@@ -76,10 +76,10 @@ def ordered(methods: Iterable[str]) -> list[str]:
 def family(method: str) -> str:
     """What kind of method it is, by its name without settings."""
     known: Any = METHODS.get(method.partition("(")[0])
-    return "" if known is None else known.about.family
+    return "" if known is None else known.info.family
 
 
-def _found(place: Path) -> Found:
+def _found(place: Path) -> DataSetReport:
     path = place / ABOUT
     try:
         about = json.loads(path.read_text("utf-8"))
@@ -92,7 +92,7 @@ def _found(place: Path) -> Found:
         evaluations[evaluation.replacement] = evaluation
         skipped |= evaluation.manifest.get("skipped", {})
         left_out |= evaluation.manifest.get("left_out", {})
-    return Found(name, place.name, evaluations, left_out, skipped, _example(place), _times(place))
+    return DataSetReport(name, place.name, evaluations, left_out, skipped, _example(place), _times(place))
 
 
 def _rank(replacement: str) -> int:
@@ -108,7 +108,7 @@ def _example(place: Path) -> dict[str, Attribution]:
         made = {name: stored[name].attribution() for name in ordered(stored)}
     except GaflowError:  # from elsewhere, without target or label
         return {}
-    alike = {(att.tokens, att.text, att.pair) for att in made.values()}
+    alike = {(att.tokens, att.text, att.text_pair) for att in made.values()}
     return made if len(alike) == 1 else {}
 
 

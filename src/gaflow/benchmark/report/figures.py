@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gaflow.benchmark.report.collect import Found, ordered
+from gaflow.benchmark.report.collect import DataSetReport, ordered
 from gaflow.benchmark.report.tables import NAMES
 from gaflow.plots import compare, curves
 
@@ -21,7 +21,7 @@ METRICS = ("aopc", "lodds")
 
 
 def masking_curves(
-    every: Sequence[Found], points: Mapping[tuple[str, str], pd.DataFrame], highlight: str
+    every: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame], highlight: str
 ) -> Iterator[tuple[str, str, str]]:
     """(file name, caption, SVG) of every data set, replacement and metric; `points` are `Evaluation.curves()`."""
     for data in every:
@@ -36,7 +36,7 @@ def masking_curves(
                 yield f"curves-{data.slug}-{replacement}-{metric}.svg", caption, drawn(picture)
 
 
-def samples(every: Sequence[Found]) -> Iterator[tuple[str, str, str]]:
+def samples(every: Sequence[DataSetReport]) -> Iterator[tuple[str, str, str]]:
     """(file name, caption, SVG) of one text of every data set, by all methods."""
     for data in every:
         if data.example:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gaflow.benchmark.report.collect import Found
+from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.formats import matrix_table, shown
 from gaflow.benchmark.report.tables import Matrix, Table
 from gaflow.html.attribution import View, flags, headline, level_class, safe, shared_legend, text
@@ -22,7 +22,7 @@ _ARROWS = {1: ("↑", "more is better"), -1: ("↓", "less is better")}
 
 
 def page(
-    every: Sequence[Found],
+    every: Sequence[DataSetReport],
     tables: Sequence[Table],
     pairs: Sequence[Matrix],
     figures: Mapping[str, tuple[str, str]],
@@ -48,7 +48,7 @@ def page(
     return document(f"Faithfulness on {names}", "".join(parts), kind="report", sheets=("report.css",))
 
 
-def _notes(every: Sequence[Found]) -> str:
+def _notes(every: Sequence[DataSetReport]) -> str:
     """What was left out, which must not be missed."""
     found = []
     for data in every:
@@ -107,7 +107,7 @@ def _matrix(matrix: Matrix, *, first: bool) -> str:
     )
 
 
-def _example(data: Found) -> str:
+def _example(data: DataSetReport) -> str:
     """One text by all methods, a row each."""
     views = [View.of(name, att, "token") for name, att in data.example.items()]
     each = ""
@@ -126,7 +126,7 @@ def _figure(caption: str, svg: str) -> str:
     return f'<figure><figcaption>{_bdi(caption)}</figcaption>\n<div class="wide">{inside}</div></figure>\n'
 
 
-def _names(every: Sequence[Found]) -> str:
+def _names(every: Sequence[DataSetReport]) -> str:
     return ", ".join(_bdi(data.name) for data in every)
 
 

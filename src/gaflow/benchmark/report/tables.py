@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.benchmark.report.collect import Found, family, ordered
+from gaflow.benchmark.report.collect import DataSetReport, family, ordered
 from gaflow.evaluation.evaluate import CONTROL
 from gaflow.evaluation.metrics import better
 from gaflow.evaluation.result import Evaluation
@@ -96,7 +96,7 @@ class Matrix:
         return f"{self.data}, {NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
 
 
-def all_tables(every: Sequence[Found], settings: Settings) -> list[Table]:
+def all_tables(every: Sequence[DataSetReport], settings: Settings) -> list[Table]:
     """Tables for every replacement, then those about the data sets and methods themselves."""
     found: list[Table] = [_data_sets(every)]
     for replacement in dict.fromkeys(r for data in every for r in data.evaluations):
@@ -110,7 +110,7 @@ def all_tables(every: Sequence[Found], settings: Settings) -> list[Table]:
     return [*found, runtime] if runtime else found
 
 
-def matrices(every: Sequence[Found], settings: Settings) -> Iterator[Matrix]:
+def matrices(every: Sequence[DataSetReport], settings: Settings) -> Iterator[Matrix]:
     """Almost Stochastic Order of all pairs, for every data set, replacement, metric and order."""
     for data in every:
         for replacement, evaluation in data.evaluations.items():
@@ -222,7 +222,7 @@ def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: Settings) -> tuple
     return first, second
 
 
-def _data_sets(every: Sequence[Found]) -> Table:
+def _data_sets(every: Sequence[DataSetReport]) -> Table:
     """What the numbers are about."""
     columns = tuple(
         Column(name, digits=digits)
@@ -248,7 +248,7 @@ def _data_sets(every: Sequence[Found]) -> Table:
     return Table("data", "Data sets", caption, "data set", tuple(d.name for d in every), columns, tuple(rows))
 
 
-def _runtime(every: Sequence[Found]) -> Table | None:
+def _runtime(every: Sequence[DataSetReport]) -> Table | None:
     """How long explaining takes."""
     timed = [(data.name, data.times) for data in every if data.times is not None]
     if not timed:
@@ -277,7 +277,7 @@ def _runtime(every: Sequence[Found]) -> Table | None:
 
 def _passes(method: str) -> str | None:
     known: Any = METHODS.get(method)
-    return None if known is None else known.about.passes
+    return None if known is None else known.info.passes
 
 
 def _labelled(mine: Mapping[str, Evaluation]) -> bool:

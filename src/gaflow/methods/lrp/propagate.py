@@ -22,8 +22,8 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.methods.lrp.marks import Marks
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.methods.lrp.rules import RULES, Linear
-from gaflow.models.attention_tensors import beside, clean
-from gaflow.models.tracing import Look, Question, Trace, borrow, look, roots
+from gaflow.models.attention_tensors import detached_without_padding, stack_layers
+from gaflow.models.tracing import ForwardPass, Trace, TracedModel, borrow, forward, roots
 
 __all__ = ["Relevance", "propagate"]
 
@@ -42,31 +42,31 @@ class Relevance:
 
 def propagate(trace: Trace, dtype: torch.dtype = torch.float64) -> Relevance:
     """The relevance of every attention weight of a traced batch, computed in `dtype`."""
-    question = trace.again()
+    traced_model = trace.require_model()
     if trace.logits.device.type == "mps":
         dtype = torch.float32  # there is nothing wider there
     with torch.inference_mode(False):
-        found = _propagate(question, dtype)
+        found = _propagate(traced_model, dtype)
         _check_output(found.output, trace)
         # A model may hide along which axis the texts of a batch lie. Then sums over a text are sums over parts of
         # several, and relevance moves between them: what cannot be trusted is asked for one by one.
         mixed = (found.input - 1).abs() > (_MIXED if dtype == torch.float64 else 100 * _MIXED)
         if len(mixed) > 1 and bool(mixed.any()):
             for item in mixed.nonzero()[:, 0].tolist():
-                one = _propagate(question.alone(item), dtype)
+                one = _propagate(traced_model.alone(item), dtype)
                 found.attention[item], found.input[item] = one.attention[0], one.input[0]
     return found
 
 
-def _propagate(question: Question, dtype: torch.dtype) -> Relevance:
-    model, batch = question.model, question.batch
+def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
+    model, batch = traced_model.model, traced_model.batch
     items = len(batch.mask)
     with borrow(model), _as_written():
         mode = RelevanceMode(roots(model), items, dtype)
         with mode:
-            seen = look(model, batch)
+            seen = forward(model, batch)
         _check_carriers(mode, seen)
-        y = question.read(seen.logits, range(items))
+        y = traced_model.read(seen.logits, range(items))
         _start(y, seen.logits, mode.marks)
         wanted = [*seen.attentions, *mode.seeds]
         found = torch.autograd.grad(y.sum(), wanted, allow_unused=True, materialize_grads=True)
@@ -76,8 +76,8 @@ def _propagate(question: Question, dtype: torch.dtype) -> Relevance:
         for relevance in found[layers:]:
             if len(relevance) % items == 0:
                 arrived += relevance.reshape(items, -1).sum(1).to(y.device)
-        attention = clean(found[:layers], batch.mask if batch.padded else None)
-        return Relevance(beside(attention), arrived, y.detach())
+        attention = detached_without_padding(found[:layers], batch.mask if batch.padded else None)
+        return Relevance(stack_layers(attention), arrived, y.detach())
 
 
 def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
@@ -108,7 +108,7 @@ def _first_rules(y: Tensor) -> list[Any]:
     return list(found.values())
 
 
-def _check_carriers(mode: RelevanceMode, seen: Look) -> None:
+def _check_carriers(mode: RelevanceMode, seen: ForwardPass) -> None:
     if any(layer.lay or layer.edges for layer in seen.layers):
         raise UnsupportedModelError(
             f"relevance propagation does not follow attention that comes in parts ({seen.adapter.name}); use a "

@@ -17,13 +17,24 @@ from typing import Any
 from torch import Tensor
 
 from gaflow.models.adapters.full_attention import encoder, encoder_softmaxes, full_attention, own, softmaxes
-from gaflow.models.adapters.observed import Layer, Seen, watch
+from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, watch
 from gaflow.models.adapters.pooled_text import canine, funnel, perceiver
 from gaflow.models.adapters.sparse_text import big_bird, longformer
 from gaflow.models.adapters.vision import hiera, levit, reduced, swin
 from gaflow.models.restore import unsupported
 
-__all__ = ["ADAPTERS", "OWN", "REFUSED", "SOFTMAXES", "Adapter", "Layer", "Seen", "find_adapter", "runs_alone", "watch"]
+__all__ = [
+    "ADAPTERS",
+    "OWN",
+    "REFUSED",
+    "SOFTMAXES",
+    "Adapter",
+    "AttentionLayer",
+    "ObservedPass",
+    "find_adapter",
+    "runs_alone",
+    "watch",
+]
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Adapter:
     """Where the layers of a family come from."""
 
     name: str  # in traces, in `gaflow info` and in the table of models; "" for what the model hands out
-    read: Callable[[Seen], Sequence[Layer]]
+    read: Callable[[ObservedPass], Sequence[AttentionLayer]]
     watches: bool = True  # whether `read` needs the softmaxes of the pass
     alone: bool = False  # padding changes the answer: only texts of one length may run together
     aligned: bool = True  # whether the hidden states that the model hands out are those of these layers

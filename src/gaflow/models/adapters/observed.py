@@ -26,15 +26,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
-from gaflow.models.attention_tensors import wide
+from gaflow.models.attention_tensors import accumulation_dtype
 
-__all__ = ["Call", "Layer", "Seen", "Softmax", "averages", "group", "place", "watch"]
+__all__ = ["AttentionLayer", "Call", "ObservedPass", "Softmax", "averages", "group", "place", "watch"]
 
 _SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 
 
 @dataclass(frozen=True)
-class Layer:
+class AttentionLayer:
     """One layer of attention."""
 
     parts: tuple[Tensor, ...]  # any shapes, as the model used them
@@ -54,7 +54,9 @@ class Layer:
         known = [torch.zeros_like(a) if g is None else g.view_as(a) for a, g in zip(self.parts, gradients, strict=True)]
         if self.lay is None:
             return known[0]
-        pairs = [(a.to(wide(a)), g.to(wide(a))) for a, g in zip(self.parts, known, strict=True)]
+        pairs = [
+            (a.to(accumulation_dtype(a)), g.to(accumulation_dtype(a))) for a, g in zip(self.parts, known, strict=True)
+        ]
         total = self.lay(*(a for a, _ in pairs))
         return torch.where(total > 0, self.lay(*(a * g for a, g in pairs)) / total.clamp_min(1e-45), 0)
 
@@ -96,7 +98,7 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedPass:
     """A forward pass of a borrowed model."""
 
     model: Any

@@ -11,24 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.models.adapters.observed import Layer, Seen, averages, place
+from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, place
 from gaflow.models.restore import unsupported
 
 __all__ = ["canine", "funnel", "perceiver", "placed"]
 
 
-def placed(weights: Tensor, rows: list[int], columns: Tensor) -> Layer:
+def placed(weights: Tensor, rows: list[int], columns: Tensor) -> AttentionLayer:
     """A layer of one part (b, h, q, k)."""
     at = torch.tensor(rows, device=weights.device)
     columns = columns.to(weights.device)
-    return Layer((weights,), lambda a: place(a, at, columns))
+    return AttentionLayer((weights,), lambda a: place(a, at, columns))
 
 
-def funnel(seen: Seen) -> list[Layer]:
+def funnel(seen: ObservedPass) -> list[AttentionLayer]:
     """Blocks of layers, each with half the nodes of the one before; for heads that read tokens, all of them on top."""
     config, t = seen.config, seen.mask.shape[1]
     weights = iter(seen.outputs.attentions)
-    layers: list[Layer] = []
+    layers: list[AttentionLayer] = []
     nodes = list(range(t))  # places of the nodes of this block
     for block, size in enumerate(config.block_sizes):
         pools = block > 0 and len(nodes) > (2 if config.separate_cls else 1)
@@ -62,7 +62,7 @@ def _unpooled(nodes: list[int], t: int, config: Any) -> list[list[int]]:
     return [[nodes[0]], *([copies[k]] if k < len(copies) else [] for k in range(t - 1))]
 
 
-def canine(seen: Seen) -> list[Layer]:
+def canine(seen: ObservedPass) -> list[AttentionLayer]:
     """Windows of characters; molecules of several; then, for heads that read characters, all characters again."""
     model = getattr(seen.model, "canine", seen.model)
     t, rate = seen.mask.shape[1], seen.config.downsampling_rate
@@ -70,7 +70,7 @@ def canine(seen: Seen) -> list[Layer]:
         [s.weights for s in seen.softmaxes if s.inside(part)]
         for part in (model.initial_char_encoder, model.encoder, model.final_char_encoder)
     ]
-    layers = [Layer(tuple(found[0]), lambda *chunks: _diagonal(chunks))]
+    layers = [AttentionLayer(tuple(found[0]), lambda *chunks: _diagonal(chunks))]
     count = found[1][0].shape[-1]
     molecules = [[0], *([*range(k * rate, (k + 1) * rate)] for k in range(count - 1))]
     nodes = [0, *(k * rate + 1 for k in range(count - 1))]  # the first characters, but for [CLS], which has place 0
@@ -100,7 +100,7 @@ def _pooled(outputs: Any) -> bool:
     return isinstance(logits, Tensor) and logits.dim() == 2
 
 
-def perceiver(seen: Seen) -> list[Layer]:
+def perceiver(seen: ObservedPass) -> list[AttentionLayer]:
     """Latents read the input, then each other, and the output reads them; latents sit at the first places."""
     found = [s.weights for s in seen.softmaxes]
     t, real = found[0].shape[-1], int(seen.mask.sum(1).min()) if seen.mask.shape[1] else found[0].shape[-1]

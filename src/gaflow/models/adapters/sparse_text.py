@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from gaflow.models.adapters.full_attention import stacked
-from gaflow.models.adapters.observed import Call, Layer, Seen, Softmax, group
+from gaflow.models.adapters.observed import AttentionLayer, Call, ObservedPass, Softmax, group
 from gaflow.models.restore import unsupported
 
 __all__ = ["big_bird", "longformer"]
 
 
-def longformer(seen: Seen) -> list[Layer]:
+def longformer(seen: ObservedPass) -> list[AttentionLayer]:
     """Longformer, and the encoder of LED: a softmax over window and global keys, one more for global tokens."""
     return [_longformer_layer(call, found, seen.mask.shape[1]) for call, found in group(seen.softmaxes, _GLOBAL)]
 
@@ -26,7 +26,7 @@ def longformer(seen: Seen) -> list[Layer]:
 _GLOBAL = "is_index_global_attn"
 
 
-def _longformer_layer(call: Call, found: list[Softmax], t: int) -> Layer:
+def _longformer_layer(call: Call, found: list[Softmax], t: int) -> AttentionLayer:
     w: Any = call.module.one_sided_attn_window_size
     is_global: Tensor = call.given(_GLOBAL)  # (b, n), n >= t a multiple of the window
     b, n = is_global.shape
@@ -51,10 +51,10 @@ def _longformer_layer(call: Call, found: list[Softmax], t: int) -> Layer:
         laid.scatter_add_(2, rows, full.reshape(b, h, g, n) * there[:, None, :, None])
         return laid[:, :, :t, :t]
 
-    return Layer(tuple(s.weights for s in found), lay)
+    return AttentionLayer(tuple(s.weights for s in found), lay)
 
 
-def big_bird(seen: Seen) -> list[Layer]:
+def big_bird(seen: ObservedPass) -> list[AttentionLayer]:
     """BigBird, and the encoder of BigBird-Pegasus: five softmaxes a layer, or one for texts too short for blocks."""
     found = list(seen.softmaxes)
     module = seen.model.get_encoder() if seen.config.is_encoder_decoder else None
@@ -69,7 +69,7 @@ def big_bird(seen: Seen) -> list[Layer]:
     return [_big_bird_layer(tuple(s.weights for s in five), seen.config.block_size, t) for five in fives]
 
 
-def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> Layer:
+def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> AttentionLayer:
     """The queries of block 0, of block 1, of those between, of the last but one, and of the last."""
     n = parts[0].shape[-1]
     last = n // size - 1
@@ -88,4 +88,4 @@ def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> Layer:
                 laid[:, :, q, :, k] += chunk
         return laid.reshape(b, h, n, n)[:, :, :t, :t]
 
-    return Layer(parts, lay)
+    return AttentionLayer(parts, lay)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.models.adapters.observed import Layer, Seen, averages, group, place
+from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, group, place
 from gaflow.models.adapters.pooled_text import placed
 
 __all__ = ["hiera", "levit", "reduced", "swin"]
@@ -70,9 +70,9 @@ def _span(cell: int, step: int, size: int) -> range:
     return range(cell * step, min((cell + 1) * step, size))
 
 
-def swin(seen: Seen) -> list[Layer]:
+def swin(seen: ObservedPass) -> list[AttentionLayer]:
     """Swin and its kin: attention within windows, shifted in every other layer; four patches merge between stages."""
-    layers: list[Layer] = []
+    layers: list[AttentionLayer] = []
     stage: _Stage | None = None
     t = 0
     for call, (softmax, *_) in group(seen.softmaxes, "input_dimensions"):
@@ -95,10 +95,10 @@ def _enter(stage: _Stage | None, grid: Grid, extra: int) -> tuple[_Stage, list[l
     return stage, [[p] for p in stage.nodes]
 
 
-def _placed(weights: Tensor, nodes: list[int], columns: Tensor, dense: Callable[[Tensor], Tensor]) -> Layer:
+def _placed(weights: Tensor, nodes: list[int], columns: Tensor, dense: Callable[[Tensor], Tensor]) -> AttentionLayer:
     """A layer of one part that `dense` makes a matrix (b, h, q, k) of."""
     rows, columns = torch.tensor(nodes, device=weights.device), columns.to(weights.device)
-    return Layer((weights,), lambda a: place(dense(a), rows, columns))
+    return AttentionLayer((weights,), lambda a: place(dense(a), rows, columns))
 
 
 def _windows(grid: Grid, size: int, shift: int, items: int) -> Callable[[Tensor], Tensor]:
@@ -129,9 +129,9 @@ def _windows(grid: Grid, size: int, shift: int, items: int) -> Callable[[Tensor]
     return dense
 
 
-def reduced(seen: Seen) -> list[Layer]:
+def reduced(seen: ObservedPass) -> list[AttentionLayer]:
     """PVT, SegFormer, CvT: all patches are queries, blocks of them are keys; the last stage may add a [CLS] token."""
-    layers: list[Layer] = []
+    layers: list[AttentionLayer] = []
     stage: _Stage | None = None
     t = 0
     for call, (softmax, *_) in group(seen.softmaxes, "height"):
@@ -162,9 +162,9 @@ def _keys(grid: Grid, count: int, extra: int, config: Any) -> list[list[int]]:
     return [*tokens, *([extra + p for p in block] for block in _blocks(grid, coarse))]
 
 
-def levit(seen: Seen) -> list[Layer]:
+def levit(seen: ObservedPass) -> list[AttentionLayer]:
     """LeViT: between stages, every other patch of every other row asks all of them."""
-    layers: list[Layer] = []
+    layers: list[AttentionLayer] = []
     nodes = list(range(seen.softmaxes[0].weights.shape[-1]))
     t = len(nodes)
     for softmax in seen.softmaxes:
@@ -178,7 +178,7 @@ def levit(seen: Seen) -> list[Layer]:
     return layers
 
 
-def hiera(seen: Seen) -> list[Layer]:
+def hiera(seen: ObservedPass) -> list[AttentionLayer]:
     """Hiera: windows whose patches lie far apart in its own order; pooled queries are the first of what they pool."""
     config, pixels = seen.config, seen.softmaxes[0].given("pixel_values")
     height, width = (n // s for n, s in zip(pixels.shape[-2:], config.patch_stride, strict=True))
@@ -188,7 +188,7 @@ def hiera(seen: Seen) -> list[Layer]:
         order = order.view(-1, height, down, width, right).permute(0, 2, 4, 1, 3).reshape(-1, height, width)
     nodes: list[int] = order.flatten().tolist()
     t = len(nodes)
-    layers: list[Layer] = []
+    layers: list[AttentionLayer] = []
     for softmax in seen.softmaxes:
         columns = averages([[p] for p in nodes], t)
         nodes = nodes[: softmax.weights.shape[2] * softmax.weights.shape[3]]

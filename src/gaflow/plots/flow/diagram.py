@@ -141,7 +141,7 @@ def _unpack(
         raise ValueError(
             f"the attribution by {given.method} {why}; take a flow method such as agf, with keep_flow=True"
         )
-    below = facts(given) + (" · drawn: the flow for, not that against" if given.against is not None else "")
+    below = facts(given) + (" · drawn: the flow for, not that against" if given.flow_against is not None else "")
     return given.flow, tokens or given.tokens, given.special_mask, title or name_of(given), below
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gaflow.attribution.files import write_whole
 from gaflow.errors import TextError
+from gaflow.files import write_atomically
 from gaflow.methods import DEFAULT, find_method
 from gaflow.progress import Progress
 from gaflow.terminal.attribution import make_console
@@ -119,7 +119,7 @@ def check_picture(option: str, path: Path | None) -> None:
 def check_flow(option: str, path: Path | None, methods: Sequence[str]) -> None:
     """Refuse a page about flows where there will be none, before the work is done."""
     check_file(option, path)
-    families = {getattr(getattr(find_method(name), "about", None), "family", "flow") for name in methods}
+    families = {getattr(getattr(find_method(name), "info", None), "family", "flow") for name in methods}
     if path is not None and "flow" not in families:
         raise ValueError(f"{option} needs a method with a flow, such as {DEFAULT}, but {', '.join(methods)} has none")
 
@@ -128,7 +128,7 @@ def write_picture(option: str, path: Path, figure: Figure) -> None:
     """Write a figure as what the name of its file says, whole or not at all."""
     held = io.BytesIO()
     figure.savefig(held, format=path.suffix[1:].lower())
-    write_file(option, path, lambda place: write_whole(place, held.getvalue()))
+    write_file(option, path, lambda place: write_atomically(place, held.getvalue()))
 
 
 def print_json(value: Any) -> None:
