@@ -1,64 +1,19 @@
 import json
 import math
 import sys
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import gaflow
-from gaflow.attribution.attribution import Attribution, TextUnit
+from gaflow.attribution.attribution import TextUnit
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.network import Certificate, Flow
 from gaflow.inputs.encoding import encode
+from tests.support.attributions import make
 from tests.support.models import TEXTS, byte_bpe, unigram, wordpiece
-
-
-def make_flow(t, layers=2, dead=False):
-    """Every token of a layer passes its flow on to the one below."""
-    share = torch.zeros(t, dtype=torch.float64) if dead else torch.arange(1.0, t + 1, dtype=torch.float64)
-    numbers = {f.name: torch.zeros(1, dtype=torch.float64) for f in fields(Certificate)}
-    numbers |= {
-        "edges": torch.tensor([3 * t]),
-        "dead": torch.tensor([dead]),
-        "converged": torch.tensor([True]),
-    }
-    return Flow(
-        edges=torch.diag(share).expand(1, layers, t, t).clone(),
-        source=share[None].clone(),
-        target=share[None].clone(),
-        value=share.sum()[None],
-        mu=torch.tensor([1e-9], dtype=torch.float64),
-        converged=torch.tensor([True]),
-        certificate=Certificate(**numbers),
-    )
-
-
-def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True, **changes):
-    encoding = encode(tokenizer or wordpiece(), [(text, pair)])[0]
-    t = len(encoding)
-    flows = make_flow(t) if flow else None
-    given = {
-        "text": text,
-        "text_pair": pair,
-        "tokens": encoding.tokens,
-        "scores": np.arange(1.0, t + 1) if scores is None else scores,
-        "offsets": encoding.offsets,
-        "segments": encoding.segments,
-        "method": "agf",
-        "target": 1,
-        "label": "positive",
-        "probability": 0.875,
-        "output": 1.9459,
-        "prediction": "positive",
-        "layers": None if flows is None else flows.through()[0].numpy(),
-        "flow": flows,
-        "certificate": None if flows is None else flows.certificate[0],
-    }
-    return Attribution(**{**given, **changes})
 
 
 def test_a_words_score_is_the_sum_of_its_tokens():

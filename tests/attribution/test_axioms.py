@@ -15,7 +15,7 @@ from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.network import Flow
 from gaflow.methods import PathFlow, SignedFlow
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 
 
 def attention(seed: int, layers: int, t: int) -> Tensor:

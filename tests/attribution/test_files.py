@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from gaflow.attribution.attribution import load
 from gaflow.errors import GaflowError
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 from tests.support.models import byte_bpe
 
 

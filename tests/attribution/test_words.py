@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gaflow.attribution.words import UNITS, TextUnit, pieces_of, sentences_of, unit_of, words_of
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 from tests.support.models import TEXTS, byte_bpe, unigram, wordpiece
 
 TEXT = "The dog barks. It is smart!"

@@ -3,7 +3,6 @@ import io
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,49 +16,12 @@ from gaflow.benchmark.report.tables import Column, Settings, Table, all_tables, 
 from gaflow.benchmark.run import PAPER, bench
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
-from gaflow.evaluation.arguments import parse_conditions
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs
 from tests.support.models import bert
+from tests.support.reports import evaluation, stored
 
 HOSTILE = "<script>alert(1)</script>|*_[x](y)_ & \\ {$%#~^} \"' \x1b[31m\u202e`"
-METHODS = ("ig", "attcat", "agf", "random")
-LEVELS = tuple(range(10, 100, 10))
-
-
-def evaluation(methods=METHODS, *, texts=12, seed=0, classes=("neg", "pos"), gold=True, replacement="pad", **more):
-    """Numbers out of nothing; later methods lose less."""
-    generator = np.random.default_rng(seed)
-    conditions = parse_conditions("both", LEVELS, True)
-    shape = (len(methods), texts, len(conditions))
-    losses = generator.gamma(2.0, 0.5, shape) / (1 + np.arange(len(methods)))[:, None, None]
-    manifest = {"model": {"name": "m", "device": "cpu"}, "seed": 0, "truncated": 1, "skipped": {}, "left_out": {}}
-    return Evaluation(
-        methods=tuple(methods),
-        conditions=conditions,
-        levels=LEVELS,
-        classes=classes,
-        replacement=replacement,
-        sizes=generator.integers(1, 30, texts),
-        target=np.zeros(texts, dtype=np.int64),
-        base=np.full(texts, -0.1),
-        base_prediction=np.zeros(texts, dtype=np.int64),
-        masked=-0.1 - losses,
-        prediction=generator.integers(0, len(classes), shape),
-        gold=generator.integers(0, len(classes), texts) if gold else None,
-        manifest={**manifest, **more},
-    )
-
-
-def stored(folder, name, *evaluations, slug=None, left_out=None):
-    """A data set as a benchmark leaves it."""
-    place = Path(folder) / (slug or name)
-    for each in evaluations:
-        each.save(place / each.replacement)
-    place.mkdir(parents=True, exist_ok=True)
-    asked = {"name": name, "stored": True, "methods": None}
-    (place / "bench.json").write_text(json.dumps({"asked": asked, "left_out": left_out or {}}))
-    return place
 
 
 @pytest.fixture

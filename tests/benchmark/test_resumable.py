@@ -5,7 +5,7 @@ import pytest
 
 from gaflow.benchmark.resumable import slug
 from gaflow.evaluation.result import Evaluation
-from tests.benchmark.test_run import EXPLAINER, ROWS, files, run
+from tests.support.benchmarks import EXPLAINER, ROWS, files, run
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import copy
-import hashlib
 import json
 import os
 import signal
@@ -22,31 +21,9 @@ from gaflow.evaluation.evaluate import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs import attribute
 from gaflow.methods import METHODS, Scores
-from tests.data.test_readers import write
-from tests.support.models import SENTENCE, bert
-
-EXPLAINER = gaflow.Explainer(*bert())
-WORDS = SENTENCE.strip(".").replace(",", "").split()
-ROWS = [{"text": " ".join(WORDS[: 1 + k % 9]) + f" {k}", "label": k % 2} for k in range(14)]
-METHODS_USED = ["cat", "rawatt"]
-TIMES = ("timings.json", "timings.jsonl")
-
-
-def files(folder):
-    """All that a benchmark leaves but the times."""
-    return {
-        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
-        for p in Path(folder).rglob("*")
-        if p.is_file() and p.name not in TIMES
-    }
-
-
-def run(out, source=ROWS, **options):
-    label = {"label_column": "label"} if isinstance(source, list) and isinstance(source[0], dict) else {}
-    data = source if isinstance(source, str | Path) else open_data(source, **label)
-    settings = {"methods": METHODS_USED, "shard_size": 4, "batch_size": 2} | options
-    (done,) = bench(EXPLAINER, {"rows": data}, out, **settings)
-    return done
+from tests.support.benchmarks import EXPLAINER, METHODS_USED, ROWS, files, run
+from tests.support.data_files import write
+from tests.support.models import bert
 
 
 def test_its_numbers_are_those_of_evaluate(tmp_path):

@@ -12,9 +12,9 @@ from gaflow.cli import progress as watching
 from gaflow.data import open_data
 from gaflow.errors import DataError
 from gaflow.jobs import attribute, read_attributions
-from tests.data.test_readers import write
-from tests.jobs.test_run import ROWS, files
 from tests.support.commands import gives, refused
+from tests.support.data_files import write
+from tests.support.runs import ROWS, files
 
 pytestmark = pytest.mark.usefixtures("plain")
 

@@ -14,9 +14,9 @@ from gaflow.cli import progress as watching
 from gaflow.data import open_data
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs import attribute
-from tests.benchmark.test_run import ROWS, files
-from tests.data.test_readers import write
+from tests.support.benchmarks import ROWS, files
 from tests.support.commands import gives, refused
+from tests.support.data_files import write
 
 pytestmark = pytest.mark.usefixtures("plain")
 

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from gaflow.benchmark.report import report
-from tests.benchmark.test_report import evaluation, stored
 from tests.support.commands import gives, refused
+from tests.support.reports import evaluation, stored
 
 pytestmark = pytest.mark.usefixtures("plain")
 

@@ -3,7 +3,7 @@ import pytest
 from gaflow.data import Classes, open_data, rows_of, survey
 from gaflow.errors import DataError
 from gaflow.tasks.targets import ClassificationHead
-from tests.data.test_readers import ROWS, write
+from tests.support.data_files import ROWS, write
 
 CLASSES = Classes(ClassificationHead(("negative", "positive"), "softmax"))
 

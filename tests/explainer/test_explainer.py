@@ -18,8 +18,8 @@ from gaflow.explainer import explainer as room
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.one_call import explain
 from gaflow.methods import METHODS, FlowMethod, Scores
-from tests.models.test_tracing import state
 from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, distilbert, gpt2, roberta
+from tests.support.tracing import state
 
 SHORT = "a good film"
 

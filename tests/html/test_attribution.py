@@ -17,9 +17,8 @@ from gaflow.html.attribution import (
     tokens,
     top,
 )
-from gaflow.inputs.encoding import encode
 from gaflow.view.shades import LEVELS, number_format, runs, visible
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make, scored
 from tests.support.dom import parse
 from tests.support.models import SENTENCE, TEXTS, byte_bpe, unigram, wordpiece
 
@@ -27,13 +26,6 @@ from tests.support.models import SENTENCE, TEXTS, byte_bpe, unigram, wordpiece
 def view(*args, words=False, **changes):
     att = make(*args, **changes)
     return View.of(att.method, att, "word" if words else "token")
-
-
-def scored(source, seed=0, tokenizer=wordpiece, **changes):
-    """An attribution with scores of both signs."""
-    t = len(encode(tokenizer(), [(source, changes.get("pair"))])[0])
-    scores = np.random.default_rng(seed).normal(size=t)
-    return make(source, tokenizer=tokenizer(), scores=scores, **changes)
 
 
 def spans(block, source):

@@ -15,7 +15,7 @@ from gaflow.flow.network import Flow
 from gaflow.html import flow_page
 from gaflow.view.flow_graph import Graph
 from gaflow.view.shades import visible
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 from tests.support.browser import browser, opened  # noqa: F401
 from tests.support.dom import parse
 from tests.support.pictures import HOSTILE, odd_text, text_of

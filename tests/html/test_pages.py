@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import numpy as np
 import pytest
 
 import gaflow
-from gaflow.attribution.attribution import Attribution
-from gaflow.html import flow_page, fragment, page
+from gaflow.html import fragment, page
 from gaflow.html.attribution import View
 from gaflow.view.shades import contrast, number_format, visible
-from tests.attribution.test_attribution import make
-from tests.html.test_attribution import scored
+from tests.support.attributions import make, scored
 from tests.support.dom import parse
 from tests.support.models import SENTENCE, TEXTS, byte_bpe
+from tests.support.pages import KINDS
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -119,18 +117,6 @@ def test_the_same_attribution_gives_the_same_bytes(tmp_path):
     assert att.certificate is not None
     slower = replace(att, certificate=replace(att.certificate, seconds=att.certificate.seconds + 1))
     assert page(slower) == page(att)
-
-
-KINDS: dict[str, Callable[[Attribution], str]] = {
-    "tokens": lambda att: att.to_html(),
-    "words": lambda att: att.to_html(words=True),
-    "sentences": lambda att: att.to_html(sentences=True),
-    "notebook": fragment,
-    "list": lambda att: page([att, att.at_layer(1)]),
-    "compare": lambda att: page({"a": att, "b": att.at_layer(-1)}, words=True),
-    "flow": flow_page,
-    "flow, switched": lambda att: flow_page({"a": att, "b": att.at_layer(1)}, edges=20),
-}
 
 
 def test_another_process_gives_the_same_bytes_of_every_kind(tmp_path):

@@ -15,9 +15,9 @@ from gaflow.errors import JobError, MissingExtraError
 from gaflow.jobs import ENGINES, Ray, attribute
 from gaflow.jobs import ray_engine as cluster
 from gaflow.jobs.engine import ShardSettings
-from tests.jobs.test_run import files
 from tests.support.clustered import METHODS, TEXTS
 from tests.support.models import bert
+from tests.support.runs import files
 
 
 def test_a_run_that_loses_a_worker_half_way_ends_with_the_bytes_of_a_local_run(tmp_path):

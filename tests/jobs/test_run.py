@@ -1,4 +1,3 @@
-import hashlib
 import json
 import os
 import random
@@ -19,19 +18,11 @@ from gaflow.errors import DataError, JobError
 from gaflow.explainer.batch import attributions
 from gaflow.jobs import attribute, read_attributions
 from gaflow.progress import silent
-from tests.data.test_readers import write
-from tests.support.models import SENTENCE, bert
+from tests.support.data_files import write
+from tests.support.models import bert
+from tests.support.runs import ROWS, files
 
 EXPLAINER = gaflow.Explainer(*bert())
-WORDS = SENTENCE.strip(".").replace(",", "").split()
-ROWS = [{"text": " ".join(WORDS[: 1 + k % 9]) + f" {k}", "label": k % 2} for k in range(22)]
-
-
-def files(folder):
-    """All that a job leaves but the times."""
-    return {
-        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(folder).iterdir() if p.name != "timings.jsonl"
-    }
 
 
 def run(folder, source=ROWS, methods=("attcat", "rawatt"), **options):

@@ -36,7 +36,7 @@ def test_what_is_stored_comes_back_as_it_was(tmp_path, make):
         given = stored.text if stored.text_pair is None else (stored.text, stored.text_pair)
         expected: Any = explainer(given, stored.method)
         att: Any = stored.attribution()
-        for name in ("text", "pair", "tokens", "offsets", "segments", "method", "target", "label", "prediction"):
+        for name in ("text", "text_pair", "tokens", "offsets", "segments", "method", "target", "label", "prediction"):
             assert getattr(att, name) == getattr(expected, name), name
         assert np.array_equal(att.scores, expected.scores)
         assert (att.output, att.probability, att.truncated) == (expected.output, expected.probability, False)

@@ -10,8 +10,8 @@ import torch
 
 import gaflow
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, PathFlow, Scores
-from tests.models.test_tracing import state
 from tests.support.models import FAMILIES, SENTENCE
+from tests.support.tracing import state
 
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
 # Methods that ask the model often ask less often here: the laws hold for any settings.

@@ -4,28 +4,10 @@ import torch
 from scipy.optimize import linprog
 
 import gaflow
-from gaflow.inputs.encoding import Padding, collate, encode
 from gaflow.methods import AttentionFlow, RawAttention, Rollout
-from gaflow.models.tracing import trace
-from tests.methods.test_flow import make_trace
-from tests.support.models import SENTENCE, bert, modernbert
+from tests.support.models import bert, modernbert
 from tests.support.onelayer import MASK, seen, written_down
-
-POOLS = ("first", "last", "mean")
-
-
-def assert_scores(found, expected):
-    """Scores (b, t) are `expected` on each text's own tokens, and 0 at padding."""
-    for item, own in enumerate(expected):
-        n = len(own)
-        assert found.values[item, :n].tolist() == pytest.approx(list(own), rel=1e-9, abs=1e-12)
-        assert found.values[item, n:].tolist() == [0.0] * (found.values.shape[1] - n)
-
-
-def bert_trace(made, texts=(SENTENCE, "a good film")):
-    model, tokenizer = made
-    batch = collate(encode(tokenizer, [(text, None) for text in texts]), Padding(tokenizer.pad_token_id))
-    return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
+from tests.support.traces import POOLS, assert_scores, bert_trace, make_trace
 
 
 @pytest.mark.parametrize("pool", POOLS)

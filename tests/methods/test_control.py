@@ -6,9 +6,8 @@ import torch
 
 from gaflow.errors import GaflowError
 from gaflow.methods import Random
-from tests.methods.test_attention import bert_trace
-from tests.methods.test_flow import random_trace
 from tests.support.models import SENTENCE, bert
+from tests.support.traces import bert_trace, random_trace
 
 
 @pytest.fixture(scope="module")

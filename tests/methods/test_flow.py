@@ -4,22 +4,7 @@ import torch
 from gaflow.errors import GaflowError, UnknownMethodError
 from gaflow.flow.information import INFORMATION, agf
 from gaflow.methods import METHODS, FlowMethod, Method, Scores, find_method, flow
-from gaflow.models.tracing import Trace
-
-
-def make_trace(attention, gradient=None, mask=None):
-    """A trace that shows the given attention (b, l, h, t, t) and nothing else."""
-    attention = torch.as_tensor(attention, dtype=torch.float64)
-    gradient = torch.ones_like(attention) if gradient is None else torch.as_tensor(gradient, dtype=torch.float64)
-    b, t = attention.shape[0], attention.shape[-1]
-    mask = torch.ones(b, t, dtype=torch.bool) if mask is None else mask
-    return Trace(attention.unbind(1), gradient.unbind(1), (), (), torch.zeros(b, 2), torch.zeros(b), mask)
-
-
-def random_trace(seed=0, shape=(2, 3, 2, 5, 5)):
-    generator = torch.Generator().manual_seed(seed)
-    attention = torch.rand(shape, generator=generator, dtype=torch.float64).softmax(-1)
-    return make_trace(attention, torch.randn(shape, generator=generator, dtype=torch.float64))
+from tests.support.traces import make_trace, random_trace
 
 
 def test_the_methods_are_settings_objects_under_their_own_names():

@@ -14,8 +14,8 @@ from gaflow.inputs.encoding import Padding, collate, encode
 from gaflow.methods import FlowMethod
 from gaflow.methods.flow_nodes import NODES, layer_scores, name_at_layer, nodes_of
 from gaflow.models.tracing import Trace, trace
-from tests.methods.test_flow import make_trace, random_trace
 from tests.support.models import SENTENCE, bert, gpt2
+from tests.support.traces import make_trace, random_trace
 
 TEXTS = [("a good film", None), (SENTENCE, None), ("a dog", "very good")]
 

@@ -15,9 +15,9 @@ from gaflow.flow.barrier.solve import Barrier, solve
 from gaflow.flow.information import agf, token_information
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.methods.paths import Paths, along_path
-from tests.methods.test_flow import make_trace, random_trace
-from tests.methods.test_paths import TEXTS, traced
 from tests.support.models import FAMILIES, SENTENCE, bert
+from tests.support.path_traces import TEXTS, traced
+from tests.support.traces import make_trace, random_trace
 
 BOTH = (False, True)
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")

@@ -7,9 +7,9 @@ from transformers.models.bert import modeling_bert
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods import AttCat, AttGrads, Cat, Grads, GradSam
-from tests.methods.test_attention import POOLS, assert_scores, bert_trace
 from tests.support.models import bert
 from tests.support.onelayer import seen, written_down
+from tests.support.traces import POOLS, assert_scores, bert_trace
 
 SHORT = "a good film"
 STEP = 1e-4

@@ -4,7 +4,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 from transformers.models.bert import modeling_bert
 
@@ -13,26 +12,13 @@ from gaflow.methods.lrp import propagate
 from gaflow.methods.lrp.propagate import _start
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.models.tracing import borrow, forward, roots, trace
-from gaflow.tasks.targets import Term, explained_scalar
-from tests.models.test_tracing import SHORT, make_batch, state
+from gaflow.tasks.targets import explained_scalar
 from tests.support.bert_by_hand import Bert
 from tests.support.models import FAMILIES, SENTENCE, bert, deberta, gpt2, modernbert
+from tests.support.relevance import Wrapped, changed, terms, traced
+from tests.support.tracing import SHORT, make_batch, state
 
 TARGETS = [1, (2, 0)]
-
-
-def terms(target: Any) -> tuple[Term, ...]:
-    """Of a class, or of the contrast of two."""
-    return ((1.0, (target[0],)), (-1.0, (target[1],))) if isinstance(target, tuple) else ((1.0, (target,)),)
-
-
-def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
-    targets = target if isinstance(target, list) else [target] * len(texts)
-    return trace(
-        model,
-        make_batch(tokenizer, texts),
-        lambda _: lambda z, items: explained_scalar(z, [terms(targets[k]) for k in items]),
-    )
 
 
 def assert_close(a, b, tolerance):
@@ -199,24 +185,6 @@ def test_nothing_of_the_pass_remains_when_something_fails(error, where):
     assert torch.overrides._get_current_function_mode_stack() == []
     handle.remove()
     assert (propagate(found).input - 1).abs().max() < 1e-6
-
-
-class Wrapped(nn.Module):
-    """A module whose result goes through a function of the test's own."""
-
-    def __init__(self, inner, change):
-        super().__init__()
-        self.inner, self.change = inner, change
-
-    def forward(self, x):
-        return self.change(self.inner(x))
-
-
-def changed(change):
-    """A BERT with `change` after its second feed-forward layer."""
-    model, tokenizer = bert()
-    model.bert.encoder.layer[1].output.dense = Wrapped(model.bert.encoder.layer[1].output.dense, change)
-    return model, tokenizer
 
 
 class Twice(torch.autograd.Function):

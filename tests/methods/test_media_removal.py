@@ -101,7 +101,7 @@ def test_a_token_cannot_replace_a_patch():
 
 
 def test_what_was_computed_from_samples_cannot_be_taken_away():
-    from tests.tasks.test_media_inputs import spectator
+    from tests.support.task_models import spectator
 
     with pytest.raises(UnsupportedModelError, match="use a method that needs the trace only"):
         gaflow.Explainer(*spectator())(sound(1600), "ig")

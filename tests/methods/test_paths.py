@@ -15,20 +15,12 @@ from gaflow.methods.text_random import TextGenerator
 from gaflow.models.cost import _PASS, MethodCost, estimate
 from gaflow.models.memory import geometry_of
 from gaflow.models.tracing import TracedModel, trace
-from tests.methods.test_flow import random_trace
-from tests.models.test_tracing import assert_close, first_logit, state
 from tests.support.models import FAMILIES, SENTENCE, bert, gpt2
+from tests.support.path_traces import TEXTS, traced
+from tests.support.traces import random_trace
+from tests.support.tracing import assert_close, first_logit, state
 
-TEXTS = ((SENTENCE, None), ("a good film", "and bad"), ("smart.", None))
 SINGLE = ("modernbert",)  # its softmax is in float32 whatever the model is in
-
-
-def traced(build=bert, texts=TEXTS, residual=True):
-    model, tokenizer = build()
-    model = model if build is FAMILIES["modernbert"] else model.double()
-    padding = Padding.of(model, tokenizer)
-    batch = collate(encode(tokenizer, list(texts)), padding, None, neutral_tokens(tokenizer, padding))
-    return trace(model, batch, first_logit, residual=residual)
 
 
 def own(path, layer):

@@ -18,8 +18,8 @@ from gaflow.inputs.encoding import Batch, Encoding
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import Trace, TracedModel
-from tests.models.test_tracing import state
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
+from tests.support.tracing import state
 
 SHORT = "this dog is very smart"
 NAMES = ["ig", "kernel_shap", "lime"]

@@ -10,10 +10,10 @@ from gaflow.errors import UnsupportedModelError
 from gaflow.methods import METHODS, PartialLrp, TransAtt, relevance
 from gaflow.methods.lrp import Relevance, propagate
 from gaflow.models.tracing import Trace, TracedModel
-from tests.methods.test_lrp import changed, traced
-from tests.models.test_tracing import SHORT
 from tests.support.bert_by_hand import Bert
 from tests.support.models import FAMILIES, SENTENCE, bert, modernbert
+from tests.support.relevance import changed, traced
+from tests.support.tracing import SHORT
 
 
 def assert_close(found, expected, tolerance):

@@ -6,8 +6,8 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import TracedModel
-from tests.models.test_tracing import state
 from tests.support.models import SENTENCE, bert, gpt2
+from tests.support.tracing import state
 
 SHORT = "this dog is very smart"
 

@@ -7,7 +7,7 @@ import torch
 
 from gaflow.methods import FlowMethod
 from gaflow.models.attention_tensors import detached_without_padding, equalise_heads, stack_layers
-from tests.methods.test_flow import random_trace
+from tests.support.traces import random_trace
 
 
 def some_layers(**settings) -> list[torch.Tensor]:

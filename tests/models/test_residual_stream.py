@@ -19,9 +19,9 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.encoding import Batch
 from gaflow.methods.flow import FlowMethod
 from gaflow.models.tracing import Trace, trace
-from tests.models.test_tracing import SHORT, assert_close, first_logit, make_batch, state
 from tests.support.models import FAMILIES, SIZE, bert, byte_bpe
 from tests.support.task_models import listener, picture, sound, viewer
+from tests.support.tracing import SHORT, assert_close, first_logit, make_batch, state
 
 
 class Tiny(nn.Module):

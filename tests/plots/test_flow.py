@@ -16,7 +16,7 @@ from gaflow.plots.figure import colour
 from gaflow.plots.flow.layout import Layout
 from gaflow.view.flow_graph import Graph
 from gaflow.view.shades import LEVELS
-from tests.attribution.test_attribution import make, make_flow
+from tests.support.attributions import make, make_flow
 from tests.support.models import SENTENCE
 from tests.support.pictures import assert_stands_apart, text_of, written
 

@@ -9,7 +9,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import gaflow
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import transformers
 from transformers import (
+    ASTConfig,
+    ASTFeatureExtractor,
     BertConfig,
     EsmConfig,
     GPT2Config,
@@ -237,3 +239,17 @@ CASES: dict[str, Case] = {
         ("L minus A", "A minus L"),
     ),
 }
+
+
+LABELS = named(("cat", "dog", "fish"))
+
+
+BODY = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+
+
+def spectator():
+    """A model that cuts a spectrogram into patches."""
+    size = {"num_mel_bins": 16, "max_length": 20, "patch_size": 4, "frequency_stride": 4, "time_stride": 2}
+    config = ASTConfig(**BODY, intermediate_size=48, **size, **LABELS)  # type: ignore[arg-type]
+    extractor = ASTFeatureExtractor(num_mel_bins=16, max_length=20, sampling_rate=8000)
+    return make("audio-classification", config, extractor)

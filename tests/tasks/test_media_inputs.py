@@ -6,8 +6,6 @@ import pytest
 import torch
 from PIL import Image as pillow
 from transformers import (
-    ASTConfig,
-    ASTFeatureExtractor,
     Dinov2WithRegistersConfig,
     SwinConfig,
     WhisperConfig,
@@ -17,19 +15,9 @@ from transformers import (
 import gaflow
 from gaflow.errors import MissingExtraError
 from gaflow.inputs.media import Image
-from tests.support.task_models import SIZE, listener, make, named, picture, sound, viewer
+from tests.support.task_models import BODY, LABELS, listener, make, picture, sound, spectator, viewer
 
-LABELS = named(("cat", "dog", "fish"))
 FRAME = 80  # samples that the convolutions of `listener` make the first frame of
-BODY = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
-
-
-def spectator():
-    """A model that cuts a spectrogram into patches."""
-    size = {"num_mel_bins": 16, "max_length": 20, "patch_size": 4, "frequency_stride": 4, "time_stride": 2}
-    config = ASTConfig(**BODY, intermediate_size=48, **size, **LABELS)  # type: ignore[arg-type]
-    extractor = ASTFeatureExtractor(num_mel_bins=16, max_length=20, sampling_rate=8000)
-    return make("audio-classification", config, extractor)
 
 
 def test_a_picture_is_the_same_however_it_is_given(tmp_path):

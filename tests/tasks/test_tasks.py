@@ -12,8 +12,8 @@ from gaflow.jobs import attribute
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime
 from gaflow.models.tracing import TracedModel
 from gaflow.tasks import TASKS, task_of
-from tests.models.test_tracing import state
 from tests.support.task_models import CASES
+from tests.support.tracing import state
 
 QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=30)}
 ALL = [QUICK.get(name, method) for name, method in METHODS.items()]

@@ -9,7 +9,7 @@ from rich.console import Console
 from gaflow.terminal.attribution import show
 from gaflow.terminal.comparison import render_all
 from gaflow.view.shades import LEVELS, shade
-from tests.terminal.test_attribution import CERTIFICATE, HOSTILE, SGR, attribution
+from tests.support.terminal import CERTIFICATE, HOSTILE, SGR, attribution
 
 MOST, LEAST, NONE = (";".join(map(str, shade(level))) for level in (LEVELS, -LEVELS, 0))
 

@@ -8,7 +8,7 @@ import torch
 
 import gaflow
 from gaflow.view.flow_graph import Graph, Shown
-from tests.attribution.test_attribution import make_flow
+from tests.support.attributions import make_flow
 
 # Two layers of three tokens: edges[l, i, j] goes from i above to j below; every layer carries 10
 EDGES = np.array(

@@ -19,7 +19,7 @@ from gaflow.view.shades import (
     underline,
     visible,
 )
-from tests.attribution.test_attribution import make
+from tests.support.attributions import make
 from tests.support.models import TEXTS, byte_bpe, unigram, wordpiece
 
 SCHEMES = ["light", "dark"]

@@ -1,0 +1,16 @@
+"""Traces of two texts for methods that follow paths."""
+
+from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
+from gaflow.models.tracing import trace
+from tests.support.models import FAMILIES, SENTENCE, bert
+from tests.support.tracing import first_logit
+
+TEXTS = ((SENTENCE, None), ("a good film", "and bad"), ("smart.", None))
+
+
+def traced(build=bert, texts=TEXTS, residual=True):
+    model, tokenizer = build()
+    model = model if build is FAMILIES["modernbert"] else model.double()
+    padding = Padding.of(model, tokenizer)
+    batch = collate(encode(tokenizer, list(texts)), padding, None, neutral_tokens(tokenizer, padding))
+    return trace(model, batch, first_logit, residual=residual)

@@ -1,0 +1,42 @@
+"""Traces for relevance propagation, and models with one operation changed."""
+
+from typing import Any
+
+from torch import nn
+
+from gaflow.models.tracing import trace
+from gaflow.tasks.targets import Term, explained_scalar
+from tests.support.models import SENTENCE, bert
+from tests.support.tracing import SHORT, make_batch
+
+
+def terms(target: Any) -> tuple[Term, ...]:
+    """Of a class, or of the contrast of two."""
+    return ((1.0, (target[0],)), (-1.0, (target[1],))) if isinstance(target, tuple) else ((1.0, (target,)),)
+
+
+def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
+    targets = target if isinstance(target, list) else [target] * len(texts)
+    return trace(
+        model,
+        make_batch(tokenizer, texts),
+        lambda _: lambda z, items: explained_scalar(z, [terms(targets[k]) for k in items]),
+    )
+
+
+class Wrapped(nn.Module):
+    """A module whose result goes through a function of the test's own."""
+
+    def __init__(self, inner, change):
+        super().__init__()
+        self.inner, self.change = inner, change
+
+    def forward(self, x):
+        return self.change(self.inner(x))
+
+
+def changed(change):
+    """A BERT with `change` after its second feed-forward layer."""
+    model, tokenizer = bert()
+    model.bert.encoder.layer[1].output.dense = Wrapped(model.bert.encoder.layer[1].output.dense, change)
+    return model, tokenizer

@@ -1,0 +1,40 @@
+"""Traces of given attention, and of tiny models."""
+
+import pytest
+import torch
+
+from gaflow.inputs.encoding import Padding, collate, encode
+from gaflow.models.tracing import Trace, trace
+from tests.support.models import SENTENCE
+
+
+def make_trace(attention, gradient=None, mask=None):
+    """A trace that shows the given attention (b, l, h, t, t) and nothing else."""
+    attention = torch.as_tensor(attention, dtype=torch.float64)
+    gradient = torch.ones_like(attention) if gradient is None else torch.as_tensor(gradient, dtype=torch.float64)
+    b, t = attention.shape[0], attention.shape[-1]
+    mask = torch.ones(b, t, dtype=torch.bool) if mask is None else mask
+    return Trace(attention.unbind(1), gradient.unbind(1), (), (), torch.zeros(b, 2), torch.zeros(b), mask)
+
+
+def random_trace(seed=0, shape=(2, 3, 2, 5, 5)):
+    generator = torch.Generator().manual_seed(seed)
+    attention = torch.rand(shape, generator=generator, dtype=torch.float64).softmax(-1)
+    return make_trace(attention, torch.randn(shape, generator=generator, dtype=torch.float64))
+
+
+POOLS = ("first", "last", "mean")
+
+
+def assert_scores(found, expected):
+    """Scores (b, t) are `expected` on each text's own tokens, and 0 at padding."""
+    for item, own in enumerate(expected):
+        n = len(own)
+        assert found.values[item, :n].tolist() == pytest.approx(list(own), rel=1e-9, abs=1e-12)
+        assert found.values[item, n:].tolist() == [0.0] * (found.values.shape[1] - n)
+
+
+def bert_trace(made, texts=(SENTENCE, "a good film")):
+    model, tokenizer = made
+    batch = collate(encode(tokenizer, [(text, None) for text in texts]), Padding(tokenizer.pad_token_id))
+    return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
