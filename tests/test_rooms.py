@@ -8,7 +8,6 @@ PENDING = {
     "attribution/attribution.py",
     "attribution/axioms.py",
     "cli/app.py",
-    "evaluation/evaluate.py",
     "html/flow_page.py",
     "inputs/encoding.py",
     "models/cost.py",

@@ -36,9 +36,9 @@ from gaflow.evaluation.masking import Masker
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.jobs.manifest import describe_model, refuse_other, versions
 from gaflow.methods import Random
 from gaflow.progress import Progress, Report, reporting, within
+from gaflow.provenance import describe_model, refuse_other, versions
 
 __all__ = ["BenchmarkSettings", "mask_all", "slug"]
 

@@ -40,9 +40,9 @@ from gaflow.files import write_atomically
 from gaflow.inputs.encoding import Padding
 from gaflow.jobs import attribute
 from gaflow.jobs.folder import claim
-from gaflow.jobs.manifest import describe_method, describe_model, refuse_other
 from gaflow.methods import Method, Random, find_method
 from gaflow.progress import Progress
+from gaflow.provenance import describe_method, describe_model, refuse_other
 
 __all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "DataSetOutcome", "bench", "name_of"]
 

@@ -31,9 +31,9 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.inputs.encoding import Encoding, Padding, Text, collate
-from gaflow.jobs.manifest import describe_method, describe_model, versions
 from gaflow.methods import Method, Random
 from gaflow.progress import Progress, Report, reporting, silent, within
+from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
 
 __all__ = ["CONTROL", "LEVELS", "control", "evaluate", "judge", "unmasked"]

@@ -15,17 +15,13 @@ from typing import Any
 
 from gaflow.errors import DataError, JobError
 from gaflow.files import write_atomically
-from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, refuse_other
+from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, shard_name
+from gaflow.provenance import refuse_other
 
-__all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "shard_name", "write_shard"]
+__all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "write_shard"]
 
 TIMES = "timings.jsonl"
 _LOCK = ".lock"
-
-
-def shard_name(number: int) -> str:
-    """What shard `number` is called."""
-    return f"part-{number:05d}.parquet"
 
 
 @contextmanager

@@ -12,13 +12,14 @@ from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
 from gaflow.explainer.explainer import AnyMethod, Explainer, classes_of
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardSettings
-from gaflow.jobs.folder import claim, note_time, resume, shard_name, write_shard
-from gaflow.jobs.manifest import Manifest, Shard, describe_method, describe_model, versions
+from gaflow.jobs.folder import claim, note_time, resume, write_shard
+from gaflow.jobs.manifest import Manifest, Shard, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
 from gaflow.methods import Method, find_method
 from gaflow.models.memory import budget
 from gaflow.progress import Progress, Report, reporting
+from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
 
 __all__ = ["ENGINES", "Outcome", "attribute", "find_engine"]

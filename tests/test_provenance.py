@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.jobs.manifest import describe_method, describe_model, differences, versions
 from gaflow.methods import METHODS, FlowMethod
+from gaflow.provenance import describe_method, describe_model, differences, versions
 from tests.support.models import bert, byte_bpe, wordpiece
 
 
