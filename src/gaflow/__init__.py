@@ -25,8 +25,8 @@ from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.min_cut import CutEdge, MinCut, min_cut
 from gaflow.flow.maxflow.score_ranges import ScoreRanges, score_ranges
-from gaflow.flow.network import Certificate, Flow
 from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
+from gaflow.flow.result import Certificate, Flow
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
 

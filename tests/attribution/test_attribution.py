@@ -228,7 +228,7 @@ def test_scores_can_be_summed_over_the_layers():
 
 
 def test_a_layer_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="no layer 3 among 3 node layers"):
+    with pytest.raises(ValueError, match="layer=3 does not exist"):
         make().at_layer(3)
     with pytest.raises(GaflowError, match="'rawatt' has no flow through layers"):
         make(flow=False, method="rawatt").at_layer(1)

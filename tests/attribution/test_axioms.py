@@ -13,7 +13,7 @@ from gaflow.attribution.axioms import Axioms, axioms
 from gaflow.errors import GaflowError
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 from gaflow.methods import PathFlow, SignedFlow
 from tests.support.attributions import make
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_checked_is_refused():
         axioms(torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="layer is for attributions"):
         axioms(solve(torch.ones(1, 2, 2)), layer=0)
-    with pytest.raises(ValueError, match="no layer 9"):
+    with pytest.raises(ValueError, match="layer=9 does not exist"):
         axioms(attribution(), layer=9)
     with pytest.raises(ValueError, match="tolerance must be a number >= 0, not -1"):
         axioms(solve(torch.ones(1, 2, 2)), tolerance=-1)

@@ -12,7 +12,7 @@ from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.flow import cvxpy_reference as reference
 from gaflow.flow.cvxpy_reference import cvxpy_flow
 from gaflow.flow.maxflow.max_flow import max_flow
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 from tests.support.exact import Exact, exact_flow
 from tests.support.make_exact import load
 from tests.support.problems import Problem, problems

@@ -5,10 +5,11 @@ from decimal import Decimal, localcontext
 import pytest
 import torch
 
+from gaflow.flow.arguments import as_mask, as_networks, as_nodes
 from gaflow.flow.barrier import state as module
 from gaflow.flow.barrier.edges import GROW, KEEP, Edges
 from gaflow.flow.barrier.state import State
-from gaflow.flow.network import LayeredNetwork, as_mask, as_networks, as_nodes
+from gaflow.flow.network import LayeredNetwork
 
 
 def some_edges(count: int = 200) -> tuple[Edges, torch.Tensor]:

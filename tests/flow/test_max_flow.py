@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.flow.maxflow.max_flow import max_flow
-from gaflow.flow.network import Flow
 from gaflow.flow.paper_algorithms import dense_network
+from gaflow.flow.result import Flow
 
 
 def smallest_cut(information: np.ndarray, sources: list[int] | None = None, targets: list[int] | None = None) -> float:

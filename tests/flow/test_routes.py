@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route, Routes, routes
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 from gaflow.html import flow_page
 from gaflow.view.flow_graph import Graph
 from gaflow.view.shades import visible

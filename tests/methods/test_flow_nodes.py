@@ -10,9 +10,10 @@ from gaflow.errors import GaflowError
 from gaflow.explainer.explainer import Explainer
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import af
+from gaflow.flow.result import layer_scores
 from gaflow.inputs.encoding import Padding, collate, encode
 from gaflow.methods import FlowMethod
-from gaflow.methods.flow_nodes import NODES, layer_scores, name_at_layer, nodes_of
+from gaflow.methods.flow_nodes import NODES, name_at_layer, nodes_of
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import SENTENCE, bert, gpt2
 from tests.support.traces import make_trace, random_trace
@@ -186,7 +187,7 @@ def test_from_one_output_node_the_layer_below_gets_its_attention_where_nothing_n
 
 @pytest.mark.parametrize("layer", [4, -5, 99])
 def test_a_layer_that_is_not_there_is_refused(layer):
-    with pytest.raises(ValueError, match=rf"no layer {layer} among 4 node layers, 0 \(input\) to 3 \(output\)"):
+    with pytest.raises(ValueError, match=rf"layer={layer} does not exist.* 0 \(input\) to 3 \(output\)"):
         FlowMethod("af", layer=layer)(random_trace())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.flow.network import Certificate, Flow
+from gaflow.flow.result import BatchCertificate, Flow
 from gaflow.inputs.encoding import encode
 from tests.support.models import wordpiece
 
@@ -14,7 +14,7 @@ from tests.support.models import wordpiece
 def make_flow(t, layers=2, dead=False):
     """Every token of a layer passes its flow on to the one below."""
     share = torch.zeros(t, dtype=torch.float64) if dead else torch.arange(1.0, t + 1, dtype=torch.float64)
-    numbers = {f.name: torch.zeros(1, dtype=torch.float64) for f in fields(Certificate)}
+    numbers = {f.name: torch.zeros(1, dtype=torch.float64) for f in fields(BatchCertificate)}
     numbers |= {
         "edges": torch.tensor([3 * t]),
         "dead": torch.tensor([dead]),
@@ -27,7 +27,7 @@ def make_flow(t, layers=2, dead=False):
         value=share.sum()[None],
         mu=torch.tensor([1e-9], dtype=torch.float64),
         converged=torch.tensor([True]),
-        certificate=Certificate(**numbers),
+        certificate=BatchCertificate(**numbers),
     )
 
 

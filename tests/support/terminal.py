@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.flow.network import Certificate
+from gaflow.flow.result import Certificate
 
 SGR = re.compile("\x1b\\[[0-9;]*m")
 

@@ -21,10 +21,10 @@ from gaflow.attribution.files import read, write
 from gaflow.attribution.parts import STORED_NAMES, from_tensors_and_json, to_tensors_and_json
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.network import Certificate, Flow
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, layer_scores
 from gaflow.inputs.media import Media
 from gaflow.inputs.offsets import Span
-from gaflow.methods.flow_nodes import Layer, layer_scores, name_at_layer
+from gaflow.methods.flow_nodes import name_at_layer
 from gaflow.tasks.targets import Resolved
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Attribution:
             raise ValueError(f"k must be >= 0, not {k}")
         return sorted(self.words() if words else self.pieces(), key=lambda w: -w.score)[:k]
 
-    def at_layer(self, layer: Layer) -> Attribution:
+    def at_layer(self, layer: NodeLayer) -> Attribution:
         """The same with the through-flow of node layer `layer` (0 the input, -1 the output) as scores.
 
         "all" sums over the node layers, so that the scores sum to their number times the value of the flow, less that
@@ -289,7 +289,7 @@ def _same(a: Any, b: Any) -> bool:
         return np.array_equal(a, b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return np.array_equal(a.numpy(force=True), b.numpy(force=True), equal_nan=a.is_floating_point())
-    if isinstance(a, Flow | Certificate) and type(a) is type(b):
+    if isinstance(a, Flow | BatchCertificate | Certificate) and type(a) is type(b):
         return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
     if isinstance(a, float) and isinstance(b, float):
         return a == b or (math.isnan(a) and math.isnan(b))

@@ -27,9 +27,9 @@ import numpy as np
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow, NodeLayer, layer_scores
 from gaflow.methods.base import AGAINST
-from gaflow.methods.flow_nodes import Layer, layer_in_name, layer_scores
+from gaflow.methods.flow_nodes import layer_in_name
 
 __all__ = ["Axioms", "axioms"]
 
@@ -85,7 +85,7 @@ class _Game:
     size: float  # what residuals are measured in: the total, or of a signed game both its sides together
 
 
-def axioms(result: Attribution | Flow, *, layer: Layer | None = None, tolerance: float = 1e-9) -> Axioms:
+def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolerance: float = 1e-9) -> Axioms:
     """Check efficiency, symmetry, nullity and linearity of an attribution's scores, or of every layer of a flow.
 
     Of an attribution, `scores` are checked against the game of `layer` ("all": the sum over layers; None: what its
@@ -123,7 +123,7 @@ def _of_flow(flow: Flow) -> Iterator[_Game]:
         yield _Game(theirs, mine, theirs, value, value)
 
 
-def _of_attribution(att: Attribution, layer: Layer) -> Iterator[_Game]:
+def _of_attribution(att: Attribution, layer: NodeLayer) -> Iterator[_Game]:
     """The game that the scores belong to, then that of every row of `layers`."""
     assert att.flow is not None
     adds, other = _both_sides(att.flow)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError
 from gaflow.files import write_atomically
-from gaflow.flow.network import Certificate, Flow
+from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write"]
 
@@ -110,7 +110,7 @@ def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
 def flow_tensors(flow: Flow, prefix: str = "") -> dict[str, Tensor]:
     """A flow and its certificate as tensors to `write`."""
     parts = {f"{prefix}flow.{f.name}": getattr(flow, f.name) for f in fields(Flow) if f.name != "certificate"}
-    parts |= {f"{prefix}certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(Certificate)}
+    parts |= {f"{prefix}certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(BatchCertificate)}
     return {name: value for name, value in parts.items() if value is not None}
 
 
@@ -118,7 +118,9 @@ def flow_of(tensors: dict[str, Tensor], t: int, prefix: str = "") -> Flow | None
     """The flow over `t` tokens that `flow_tensors` took apart; None if there is none, ValueError if it does not fit."""
     if f"{prefix}flow.edges" not in tensors:
         return None
-    certificate = Certificate(**{f.name: tensors[f"{prefix}certificate.{f.name}"] for f in fields(Certificate)})
+    certificate = BatchCertificate(
+        **{f.name: tensors[f"{prefix}certificate.{f.name}"] for f in fields(BatchCertificate)}
+    )
     own = [f.name for f in fields(Flow) if f.name not in ("certificate", _LATER)]
     parts = {name: tensors[f"{prefix}flow.{name}"] for name in own}
     flow = Flow(**parts, certificate=certificate, capacity=tensors.get(f"{prefix}flow.{_LATER}"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gaflow.attribution.files import flow_of, flow_tensors
-from gaflow.flow.network import Certificate
+from gaflow.flow.result import Certificate
 from gaflow.inputs.media import Sound, from_tensor
 from gaflow.tasks.targets import Resolved
 

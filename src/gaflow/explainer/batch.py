@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError
-from gaflow.flow.network import Certificate, Flow
+from gaflow.flow.result import Certificate, Flow
 from gaflow.inputs.encoding import Batch
 from gaflow.methods import Method, Scores
 from gaflow.models.tracing import Readout, Trace, trace

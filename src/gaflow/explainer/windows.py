@@ -32,7 +32,7 @@ from torch import Tensor
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import SolveError, TextError
-from gaflow.flow.network import Certificate
+from gaflow.flow.result import Certificate
 from gaflow.inputs.encoding import Encoding, check_text, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving

@@ -26,8 +26,10 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.network import Certificate, Flow, LayeredNetwork, Nodes, as_networks, as_nodes
+from gaflow.flow.arguments import Nodes, as_networks, as_nodes
+from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.paper_algorithms import Arcs, check_direction, layered_arcs
+from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["cvxpy_flow"]
 
@@ -186,7 +188,7 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         dtype = torch.float64 if isinstance(value, float) else None
         return torch.tensor([value], dtype=dtype)
 
-    certificate = Certificate(
+    certificate = BatchCertificate(
         conservation=one(solution.conservation),
         dual=one(solution.dual),
         centrality=one(0.0),

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.flow.network import as_networks
+from gaflow.flow.arguments import as_networks
 
 __all__ = [
     "DIRECTIONS",

@@ -22,7 +22,7 @@ from numbers import Integral
 
 import numpy as np
 
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 
 __all__ = ["Route", "Routes", "routes"]
 

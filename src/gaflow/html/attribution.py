@@ -20,7 +20,7 @@ from gaflow.view.shades import LEVELS, Run, number_format, runs, spelled, visibl
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution, TextUnit
-    from gaflow.flow.network import Certificate
+    from gaflow.flow.result import Certificate
 
 __all__ = [
     "View",

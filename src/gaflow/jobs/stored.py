@@ -19,7 +19,7 @@ import numpy as np
 from gaflow.attribution.attribution import Attribution
 from gaflow.data.readers import check_columns, parquet_files, pyarrow_module
 from gaflow.errors import DataError, GaflowError
-from gaflow.flow.network import Certificate
+from gaflow.flow.result import Certificate
 from gaflow.inputs.offsets import Span, search_spans
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest

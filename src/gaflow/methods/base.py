@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 from gaflow.models.tracing import Trace
 
 __all__ = ["AGAINST", "Method", "MethodInfo", "Scores", "full_name"]

@@ -32,9 +32,9 @@ from torch import Tensor
 from gaflow.errors import GaflowError, UnknownMethodError, UnsupportedModelError
 from gaflow.flow.barrier.solve import Barrier, solve
 from gaflow.flow.information import INFORMATION, Information, af, by_layer, split_nodes, token_information
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow, NodeLayer, check_layer, layer_scores
 from gaflow.methods.base import AGAINST, MethodInfo, Scores, full_name
-from gaflow.methods.flow_nodes import Chosen, Layer, check_layer, check_nodes, layer_scores, nodes_of
+from gaflow.methods.flow_nodes import Chosen, check_nodes, nodes_of
 from gaflow.methods.paths import Paths, along_path
 from gaflow.methods.token_removal import check_batch_size, check_replacement
 from gaflow.models.attention_tensors import stack_layers
@@ -70,7 +70,7 @@ class FlowMethod:
     seed: int = field(default=0, kw_only=True)  # other seeds draw others
     replacement: str | int | None = field(default=None, kw_only=True)  # absent tokens of the path, as in ig
     batch_size: int | None = field(default=None, kw_only=True)  # points in one pass; None: as many as fit
-    layer: Layer = 0  # the node layer whose through-flow are the scores; "all" for their sum
+    layer: NodeLayer = 0  # the node layer whose through-flow are the scores; "all" for their sum
 
     def __post_init__(self) -> None:
         for name in ("sources", "targets"):
@@ -247,7 +247,7 @@ class SignedFlow(FlowMethod):
     called: ClassVar[str] = "signed_flow"
     information: str | Information = "agf_net"
     barrier: Barrier = "capacity"
-    layer: Layer = "all"
+    layer: NodeLayer = "all"
     heads: Literal["mean", "sum"] = field(default="sum", kw_only=True)
     residual: bool = field(default=True, kw_only=True)
     signed: bool = field(default=True, kw_only=True)
@@ -259,7 +259,7 @@ class PathFlow(SignedFlow):
 
     called: ClassVar[str] = "path_flow"
     information: str | Information = "agf"
-    layer: Layer = 0
+    layer: NodeLayer = 0
     nodes: bool = field(default=True, kw_only=True)
     steps: int | None = field(default=4, kw_only=True)
     groups: int = field(default=4, kw_only=True)

@@ -10,31 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError
-from gaflow.flow.network import Nodes
+from gaflow.flow.arguments import Nodes
+from gaflow.flow.result import NodeLayer, check_layer
 from gaflow.models.tracing import Trace
 
 __all__ = [
     "NODES",
     "Chosen",
-    "Layer",
-    "check_layer",
     "check_nodes",
     "layer_in_name",
-    "layer_scores",
     "name_at_layer",
     "nodes_of",
 ]
 
 _LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d+|'all')\)$")
 
-Layer = int | Literal["all"]
 Chosen = str | int | Sequence[int] | Callable[[Trace], Nodes] | None  # a name of NODES, positions, a choice; None: all
 
 
@@ -106,40 +103,12 @@ def nodes_of(chosen: Chosen, trace: Trace, name: str) -> Nodes | None:
     return found
 
 
-def check_layer(layer: Any) -> Layer:
-    """`layer` as a plain number or "all"; refuses what names no layer of any network."""
-    if isinstance(layer, str) and layer == "all":
-        return "all"
-    if not _whole(layer):
-        raise ValueError(f'layer must be the number of a node layer (0 is the input) or "all", not {layer!r}')
-    return int(layer)
-
-
 def _whole(given: Any) -> bool:
     """A whole number, NumPy's included; True and False are none."""
     return isinstance(given, Integral) and not isinstance(given, bool)
 
 
-@overload
-def layer_scores(through: Tensor, layer: Layer) -> Tensor: ...
-
-
-@overload
-def layer_scores(through: np.ndarray, layer: Layer) -> np.ndarray: ...
-
-
-def layer_scores(through: Any, layer: Layer) -> Any:
-    """The through-flow (..., t) of one node layer, or the sum over all, from that of every layer (..., l+1, t)."""
-    layer = check_layer(layer)
-    if isinstance(layer, str):
-        return through.sum(-2)
-    count = through.shape[-2]
-    if not -count <= layer < count:
-        raise ValueError(f"there is no layer {layer} among {count} node layers, 0 (input) to {count - 1} (output)")
-    return through[..., layer, :]
-
-
-def name_at_layer(name: str, layer: Layer) -> str:
+def name_at_layer(name: str, layer: NodeLayer) -> str:
     """A flow method's `name` with another layer; it is the last of the settings, and left out where it is the usual."""
     layer = check_layer(layer)
     base = _LAST_SETTING.sub(lambda found: "" if found[1] == "(" else ")", name)
@@ -148,7 +117,7 @@ def name_at_layer(name: str, layer: Layer) -> str:
     return f"{base[:-1]}, layer={layer!r})" if base.endswith(")") else f"{base}(layer={layer!r})"
 
 
-def layer_in_name(name: str) -> Layer:
+def layer_in_name(name: str) -> NodeLayer:
     """The layer that `name_at_layer` wrote."""
     found = _LAST_SETTING.search(name)
     if found is None:
@@ -156,7 +125,7 @@ def layer_in_name(name: str) -> Layer:
     return "all" if found[2] == "'all'" else int(found[2])
 
 
-def _usual(name: str) -> Layer:
+def _usual(name: str) -> NodeLayer:
     """The layer of a method whose name says none."""
     return "all" if name.partition("(")[0] == "signed_flow" else 0
 

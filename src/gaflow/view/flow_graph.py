@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gaflow.flow.network import Flow
+from gaflow.flow.result import Flow
 
 __all__ = ["Graph", "Shown"]
 

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
+from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes, per_item
 from gaflow.flow.barrier.edges import KEEP
 from gaflow.flow.barrier.linear.dispatch import Care, solve_laplacian
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import Balance, State
-from gaflow.flow.network import Certificate, Flow, LayeredNetwork, Nodes, as_mask, as_networks, as_nodes, per_item
+from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["Barrier", "LogBarrier", "solve"]
 
@@ -192,7 +194,7 @@ class _Result:
         """The finished batch with its certificate."""
         network, t = self.network, self.network.source.shape[-1]
         value = self.outer[:, -1]
-        certificate = Certificate(
+        certificate = BatchCertificate(
             conservation=self.conservation,
             dual=self.dual,
             centrality=self.centrality,

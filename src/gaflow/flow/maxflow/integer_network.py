@@ -21,7 +21,8 @@ import numpy as np
 from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.network import LayeredNetwork, Nodes, as_mask, as_networks, as_nodes
+from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes
+from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.paper_algorithms import ROOM, Arcs, integral_scale, layered_arcs
 
 __all__ = ["HEADROOM", "Integers", "Problem", "Solution", "new_solver", "push"]

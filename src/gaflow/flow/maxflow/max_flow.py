@@ -20,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.flow.arguments import Nodes
 from gaflow.flow.maxflow.integer_network import Integers, Problem, new_solver, push
-from gaflow.flow.network import Certificate, Flow, LayeredNetwork, Nodes
+from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.paper_algorithms import check_direction
+from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["max_flow"]
 
@@ -90,7 +92,7 @@ def _gather(network: LayeredNetwork, solved: list[_Solved], integral: bool) -> F
     inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
     outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
     imbalance = (inflow - outflow).abs().amax((-2, -1)) / value.clamp_min(torch.finfo(value.dtype).tiny)
-    certificate = Certificate(
+    certificate = BatchCertificate(
         conservation=imbalance,
         dual=zero,
         centrality=zero,

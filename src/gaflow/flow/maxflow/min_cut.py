@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.flow.arguments import Nodes
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, push
-from gaflow.flow.network import Flow, Nodes
 from gaflow.flow.paper_algorithms import Arcs
+from gaflow.flow.result import Flow
 
 __all__ = ["CutEdge", "MinCut", "min_cut"]
 

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.flow.arguments import Nodes
 from gaflow.flow.maxflow.integer_network import Integers, Problem, new_solver, push
-from gaflow.flow.network import Nodes
 
 __all__ = ["ScoreRanges", "score_ranges"]
 

@@ -17,9 +17,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gaflow.errors import MissingExtraError
+from gaflow.flow.arguments import as_networks
 from gaflow.flow.maxflow.min_cut import MinCut, min_cut
-from gaflow.flow.network import Flow, as_networks
 from gaflow.flow.paper_algorithms import check_direction
+from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route
 from gaflow.flow.routes import routes as widest_routes
 from gaflow.plots.figure import facts, fitted, name_of

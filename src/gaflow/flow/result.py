@@ -1,0 +1,173 @@
+"""A solved flow, how good it is, and the scores of its nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaflow.errors import Argument, ArgumentError
+
+__all__ = ["BatchCertificate", "Certificate", "Flow", "NodeLayer", "check_layer", "layer_scores"]
+
+NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How good the flow of one network is.
+
+    A flow that satisfies all optimality conditions of eq. 12 exactly would show 0 in the first three.
+    """
+
+    conservation: float  # largest node imbalance, relative to the flow value
+    dual: float  # error of an edge's flow because s = z - v does not hold, relative to the flow value
+    centrality: float  # error of an edge's flow because f z = mu and (u - f) v = mu do not hold, likewise
+    gap: float  # cut - value: how far the flow value can be from the maximum flow
+    cut: float  # an upper bound of every flow: the capacity of the (fractional) cut the potentials describe
+    kappa: float  # the smallest layer sum of capacities
+    mu: float  # barrier parameter, absolute
+    epsilon: float  # barrier parameter, relative: mu = epsilon * kappa / (2 m)
+    edges: int  # m, live edges, terminals and return edge included
+    negligible: int  # positive capacities that were dropped, below 1e-100 of the largest
+    gamma: float  # capacities were int(gamma u), as in Algorithms 1 and 2; 0: not these integers
+    clamped: bool  # gamma is smaller than the algorithms print it, for int64 to hold all capacities together
+    dead: bool  # no path from source to target: all flows are 0
+    iterations: int  # factorisations used
+    seconds: float  # wall-clock time of the solve that held this network
+    converged: bool
+
+    def combine(self, other: Certificate) -> Certificate:
+        """The certificate of scores that are the difference of two flows."""
+        both = Certificate.worst((self, other), (1.0, 1.0))
+        return replace(both, iterations=self.iterations + other.iterations, seconds=self.seconds + other.seconds)
+
+    @classmethod
+    def worst(cls, certificates: Sequence[Certificate], weights: Sequence[float]) -> Certificate:
+        """The worst of several certificates; amounts of flow add up as flows of these weights do."""
+        merged: dict[str, Any] = {}
+        for field in fields(cls):
+            values = [getattr(certificate, field.name) for certificate in certificates]
+            if field.name in ("converged", "dead", "gamma"):
+                merged[field.name] = min(values)
+            elif field.name in ("edges", "negligible"):
+                merged[field.name] = sum(values)
+            elif field.name in ("gap", "cut", "kappa"):
+                merged[field.name] = math.fsum(w * value for w, value in zip(weights, values, strict=True))
+            else:
+                merged[field.name] = max(values)
+        return cls(**merged)
+
+    def to_dict(self) -> dict[str, float | int | bool]:
+        """The fields by name, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class BatchCertificate:
+    """The certificates of a batch of flows: the fields of `Certificate`, each a tensor (b,)."""
+
+    conservation: Tensor
+    dual: Tensor
+    centrality: Tensor
+    gap: Tensor
+    cut: Tensor
+    kappa: Tensor
+    mu: Tensor
+    epsilon: Tensor
+    edges: Tensor
+    negligible: Tensor
+    gamma: Tensor
+    clamped: Tensor
+    dead: Tensor
+    iterations: Tensor
+    seconds: Tensor
+    converged: Tensor
+
+    def __getitem__(self, item: int) -> Certificate:
+        """The certificate of one flow, in plain numbers."""
+        return Certificate(**{name: values[item].item() for name, values in vars(self).items()})
+
+    def take(self, items: slice) -> BatchCertificate:
+        """The certificates of these items."""
+        return BatchCertificate(**{name: values[items] for name, values in vars(self).items()})
+
+    def to_dict(self) -> dict[str, list]:
+        """The fields by name as lists, ready for JSON."""
+        return {name: values.tolist() for name, values in vars(self).items()}
+
+
+@dataclass(frozen=True, repr=False)
+class Flow:
+    """The flow on every edge of a batch of layered networks."""
+
+    edges: Tensor  # (b, l, t, t) from node i of layer l+1 to node j of layer l
+    source: Tensor  # (b, t) super-source -> output nodes
+    target: Tensor  # (b, t) input nodes -> super-target: the token scores
+    value: Tensor  # (b,)
+    mu: Tensor  # (b,) barrier parameter, absolute; 0 for a plain maximum flow
+    converged: Tensor  # (b,) bool
+    certificate: BatchCertificate
+    capacity: Tensor | None = None  # (b, l, t, t) live capacities that it was solved on; None: not known
+
+    def __repr__(self) -> str:
+        values = [f"{value:.4g}" for value in self.value[:3].tolist()]
+        if len(self.value) > 3:
+            values.append("...")
+        failed = int((~self.converged).sum())
+        state = f"{failed} NOT CONVERGED" if failed else "converged"
+        return f"Flow(value {', '.join(values)}; edges {tuple(self.edges.shape)}; {state})"
+
+    def through(self) -> Tensor:
+        """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""
+        return torch.cat([self.target[:, None], self.edges.sum(-1)], 1)
+
+    def __getitem__(self, item: int) -> Flow:
+        """Item `item` as a batch of one."""
+        count = len(self.value)
+        if not -count <= item < count:
+            raise IndexError(f"item {item} of a batch of {count} flows")
+        index = item % count
+        one = slice(index, index + 1)
+        return Flow(
+            edges=self.edges[one],
+            source=self.source[one],
+            target=self.target[one],
+            value=self.value[one],
+            mu=self.mu[one],
+            converged=self.converged[one],
+            certificate=self.certificate.take(one),
+            capacity=None if self.capacity is None else self.capacity[one],
+        )
+
+
+def check_layer(layer: Any) -> NodeLayer:
+    """`layer` as a plain number or "all"; refuses values that name no layer of any network."""
+    if isinstance(layer, str) and layer == "all":
+        return "all"
+    if isinstance(layer, bool) or not isinstance(layer, Integral):
+        raise ArgumentError(
+            Argument("layer"), f' must be the number of a node layer (0 is the input) or "all", not {layer!r}'
+        )
+    return int(layer)
+
+
+def layer_scores(through: Array, layer: NodeLayer) -> Array:
+    """The through-flow (..., t) of one node layer, or the sum over all, from that of every layer (..., l+1, t)."""
+    layer = check_layer(layer)
+    if layer == "all":
+        return through.sum(-2)
+    count = through.shape[-2]
+    if not -count <= layer < count:
+        raise ArgumentError(
+            Argument("layer", layer), f" does not exist: the node layers are 0 (input) to {count - 1} (output)"
+        )
+    return through[..., layer, :]
