@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Attribution, Explainer
+from gaflow.explainer.batch import explain_batch
 from gaflow.explainer.many import attempt
 from gaflow.files import write_atomically
 from gaflow.inputs.encoding import Encoding
@@ -39,8 +40,8 @@ class Subject:
     @classmethod
     def of(cls, explainer: Explainer, texts: Sequence[str], kept: str, batch_size: int) -> Subject:
         """Texts that the tokenizer makes something of, each with what the model predicts."""
-        read = attempt(texts, lambda part: explainer.encode(part, truncation=True))
-        good = [text for text, encoding in zip(texts, read, strict=True) if isinstance(encoding, Encoding)]
+        encodings = attempt(texts, lambda part: read(explainer, part))
+        good = [text for text, encoding in zip(texts, encodings, strict=True) if isinstance(encoding, Encoding)]
         seen = explain(explainer, good, METHODS[CONTROL], batch_size)
         failed = [each for each in seen if isinstance(each, str)]
         if failed or not seen:
@@ -94,6 +95,12 @@ class Subject:
         )
 
 
+def read(explainer: Explainer, texts: Sequence[str]) -> list[Encoding]:
+    """The texts as the model reads them, truncated to what it takes."""
+    names = [f"texts[{k}]" for k in range(len(texts))]
+    return explainer.runner.encode(texts, names=names, truncation=True)
+
+
 def explain(
     explainer: Explainer,
     texts: Sequence[str],
@@ -103,14 +110,15 @@ def explain(
     groups: Sequence[Sequence[int]] | None = None,
 ) -> list[Attribution | str]:
     """An attribution of each text, or why there is none; batches depend on the texts alone, unless given."""
-    encodings = explainer.encode(texts, truncation=True)
+    encodings = read(explainer, texts)
     wanted = [None] * len(texts) if targets is None else targets
 
     def run(group: Sequence[int]) -> list[Attribution]:
-        return explainer.run([encodings[k] for k in group], [wanted[k] for k in group], [method])[0]
+        batch = explain_batch(explainer.runner, [encodings[k] for k in group], [wanted[k] for k in group], [method])
+        return [by_method[method.name] for by_method in batch.by_text]
 
     found: dict[int, Attribution | str] = {}
-    for group in groups or explainer.batches(encodings, batch_size, [method]):
+    for group in groups or explainer.runner.batches(encodings, batch_size, [method]):
         found.update(zip(group, attempt(group, run), strict=True))
     return [found[k] for k in range(len(texts))]
 

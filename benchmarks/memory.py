@@ -86,6 +86,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     from transformers import BertConfig, BertForSequenceClassification
 
     import gaflow
+    from gaflow.explainer.batch import explain_batch
     from gaflow.models.cost import ONE_TRACE, Geometry, estimate
 
     torch.set_num_threads(1)
@@ -100,9 +101,10 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     texts = [" ".join(["dog"] * (length - 2))] * batch
     before, start = _resident(), time.perf_counter()
     chosen = gaflow.METHODS[method]
-    found = [explainer.run(explainer.encode(texts), [None] * batch, [chosen])[0]]
+    encodings = explainer.runner.encode(texts, names=texts)
+    found = explain_batch(explainer.runner, encodings, [None] * batch, [chosen]).by_text
     seconds, whole = time.perf_counter() - start, _resident(peak=True)
-    assert all(len(att.tokens) == length for att in found[0])
+    assert all(len(by_method[chosen.name].tokens) == length for by_method in found)
     flow = isinstance(chosen, gaflow.FlowMethod)
     cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.cost if flow else ONE_TRACE)
     expected = max(cost.path, cost.flow) if flow else cost.trace

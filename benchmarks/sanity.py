@@ -36,13 +36,13 @@ import pyarrow.parquet
 import torch
 from torch import nn
 
-from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, shown, sizes, spearman
+from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, read, shown, sizes, spearman
 from benchmarks.rationales import SETS, agreement, read_marked
 from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
 from gaflow.data import open_data
 from gaflow.errors import MissingExtraError
-from gaflow.evaluation import Planted, recovery
+from gaflow.evaluation.planted_words import Planted, recovery
 from gaflow.methods import Method, find_method
 
 KEPT = Path(__file__).parents[1] / "build" / "sanity"
@@ -155,8 +155,8 @@ def stability(subject: Subject, methods: Sequence[Method]) -> list[str]:
 
 def _same_tokens(explainer: Explainer, texts: Sequence[str], others: Sequence[str]) -> list[str]:
     """Of each text the other one if the model reads the same in it, or else the text."""
-    read = zip(explainer.encode(texts, truncation=True), explainer.encode(others, truncation=True), strict=True)
-    same = [one.inputs["input_ids"] == other.inputs["input_ids"] for one, other in read]
+    encodings = zip(read(explainer, texts), read(explainer, others), strict=True)
+    same = [one.inputs["input_ids"] == other.inputs["input_ids"] for one, other in encodings]
     return [other if equal else text for text, other, equal in zip(texts, others, same, strict=True)]
 
 

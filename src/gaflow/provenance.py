@@ -49,7 +49,7 @@ def describe_model(explainer: Explainer) -> Description:
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": weight.device.type,
         "tokenizer": {"class": type(tokenizer).__name__, "sha256": _hash_tokenizer(tokenizer)},
-        "limit": explainer.limit,
+        "limit": explainer.runner.limit,
     }
 
 

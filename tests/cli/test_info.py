@@ -24,7 +24,7 @@ def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     assert found["layers"] == len(layers) - 1
     assert found["attention"] == [found["layers"], found["heads"], 7, 7]
     assert found["parameters"] == sum(p.numel() for p in model.parameters())
-    assert found["limit"] == explainer.limit
+    assert found["limit"] == explainer.runner.limit
     assert found["labels"] == list(explainer.head.labels)
     assert (found["class"], found["task"], found["dtype"]) == (type(model).__name__, explainer.task, "float32")
     leads = explainer.task == "text-classification"

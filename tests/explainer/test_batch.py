@@ -33,7 +33,11 @@ class Gives:
         (lambda trace: Scores(trace.mask.double()[0]), ValueError, r"float64 \(14,\); .* \(b, t\) = \(2, 14\)"),
         (lambda trace: Scores(trace.mask.double().T), ValueError, r"\(14, 2\)"),
         (lambda trace: Scores(trace.mask.cfloat()), ValueError, "complex64"),
-        (lambda trace: Scores(trace.mask.double(), diagnostics=({},)), ValueError, "facts of 1 texts for a batch of 2"),
+        (
+            lambda trace: Scores(trace.mask.double(), diagnostics=({},)),
+            ValueError,
+            "diagnostics of 1 texts for a batch of 2",
+        ),
         (lambda trace: Scores(trace.mask / 0), GaflowError, "method 'own' gave scores that are not finite"),
     ],
 )

@@ -10,6 +10,8 @@ from transformers import LongformerConfig, LongformerForSequenceClassification
 import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.default_method import FallbackToAgf, default_method
+from gaflow.explainer.runner import Runner
+from gaflow.inputs.encoding import Padding
 from gaflow.tasks.targets import ClassificationHead
 from tests.support.models import SENTENCE, bert, gpt2, modernbert, wordpiece
 
@@ -21,7 +23,7 @@ def test_classes_of_texts_are_explained_by_path_flow(family):
     quick = replace(explainer.default, steps=1, groups=2, ranked=1)  # type: ignore[type-var]
     explainer.default = quick
     named = explainer(SENTENCE, quick)
-    for found in (explainer(SENTENCE), explainer([SENTENCE])[0], next(iter(explainer.stream([SENTENCE])))):
+    for found in (explainer(SENTENCE), explainer([SENTENCE])[0]):
         assert found.method == quick.name
         np.testing.assert_allclose(found.scores, named.scores, atol=1e-6)
 
@@ -46,23 +48,28 @@ def test_a_model_that_path_flow_cannot_follow_is_explained_by_agf_and_every_resu
     np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-4)
 
 
+def runner_without_model(task, head) -> Runner:
+    """A runner that fails as soon as the model is used."""
+    return Runner(model=None, tokenizer=None, task=task, head=head, padding=Padding(None), limit=None)
+
+
 def test_other_tasks_are_explained_by_agf_without_asking_the_model():
-    def refuse(*_given, **_named):
-        raise AssertionError("asked")
-
     for task in ("token-classification", "question-answering", "fill-mask", "image-classification"):
-        assert default_method(task, None, refuse) is gaflow.METHODS["agf"]
-    assert (
-        default_method("text-classification", ClassificationHead(("score",), "none"), refuse) is gaflow.METHODS["agf"]
-    )
+        runner = runner_without_model(task, None)
+        assert default_method(runner) is gaflow.METHODS["agf"]
+    regression = runner_without_model("text-classification", ClassificationHead(("score",), "none"))
+    assert default_method(regression) is gaflow.METHODS["agf"]
 
 
-def test_errors_that_are_not_about_the_model_are_not_hidden():
-    def fail(*_given, **_named):
+def test_errors_that_are_not_about_the_model_are_not_hidden(monkeypatch):
+    explainer = gaflow.Explainer(*bert())
+
+    def fail(*_args, **_inputs):
         raise RuntimeError("out of order")
 
+    monkeypatch.setattr(explainer.model, "forward", fail)
     with pytest.raises(RuntimeError, match="out of order"):
-        default_method("text-classification", ClassificationHead(("no", "yes"), "softmax"), fail)
+        default_method(explainer.runner)
 
 
 @pytest.mark.parametrize("changes", [{"max_position_embeddings": 4}, {"problem_type": "multi_label_classification"}])

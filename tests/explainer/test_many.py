@@ -7,7 +7,8 @@ import torch
 
 import gaflow
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
-from gaflow.explainer.many import Stopwatch, attempt, explain_each
+from gaflow.explainer.batch import Timings
+from gaflow.explainer.many import attempt, explain_many, prepare_each
 from gaflow.explainer.windows import Windows
 from gaflow.methods import METHODS, Scores
 from tests.support.models import TEXTS, bert
@@ -30,10 +31,13 @@ class Fails:
         return Scores(trace.mask.double())
 
 
-def results(texts, methods, **options) -> list[Any]:
-    found = {k: several for batch in explain_each(EXPLAINER, texts, methods, **options) for k, several in batch}
-    assert sorted(found) == list(range(len(texts)))
-    return [found[k] for k in range(len(texts))]
+def results(texts, methods, truncation=False, windows=None, **options) -> list[Any]:
+    runner = EXPLAINER.runner
+    prepared = prepare_each(runner, texts, None, truncation=truncation, windows=windows)
+    in_any_order = list(explain_many(runner, prepared, methods, on_error="collect", **options))
+    in_order = sorted(in_any_order, key=lambda of_text: of_text.index)
+    assert [of_text.index for of_text in in_order] == list(range(len(texts)))
+    return in_order
 
 
 def test_every_text_gets_what_a_comparison_gives_it():
@@ -47,20 +51,15 @@ def test_every_text_gets_what_a_comparison_gives_it():
             assert len(several.logits) == len(EXPLAINER.head.labels)
 
 
-def test_one_trace_serves_all_methods_of_a_text(monkeypatch):
-    from gaflow.explainer import batch as module
-
+def test_one_trace_serves_all_methods_of_a_text():
     traced = []
-    original = module.trace
-    monkeypatch.setattr(
-        module,
-        "trace",
-        lambda model, batch, *rest, **more: (
-            traced.append(len(batch.encodings)),
-            original(model, batch, *rest, **more),
-        )[1],
-    )
+
+    def count(model, args, inputs):
+        traced.append(len(inputs["input_ids"]))
+
+    hook = EXPLAINER.model.register_forward_pre_hook(count, with_kwargs=True)
     results(TEXTS, [*PLAIN, METHODS["random"]], batch_size=4)
+    hook.remove()
     assert sum(traced) == len(TEXTS)
 
 
@@ -96,10 +95,10 @@ def test_long_texts_are_read_in_windows_and_the_others_at_once():
     found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
     for name, att in found[1].by_method.items():
         np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
-    watch = Stopwatch()
-    list(explain_each(EXPLAINER, [long], PLAIN, windows=Windows(), batch_size=2, watch=watch))
-    assert watch.trace > 0
-    assert set(watch.methods) == {"attcat", "rawatt"}
+    timings = Timings()
+    results([long], PLAIN, windows=Windows(), batch_size=2, timings=timings)
+    assert timings.trace > 0
+    assert set(timings.methods) == {"attcat", "rawatt"}
     mean = EXPLAINER(long, "rawatt", windows=True)
     assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
     assert found[2].by_method["attcat"].startswith("TextError")
@@ -168,12 +167,12 @@ class Takes:
         return Scores(trace.mask.double())
 
 
-def test_a_stopwatch_shares_the_time_among_trace_and_methods(monkeypatch):
+def test_timings_share_the_time_among_trace_and_methods(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("gaflow.explainer.many.time.perf_counter", lambda: clock[0])
-    watch = Stopwatch()
+    monkeypatch.setattr("gaflow.explainer.batch.time.perf_counter", lambda: clock[0])
+    timings = Timings()
     slow, quick = Takes(2.0, clock, "slow"), Takes(0.5, clock, "quick")
-    results(TEXTS[:3], [slow, quick], batch_size=2, watch=watch)
-    assert watch.methods == {"slow": 4.0, "quick": 1.0}
-    assert watch.trace == 0
-    assert watch.peak == {}
+    results(TEXTS[:3], [slow, quick], batch_size=2, timings=timings)
+    assert timings.methods == {"slow": 4.0, "quick": 1.0}
+    assert timings.trace == 0
+    assert timings.peak == {}

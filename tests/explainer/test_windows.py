@@ -1,5 +1,5 @@
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 
 import gaflow
 from gaflow.errors import SolveError, TextError, UnsupportedModelError
+from gaflow.explainer.batch import explain_batch
 from gaflow.explainer.windows import Windows, merge
 from gaflow.inputs.encoding import encode
 from gaflow.methods import METHODS
@@ -32,6 +33,13 @@ def whole(text, pair=None, tokenizer=None):
     return encode(tokenizer or wordpiece(), [(text, pair)])[0]
 
 
+def explain_alone(ex, windows, method):
+    """The attributions of class 1 for windows of a text, in one batch."""
+    encodings = [window.encoding for window in windows]
+    batch = explain_batch(ex.runner, encodings, [1] * len(windows), [METHODS[method]])
+    return [by_method[method] for by_method in batch.by_text]
+
+
 def assert_close(found, expected, rtol=1e-5, atol=1e-9):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 
@@ -48,7 +56,7 @@ def timeless(att: Any) -> Any:
 def test_every_token_is_read_the_same_number_of_times_and_no_window_is_too_long(reads, count):
     encoding = whole("dog " * count)
     windows = Windows(reads=reads)(encoding, 10)
-    times = [sum(k in window.kept for window in windows) for k in range(len(encoding))]
+    times = [sum(k in window.positions for window in windows) for k in range(len(encoding))]
     assert times == [len(windows), *[reads] * count, len(windows)]
     assert max(len(window.encoding) for window in windows) <= 10
     assert math.fsum(window.weight for window in windows) == pytest.approx(1, abs=1e-15)
@@ -56,11 +64,11 @@ def test_every_token_is_read_the_same_number_of_times_and_no_window_is_too_long(
 
 def test_windows_are_runs_of_chunks_of_one_length_weighted_by_their_tokens():
     windows = Windows(reads=2)(whole("dog " * 12), 8)
-    runs = [(window.kept[1] - 1, window.kept[-2]) for window in windows]
+    runs = [(window.positions[1] - 1, window.positions[-2]) for window in windows]
     assert runs == [(0, 3), (0, 6), (3, 9), (6, 12), (9, 12)]
     assert [window.weight * 24 for window in windows] == pytest.approx([3, 6, 6, 6, 3])
     apart = Windows(reads=1)(whole("dog " * 13), 8)
-    assert [len(window.kept) - 2 for window in apart] == [4, 4, 5]
+    assert [len(window.positions) - 2 for window in apart] == [4, 4, 5]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -88,7 +96,9 @@ def test_of_a_pair_the_longer_text_is_cut_and_the_other_one_kept_in_every_window
         assert segments.count(1 - long) == 4
         assert segments.count(-1) == 3
         assert len(segments) <= 16
-        assert window.encoding.inputs["token_type_ids"] == [encoding.inputs["token_type_ids"][k] for k in window.kept]
+        assert window.encoding.inputs["token_type_ids"] == [
+            encoding.inputs["token_type_ids"][k] for k in window.positions
+        ]
 
 
 def test_a_pair_whose_shorter_text_leaves_no_room_is_refused():
@@ -109,13 +119,13 @@ def test_a_text_that_fits_has_the_plain_result(ex, text, windows):
 def test_scores_layers_and_output_are_the_weighted_sums_of_those_of_the_windows(ex, method):
     settings = Windows(size=50, reads=3)
     encoding = whole(LONG)
-    windows = settings(encoding, ex.limit)
+    windows = settings(encoding, ex.runner.limit)
     assert len(windows) > 5
     found = ex(LONG, method, "positive", windows=settings)
     scores, output = np.zeros(len(encoding)), 0.0
     for window in windows:
-        alone = ex.run([window.encoding], [1], [METHODS[method]])[0][0]
-        scores[list(window.kept)] += window.weight * alone.scores
+        (alone,) = explain_alone(ex, [window], method)
+        scores[list(window.positions)] += window.weight * alone.scores
         output += window.weight * alone.output
     assert_close(found.scores, scores, rtol=1e-3, atol=1e-6 * np.abs(scores).max())
     assert found.output == pytest.approx(output, rel=1e-5)
@@ -126,7 +136,7 @@ def test_scores_layers_and_output_are_the_weighted_sums_of_those_of_the_windows(
 
 
 def test_the_model_predicts_the_mean_of_the_logits_of_the_windows(ex):
-    windows = Windows()(whole(LONG), ex.limit)
+    windows = Windows()(whole(LONG), ex.runner.limit)
     logits = []
     for window in windows:
         inputs = {name: torch.tensor([values]) for name, values in window.encoding.inputs.items()}
@@ -156,9 +166,9 @@ def test_what_adds_up_in_a_window_adds_up_over_the_whole_text(ex):
 
 def test_the_result_says_that_it_was_read_in_windows_and_is_about_the_whole_text(ex):
     found = ex(LONG, "agf", windows=True)
-    windows = Windows()(whole(LONG), ex.limit)
+    windows = Windows()(whole(LONG), ex.runner.limit)
     assert found.diagnostics["windows"] == len(windows)
-    assert found.diagnostics["window_tokens"] == max(len(window.kept) for window in windows) <= ex.limit
+    assert found.diagnostics["window_tokens"] == max(len(window.positions) for window in windows) <= ex.runner.limit
     assert found.output_name == f"mean logit of {len(windows)} windows"
     assert found.text == LONG
     assert not found.truncated
@@ -174,10 +184,10 @@ def test_the_result_says_that_it_was_read_in_windows_and_is_about_the_whole_text
 
 
 def test_the_certificate_is_the_worst_of_the_windows(ex):
-    windows = Windows()(whole(LONG), ex.limit)
-    alone = ex.run([window.encoding for window in windows], [1] * len(windows), [METHODS["agf"]])[0]
+    windows = Windows()(whole(LONG), ex.runner.limit)
+    alone = explain_alone(ex, windows, "agf")
     found = ex(LONG, "agf", 1, windows=True).certificate
-    each = [att.certificate for att in alone]
+    each = [att.certificate for att in alone if att.certificate is not None]
     assert found.converged
     assert not found.dead
     assert found.edges == sum(c.edges for c in each)
@@ -194,8 +204,8 @@ def test_the_certificate_is_the_worst_of_the_windows(ex):
 
 
 def test_warnings_say_how_many_windows_they_come_from(ex):
-    windows = Windows()(whole(LONG), ex.limit)
-    alone = ex.run([window.encoding for window in windows], [1] * len(windows), [METHODS["grads"]])[0]
+    windows = Windows()(whole(LONG), ex.runner.limit)
+    alone = explain_alone(ex, windows, "grads")
     alone[1] = replace(alone[1], diagnostics={"warning": "off", "replacement": "pad"})
     aim = ex.head.outputs(torch.tensor([[0.0, 1.0, 0.0]]), [whole(LONG)], [1])[0]
     facts = merge(whole(LONG), windows, alone, aim).diagnostics
@@ -238,13 +248,6 @@ def test_the_one_liner_takes_windows():
     assert number(found, "window_tokens") <= 30
 
 
-def test_a_stream_of_texts_is_read_in_windows(ex):
-    texts = [SENTENCE, LONG, SENTENCE]
-    found = list(ex.stream(texts, "grads", "neutral", windows=True, batch_size=4))
-    assert [att.text for att in found] == texts
-    assert_close(found[1].scores, ex(LONG, "grads", "neutral", windows=True).scores, atol=1e-8)
-
-
 def test_progress_grows_to_the_number_of_texts(ex):
     told = []
     ex([LONG, SENTENCE], "ig", windows=True, batch_size=2, progress=lambda done, total: told.append((done, total)))
@@ -258,20 +261,23 @@ def test_progress_grows_to_the_number_of_texts(ex):
     assert told[-1] == (pytest.approx(2), 2)
 
 
-def test_a_solver_that_fails_names_the_text(ex, monkeypatch):
+def test_a_solver_that_fails_names_the_text(ex):
     failed: Any = None
 
-    def fail(encodings, *rest):
-        raise SolveError("no luck", failed, [len(encodings) - 1])
+    @dataclass(frozen=True)
+    class Failing:
+        name: str = "failing"
 
-    monkeypatch.setattr(ex, "run", fail)
+        def __call__(self, trace):
+            raise SolveError("no luck", failed, [len(trace.mask) - 1])
+
     with pytest.raises(SolveError, match=r"texts\[0\]: no luck") as caught:
-        ex([LONG], "agf", windows=True)
+        ex([LONG], Failing(), windows=True)
     assert caught.value.items == [0]
 
 
 def test_what_cannot_be_meant_is_refused(ex):
-    with pytest.raises(ValueError, match="truncation and windows are both asked for"):
+    with pytest.raises(ValueError, match="truncation and windows exclude each other"):
         ex(SENTENCE, windows=True, truncation=True)
     with pytest.raises(TypeError, match=r"windows must be True, False or a gaflow\.Windows, not int"):
         ex(SENTENCE, windows=3)

@@ -15,9 +15,7 @@ import pytest
 import gaflow
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError
-from gaflow.explainer.batch import attributions
 from gaflow.jobs import attribute, read_attributions
-from gaflow.progress import silent
 from tests.support.data_files import write
 from tests.support.models import bert
 from tests.support.runs import ROWS, files
@@ -80,7 +78,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
 def test_a_finished_job_computes_nothing_again(tmp_path, monkeypatch):
     run(tmp_path / "job")
     before = files(tmp_path / "job")
-    monkeypatch.setattr(gaflow.Explainer, "run", None)
+    monkeypatch.setattr("gaflow.jobs.engine.explain_many", None)
     outcome = run(tmp_path / "job")
     assert (outcome.computed, outcome.texts, outcome.finished) == (0, 22, True)
     assert files(tmp_path / "job") == before
@@ -205,26 +203,6 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, options, 
     assert not (tmp_path / "job").exists()
 
 
-class Quick(gaflow.Explainer):
-    """Gives every token its position as score, without asking the model."""
-
-    def run(self, encodings, targets, methods, keep_flow=False, report=silent, watch=lambda traced: None):
-        import torch
-
-        from gaflow.methods import Scores
-        from gaflow.models.tracing import Trace
-
-        longest = max(map(len, encodings))
-        mask = torch.tensor([[k < len(e) for k in range(longest)] for e in encodings])
-        empty = (torch.zeros(len(encodings), 1, longest, longest),)
-        logits = torch.zeros(len(encodings), len(self.head.labels))
-        traced = Trace(empty, empty, (), (), logits, logits[:, 0], mask)
-        watch(traced)
-        scores = Scores(torch.arange(1.0, longest + 1) * mask)
-        batch, aims = self.collate(encodings), self.head.outputs(logits, encodings, [0] * len(encodings))
-        return [attributions(batch, traced, aims, m, scores, False) for m in methods]
-
-
 class Counted(str):
     """A text that counts how many of its kind are held."""
 
@@ -241,7 +219,7 @@ class Counted(str):
 
 
 def test_no_more_texts_are_held_than_a_shard_has_however_many_rows_there_are(tmp_path):
-    explainer = Quick(*bert())
+    explainer = gaflow.Explainer(*bert())
 
     def texts():
         return (Counted(f"a dog {k}") for k in range(2000))

@@ -15,7 +15,7 @@ EXPLAINER = gaflow.Explainer(*bert())
 
 def made(text="a dog", gold: int | None = 1):
     found = {"agf": EXPLAINER(text), "lime": "SolveError: no"}
-    return records(Row(3, text, None, gold), TextResults(found, (0.5, 1.5, -1.0)), found, EXPLAINER.head.labels)
+    return records(Row(3, text, None, gold), TextResults(0, found, (0.5, 1.5, -1.0)), found, EXPLAINER.head.labels)
 
 
 def test_the_schema_is_the_one_that_is_documented():

@@ -64,7 +64,7 @@ def test_a_missing_library_is_named_before_anything_is_computed(name, library, m
     for ask in (
         lambda: find_method(name),
         lambda: explainer("a film", name),
-        lambda: explainer.stream(["a film"], name),
+        lambda: explainer(["a film"], name),
         lambda: explainer.compare("a film", ["agf", name]),
     ):
         with pytest.raises(MissingExtraError, match=pattern):

@@ -7,6 +7,7 @@ import torch
 
 import gaflow
 from gaflow.errors import TooLargeError
+from gaflow.explainer.runner import Runner
 from gaflow.methods import PathFlow
 from gaflow.models import memory
 from gaflow.models.cost import Geometry, estimate, longest_text
@@ -244,13 +245,13 @@ def traced(monkeypatch):
     """An explainer, the attributions that it gives with all memory, and the sizes of all batches from then on."""
     explainer = gaflow.Explainer(*bert())
     expected = explainer(TEXTS, "agf")
-    sizes, original = [], gaflow.Explainer.collate
+    sizes, original = [], Runner.collate
 
     def collate(self, encodings):
         sizes.append(len(encodings))
         return original(self, encodings)
 
-    monkeypatch.setattr(gaflow.Explainer, "collate", collate)
+    monkeypatch.setattr(Runner, "collate", collate)
     return explainer, expected, sizes
 
 
@@ -269,9 +270,6 @@ def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkey
     assert_alike(explainer(TEXTS, "agf"), expected)
     assert sum(sizes) == 6
     assert len(sizes) > 2
-    sizes.clear()
-    assert_alike(explainer.stream(TEXTS, "agf"), expected)
-    assert sum(sizes) == 6
     give(monkeypatch, 1000)
     with pytest.raises(TooLargeError, match=f"a text of {longest} tokens needs about"):
         explainer(TEXTS, "agf")

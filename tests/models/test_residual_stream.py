@@ -1,5 +1,6 @@
 """Residual sums: by hand on a model of two numbers, by hooks and laws on every family."""
 
+from dataclasses import dataclass, field
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from transformers import (
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.encoding import Batch
-from gaflow.methods.flow import FlowMethod
+from gaflow.methods.base import Scores
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import FAMILIES, SIZE, bert, byte_bpe
 from tests.support.task_models import listener, picture, sound, viewer
@@ -136,13 +137,25 @@ def test_every_family_shows_the_sums_of_every_layer(family):
             assert not torch.equal(found.stream[k], found.hidden[k])
 
 
+@dataclass(frozen=True)
+class RecordTrace:
+    """A method that keeps the trace, with its residual sums, and scores every token alike."""
+
+    traces: list[Trace] = field(default_factory=list)
+    name = "record"
+    needs = ("residual",)
+
+    def __call__(self, trace):
+        self.traces.append(trace)
+        return Scores(trace.mask.double())
+
+
 @pytest.mark.parametrize(("make", "given"), [(viewer, picture()), (listener, sound(960))])
 def test_pictures_and_sounds_show_the_sums_of_every_layer(make, given):
     explainer = Explainer(*make())
-    encoding, target = explainer.ask(given)
-    seen: list[Trace] = []
-    explainer.run([encoding], [target], [FlowMethod("agf", residual=True)], watch=seen.append)
-    (found,) = seen
+    recorder = RecordTrace()
+    explainer(given, recorder)
+    (found,) = recorder.traces
     assert len(found.stream) == found.attention.shape[1]
     for k, stream in enumerate(found.stream):
         assert torch.equal(stream, found.hidden[k])

@@ -46,7 +46,7 @@ def test_a_word_that_tells_the_class_is_learnt_and_the_same_seed_gives_the_same_
     assert json.loads((tmp_path / "a" / "training.json").read_text()) == first
     explainer = Explainer(tmp_path / "a", device="cpu")
     assert explainer("this bad film is z").prediction == "bad"
-    assert explainer.limit == 16
+    assert explainer.runner.limit == 16
 
 
 def test_what_is_stored_is_what_was_tested(files, tmp_path):

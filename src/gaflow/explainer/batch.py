@@ -1,161 +1,229 @@
-"""From a batch to one Attribution per text and method: one trace for all methods, padding cut off, all on the host."""
+"""From one batch to an Attribution for each text and method: one trace serves all methods.
+
+The convention this file owns: attributions are on the host and without padding, and hold no memory of the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import GaflowError
-from gaflow.flow.result import Certificate, Flow
-from gaflow.inputs.encoding import Batch
+from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
+from gaflow.explainer.runner import Runner
+from gaflow.flow.result import BatchCertificate, Certificate, Flow
+from gaflow.inputs.encoding import Batch, Encoding
 from gaflow.methods import Method, Scores
+from gaflow.models.memory import device_of, fitting
 from gaflow.models.tracing import Readout, Trace, trace
-from gaflow.progress import Report
+from gaflow.progress import Report, silent
 from gaflow.tasks.media_inputs import name_tokens
-from gaflow.tasks.targets import ExplainedOutput, Head, explained_scalar
+from gaflow.tasks.targets import ExplainedOutput, explained_scalar
 
-__all__ = ["attributions", "explain_batch"]
+__all__ = ["BatchResult", "Timings", "explain_batch"]
+
+Record = TypeVar("Record", Flow, BatchCertificate)
+
+
+@dataclass
+class Timings:
+    """Seconds spent in the trace and in each method, and the peak memory of each method on a GPU."""
+
+    trace: float = 0.0
+    methods: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, int] = field(default_factory=dict)  # bytes, tensors of the trace included; empty on a CPU
+
+    def add(self, batch: Timings) -> None:
+        """Include the seconds and the peak of another batch."""
+        self.trace += batch.trace
+        for name, seconds in batch.methods.items():
+            self.methods[name] = self.methods.get(name, 0.0) + seconds
+        for name, size in batch.peak.items():
+            self.peak[name] = max(self.peak.get(name, 0), size)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """All that one batch gives."""
+
+    by_text: list[dict[str, Attribution]]  # (b,) for each text: method name -> attribution
+    logits: Tensor  # (b, ...) where the model is
+    timings: Timings
 
 
 def explain_batch(
-    model: Any,
-    batch: Batch,
-    head: Head,
+    runner: Runner,
+    encodings: Sequence[Encoding],
     targets: Sequence[Any],
     methods: Sequence[Method],
-    keep_flow: bool,
-    report: Report,
-    watch: Callable[[Trace], object] = lambda traced: None,
-) -> list[list[Attribution]]:
-    """One trace, every method: a list of attributions per method.
+    *,
+    keep_flow: bool = False,
+    report: Report = silent,
+    measure: bool = False,
+) -> BatchResult:
+    """Explain one batch by all methods, from a single trace.
 
-    `targets` are fitted to their texts by `head`. `report` is told how many are done, `watch` is shown the trace.
+    `targets` are resolved by the runner's head. `report` is called with the number of methods done, parts included.
+    `measure` waits for a GPU after the trace, and resets its peak memory: timings and peaks are then exact.
     """
-    found: list[list[Attribution]] = []
-    aims: list[ExplainedOutput] = []
+    started = time.perf_counter()
+    timings = Timings()
+    lengths = [len(encoding) for encoding in encodings]
+    by_text: list[dict[str, Attribution]] = [{} for _ in encodings]
+    with fitting(runner.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
+        batch = runner.collate(encodings)
+        device = device_of(runner.model)
+        on_gpu = measure and device.type == "cuda"
+        outputs: list[ExplainedOutput] = []
 
-    def choose(logits: Tensor) -> Readout:
-        aims[:] = head.outputs(logits, batch.encodings, targets)
-        return lambda asked, items: explained_scalar(asked, [aims[k].terms for k in items])
+        def choose(logits: Tensor) -> Readout:
+            outputs[:] = runner.head.outputs(logits, batch.encodings, targets)
+            return lambda logits, items: explained_scalar(logits, [outputs[k].terms for k in items])
 
-    def part(done: float) -> None:
-        if done < 1:  # the whole is told below
-            report(len(found) + done)
+        def report_part(part: float) -> None:
+            if part < 1:  # a finished method is reported below
+                report(len(timings.methods) + part)
 
-    with torch.inference_mode(False), torch.no_grad():
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
-        traced = trace(model, batch, choose, part, residual=residual)
+        traced = trace(runner.model, batch, choose, report_part, residual=residual)
         if not batch.mask.shape[1]:
-            batch, traced = _named(model, batch, traced)
-        watch(traced)
+            batch, traced = _name_media_tokens(runner.model, batch, traced)
+        if on_gpu:
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+        timings.trace = time.perf_counter() - started
         for method in methods:
-            found.append(attributions(batch, traced, aims, method, method(traced), keep_flow))
-            report(len(found))
-    return found
+            started = time.perf_counter()
+            attributions = _attributions(batch, traced, outputs, method, keep_flow)
+            for results, attribution in zip(by_text, attributions, strict=True):
+                results[method.name] = attribution
+            timings.methods[method.name] = time.perf_counter() - started
+            if on_gpu:
+                timings.peak[method.name] = torch.cuda.max_memory_allocated(device)
+                torch.cuda.reset_peak_memory_stats(device)
+            report(len(timings.methods))
+    return BatchResult(by_text, traced.logits, timings)
 
 
-def _named(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
-    """The batch and its trace, once it shows how many tokens the model made of pictures or sounds."""
-    encodings = tuple(name_tokens(encoding, traced.mask.shape[1], model) for encoding in batch.encodings)
+def _name_media_tokens(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
+    """The batch and its trace with tokens for pictures or sounds: only the trace shows how many the model made."""
+    count = traced.mask.shape[1]
+    encodings = tuple(name_tokens(encoding, count, model) for encoding in batch.encodings)
     batch = replace(batch, mask=traced.mask, encodings=encodings)
-    return batch, replace(traced, model=replace(traced.require_model(), batch=batch))
+    traced_model = replace(traced.require_model(), batch=batch)
+    return batch, replace(traced, model=traced_model)
 
 
-def attributions(
-    batch: Batch, traced: Trace, aims: Sequence[ExplainedOutput], method: Method, scores: Scores, keep_flow: bool
+def _attributions(
+    batch: Batch, traced: Trace, outputs: Sequence[ExplainedOutput], method: Method, keep_flow: bool
 ) -> list[Attribution]:
-    """One attribution per text, from the scores that `method` gave for the traced batch."""
-    values, output = _values(method, scores, traced), traced.output.tolist()
-    flow, against = (None if one is None else _to_host(one, keep_flow) for one in (scores.flow, scores.flow_against))
-    layers = scores.layers()
-    through = None if layers is None else layers.detach().cpu().numpy()
-    found = []
-    for k, (encoding, aim) in enumerate(zip(batch.encodings, aims, strict=True)):
+    """One attribution by `method` for each text of the traced batch."""
+    scores = method(traced)
+    values = _checked_values(method, scores, traced)
+    explained = traced.output.tolist()
+    flow = None if scores.flow is None else _to_host(scores.flow, keep_flow)
+    flow_against = None if scores.flow_against is None else _to_host(scores.flow_against, keep_flow)
+    through = scores.layers()
+    layers = None if through is None else through.detach().cpu().numpy()
+    attributions = []
+    for k, (encoding, output) in enumerate(zip(batch.encodings, outputs, strict=True)):
         n = len(encoding)  # padding is on the right
-        found.append(
-            Attribution(
-                text=encoding.text,
-                text_pair=encoding.text_pair,
-                tokens=encoding.tokens,
-                scores=values[k, :n].numpy(),
-                offsets=encoding.offsets,
-                segments=encoding.segments,
-                method=method.name,
-                target=aim.target,
-                label=aim.label,
-                probability=aim.probability,
-                output=output[k],
-                prediction=aim.prediction,
-                output_kind=aim.output_kind,
-                read_positions=aim.read_positions,
-                media=encoding.media,
-                truncated=encoding.truncated,
-                layers=None if through is None else through[k, :, :n],
-                flow=_crop(flow, k, n) if flow is not None and keep_flow else None,
-                flow_against=_crop(against, k, n) if against is not None and keep_flow else None,
-                certificate=_certificate(flow, against, k),
-                diagnostics=_facts(scores, traced, k),
-            )
+        attribution = Attribution(
+            text=encoding.text,
+            text_pair=encoding.text_pair,
+            tokens=encoding.tokens,
+            scores=values[k, :n].numpy(),
+            offsets=encoding.offsets,
+            segments=encoding.segments,
+            method=method.name,
+            target=output.target,
+            label=output.label,
+            probability=output.probability,
+            output=explained[k],
+            prediction=output.prediction,
+            output_kind=output.output_kind,
+            read_positions=output.read_positions,
+            media=encoding.media,
+            truncated=encoding.truncated,
+            layers=None if layers is None else layers[k, :, :n],
+            flow=_crop(flow, k, n) if keep_flow else None,
+            flow_against=_crop(flow_against, k, n) if keep_flow else None,
+            certificate=_certificate(flow, flow_against, k),
+            diagnostics=_diagnostics(scores, traced, k),
         )
-    return found
+        attributions.append(attribution)
+    return attributions
 
 
-def _certificate(flow: Flow | None, against: Flow | None, item: int) -> Certificate | None:
-    """That of the flow, or of both."""
+def _certificate(flow: Flow | None, flow_against: Flow | None, item: int) -> Certificate | None:
+    """The certificate of one text; of a signed method, the worse of its two flows."""
     if flow is None:
         return None
-    found = flow.certificate[item]
-    return found if against is None else found.combine(against.certificate[item])
+    certificate = flow.certificate[item]
+    if flow_against is None:
+        return certificate
+    return certificate.combine(flow_against.certificate[item])
 
 
-def _values(method: Method, scores: Any, traced: Trace) -> Tensor:
-    """The scores (b, t) in float64, checked: anybody may write a method."""
+def _checked_values(method: Method, scores: Any, traced: Trace) -> Tensor:
+    """The scores (b, t) in float64 on the host, checked: anybody may write a method."""
     if not isinstance(scores, Scores):
-        raise TypeError(f"method {method.name!r} returned {type(scores).__name__}; a method returns Scores")
-    given: Any = scores.values
-    wanted = tuple(traced.mask.shape)
-    if not isinstance(given, Tensor) or given.is_complex() or tuple(given.shape) != wanted:
-        found = f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-        raise ValueError(
-            f"method {method.name!r} gave scores that are {found}; a real tensor (b, t) = {wanted} is needed"
+        raise ArgumentTypeError(f"method {method.name!r} returned {type(scores).__name__}; a method returns Scores")
+    values: Any = scores.values
+    shape = tuple(traced.mask.shape)
+    if not isinstance(values, Tensor) or values.is_complex() or tuple(values.shape) != shape:
+        kind = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise ArgumentError(
+            f"method {method.name!r} gave scores that are {kind}; a real tensor (b, t) = {shape} is needed"
         )
-    if len(scores.diagnostics) not in (0, len(given)):
-        raise ValueError(
-            f"method {method.name!r} gave facts of {len(scores.diagnostics)} texts for a batch of {len(given)}"
+    if len(scores.diagnostics) not in (0, len(values)):
+        raise ArgumentError(
+            f"method {method.name!r} gave diagnostics of {len(scores.diagnostics)} texts for a batch of {len(values)}"
         )
-    values = given.detach().cpu().double()  # in this order: some devices have no float64
+    values = values.detach().cpu().double()  # in this order: some devices have no float64
     if not bool(torch.isfinite(values).all()):
         raise GaflowError(f"method {method.name!r} gave scores that are not finite; please report the model and text")
     return values
 
 
-def _facts(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
-    """What the method knows of a text, and a warning where it found nothing at all."""
-    known = dict(scores.diagnostics[item]) if scores.diagnostics else {}
+def _diagnostics(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
+    """The method's diagnostics of one text, with a warning if all its scores are 0."""
+    diagnostics = dict(scores.diagnostics[item]) if scores.diagnostics else {}
     if not bool(scores.values[item].any()):
-        read = bool(traced.rows()[item].any())
-        reason = "the method found nothing that changes" if read else "no attention of the last layer changes"
-        known.setdefault("warning", f"all scores are 0: {reason} the explained output")
-    return known
+        reads_attention = bool(traced.rows()[item].any())
+        if reads_attention:
+            reason = "the method found nothing that changes"
+        else:
+            reason = "no attention of the last layer changes"
+        diagnostics.setdefault("warning", f"all scores are 0: {reason} the explained output")
+    return diagnostics
 
 
-def _to_host(flow: Flow, whole: bool) -> Flow:
-    """The flow, or of one that nobody keeps the certificate alone, in the memory of the CPU."""
-
-    def move(record: Any) -> Any:
-        values = {f.name: getattr(record, f.name) for f in fields(record)}
-        return replace(record, **{name: v.detach().cpu() for name, v in values.items() if isinstance(v, Tensor)})
-
-    return replace(move(flow) if whole else flow, certificate=move(flow.certificate))
+def _to_host(flow: Flow, keep_flow: bool) -> Flow:
+    """The flow with its certificate on the host; a flow that nobody keeps stays where it is."""
+    if keep_flow:
+        flow = _tensors_to_host(flow)
+    return replace(flow, certificate=_tensors_to_host(flow.certificate))
 
 
-def _crop(flow: Flow, item: int, n: int) -> Flow:
-    """The flow of one text over its own tokens, in memory of its own so that the batch can be let go."""
+def _tensors_to_host(record: Record) -> Record:
+    tensors = {}
+    for record_field in fields(record):
+        value = getattr(record, record_field.name)
+        if isinstance(value, Tensor):
+            tensors[record_field.name] = value.detach().cpu()
+    return replace(record, **tensors)
+
+
+def _crop(flow: Flow | None, item: int, n: int) -> Flow | None:
+    """The flow of one text over its `n` tokens, copied, so that the batch can be freed."""
+    if flow is None:
+        return None
     one = flow[item]
     return replace(
         one,

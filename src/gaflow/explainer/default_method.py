@@ -1,51 +1,60 @@
-"""Which method explains when none is named.
+"""The one place that decides which method explains if the user names none.
 
-`path_flow` is ahead of all our methods by what happens when the tokens of highest score are masked, on all data sets
-that it has been measured on, which are classes of whole texts (docs/benchmark.md). So it is the default there, if it
-can follow the model; everywhere else it is `agf`, as the paper defines it.
+`path_flow` leads all methods of gaflow when the tokens of highest score are masked, on every data set that we measured
+(docs/benchmark.md). All of these are about classes of whole texts. So `path_flow` is the default for text
+classification if it can follow the model. Everywhere else, and for data sets, the default is the paper's `agf`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gaflow.errors import GaflowError
+from gaflow.explainer.batch import explain_batch
+from gaflow.explainer.runner import Runner
 from gaflow.methods import DEFAULT, METHODS, Method, PathFlow, Scores
 from gaflow.models.tracing import Trace
+from gaflow.tasks.targets import ClassificationHead
 
-__all__ = ["LEADING", "FallbackToAgf", "default_method"]
+__all__ = ["LEADING", "FallbackToAgf", "default_method", "default_name"]
 
 LEADING = "path_flow"
-_PROBE = PathFlow(steps=1, groups=1, ranked=0, throw=False)  # asks all of a model that `path_flow` does, once
+_PROBE = PathFlow(steps=1, groups=1, ranked=0, throw=False)  # needs all of a model that `path_flow` does, once
 
 
 @dataclass(frozen=True)
 class FallbackToAgf:
-    """The paper's method in place of the leading one, which every result says."""
+    """`agf` in place of `path_flow`; the diagnostics of every result say why."""
 
     reason: str
 
     @property
     def name(self) -> str:
-        """That of the method that is used."""
+        """The name of the method that is used."""
         return METHODS[DEFAULT].name
 
     def __call__(self, trace: Trace) -> Scores:
-        """Its scores, and the reason."""
-        found = METHODS[DEFAULT](trace)
-        known = found.diagnostics or tuple({} for _ in found.values)
-        said = f"{DEFAULT} instead of {LEADING}, which cannot follow this model: {self.reason}"
-        return replace(found, diagnostics=tuple({**each, "default": said} for each in known))
+        """The scores of `agf`, and the reason."""
+        scores = METHODS[DEFAULT](trace)
+        diagnostics = scores.diagnostics or tuple({} for _ in scores.values)
+        note = f"{DEFAULT} instead of {LEADING}, which cannot follow this model: {self.reason}"
+        return replace(scores, diagnostics=tuple({**of_text, "default": note} for of_text in diagnostics))
 
 
-def default_method(task: str, head: Any, explain: Callable[..., object]) -> Method:
-    """The default for a model of this task and head; `explain` is asked to try a method on a text."""
-    if task != "text-classification" or head.link == "none":  # a number is no class
+def default_name(task: str) -> str:
+    """The name of the default method for a task, if it can follow the model."""
+    return LEADING if task == "text-classification" else DEFAULT
+
+
+def default_method(runner: Runner) -> Method:
+    """The default method for a model; for text classification, explains two words to see whether `path_flow` works."""
+    name = default_name(runner.task)
+    is_regression = isinstance(runner.head, ClassificationHead) and runner.head.link == "none"
+    if name == DEFAULT or is_regression:
         return METHODS[DEFAULT]
     try:
-        explain("one two", _PROBE, truncation=True, keep_flow=False)
+        encodings = runner.encode(["one two"], names=["text"], truncation=True)
+        explain_batch(runner, encodings, [None], [_PROBE])
     except GaflowError as error:
         return FallbackToAgf(str(error).split(". ")[0])
-    return METHODS[LEADING]
+    return METHODS[name]

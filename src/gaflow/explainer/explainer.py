@@ -2,56 +2,71 @@
 
     text -> Encoding -> Batch -> Trace -> method -> Scores -> Attribution
 
-What is a text and what a target is the task's business (`gaflow.tasks`). A list is sorted by length so that little
-padding is needed, and given back in its own order.
+The task decides what a text and a target are (`gaflow.tasks`); the loop over texts is `gaflow.explainer.many`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
-from itertools import islice
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
+from gaflow.arguments import distinct, whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import SolveError, UnsupportedModelError
-from gaflow.explainer.batch import explain_batch
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.explainer.default_method import default_method
-from gaflow.explainer.windows import Windows, explain_in_windows, find_windows, mean_logits
-from gaflow.inputs.encoding import (
-    Batch,
-    Encoding,
-    Padding,
-    batches,
-    check_text,
-    collate,
-    encode,
-    length_limit,
-    neutral_tokens,
-)
+from gaflow.explainer.many import PreparedText, explain_many, prepare
+from gaflow.explainer.runner import Runner
+from gaflow.explainer.windows import Windows, find_windows, mean_logits
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import load_model
-from gaflow.models.memory import batch_limit, device_of, fitting, halving
-from gaflow.models.tracing import Trace, TracedModel
-from gaflow.progress import Progress, Report, reporting, silent, within
-from gaflow.tasks import TASKS, Input
-from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Head, Target, parse_all
+from gaflow.progress import Progress, reporting
+from gaflow.tasks import Input
+from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
 
-__all__ = ["AnyMethod", "Explainer", "classes_of"]
+__all__ = ["AnyMethod", "Explainer", "explain"]
 
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
-_WINDOW = 8  # batches that `stream` reads ahead to sort by length
+
+
+class Options(TypedDict, total=False):
+    """The options of a call of an `Explainer`."""
+
+    batch_size: int
+    truncation: bool
+    windows: bool | Windows
+    progress: Progress
+    keep_flow: bool
+
+
+class ExplainOptions(Options, total=False):
+    """The options of `explain`."""
+
+    tokenizer: Any
+    task: str | None
+    device: torch.device | str | None
+    dtype: torch.dtype | str | None
 
 
 class Explainer:
     """Explains the predictions of one model.
 
-    `model` is a hub id, a local path, a transformers model (with its tokenizer) or a pipeline; None is
-    the embedded demo model. Models loaded by name go to `device` (None: the GPU if there is one) in `dtype`
-    (None: float32); a model object stays where and as it is, and is left exactly as found every time.
+    Args:
+        model: a hub id, a local path, a transformers model (with its tokenizer) or a transformers pipeline. None is
+            the embedded demo model.
+        tokenizer: of a model object; an image processor or a feature extractor for pictures and sounds.
+        task: a name such as "text-classification" or "fill-mask". None takes it from the model's class.
+        device: where a model that is loaded by name goes. None is the GPU if there is one.
+        dtype: of a model that is loaded by name. None is float32.
+
+    A model object stays where and as it is. Every call leaves it exactly as it was. Labels, padding and length limit
+    are read once, here: make a new explainer if you change the model's config or the tokenizer.
+
+        >>> explainer = gaflow.Explainer("distilbert-base-uncased-finetuned-sst-2-english")
+        >>> explainer("although this dog is not cute, it is very smart.").words()
     """
 
     def __init__(
@@ -64,33 +79,39 @@ class Explainer:
         dtype: torch.dtype | str | None = None,
     ):
         loaded = load_model(model, tokenizer, task, device, dtype)
-        self.model = loaded.model
-        self.tokenizer = loaded.tokenizer
-        self.task = loaded.task
+        self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
 
     def __repr__(self) -> str:
+        parts = [type(self.model).__name__, self.task]
         labels = self.head.labels[:5]
-        return f"Explainer({type(self.model).__name__}, {self.task}{', labels ' * bool(labels)}{', '.join(labels)})"
+        if labels:
+            parts.append(f"labels {', '.join(labels)}")
+        return f"Explainer({', '.join(parts)})"
 
     @property
-    def head(self) -> Any:
-        """The model's labels and how its logits are read; of classifiers, a `gaflow.tasks.targets.Head`."""
-        return TASKS[self.task].head(self.model, self.tokenizer)
+    def model(self) -> Any:
+        """The model, as loaded."""
+        return self.runner.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, image processor or feature extractor, as loaded."""
+        return self.runner.tokenizer
+
+    @property
+    def task(self) -> str:
+        """The name of the model's task."""
+        return self.runner.task
+
+    @property
+    def head(self) -> Head:
+        """The labels of the model, and which of its logits a target means."""
+        return self.runner.head
 
     @cached_property
     def default(self) -> Method:
-        """The method that explains if none is named; a few words to the model find it."""
-        return default_method(self.task, self.head, self)
-
-    @property
-    def limit(self) -> int | None:
-        """The most tokens a text may have, special tokens included."""
-        return length_limit(self.model, self.tokenizer)
-
-    @property
-    def padding(self) -> Padding:
-        """How texts of different lengths may share a batch."""
-        return Padding.of(self.model, self.tokenizer)
+        """The method that explains if you name none; the first use may run the model on two words."""
+        return default_method(self.runner)
 
     @overload
     def __call__(
@@ -98,26 +119,12 @@ class Explainer:
         text: list[Any],
         method: AnyMethod = None,
         target: Target | list[Target] = None,
-        *,
-        batch_size: int = 16,
-        truncation: bool = False,
-        windows: bool | Windows = False,
-        progress: Progress = False,
-        keep_flow: bool = True,
+        **options: Unpack[Options],
     ) -> list[Attribution]: ...
 
     @overload
     def __call__(
-        self,
-        text: Input,
-        method: AnyMethod = None,
-        target: Target = None,
-        *,
-        batch_size: int = 16,
-        truncation: bool = False,
-        windows: bool | Windows = False,
-        progress: Progress = False,
-        keep_flow: bool = True,
+        self, text: Input, method: AnyMethod = None, target: Target = None, **options: Unpack[Options]
     ) -> Attribution: ...
 
     def __call__(
@@ -132,92 +139,47 @@ class Explainer:
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> Attribution | list[Attribution]:
-        """Explain a text, a (text, pair) tuple (for question answering (question, context)), or a list of those.
+        """Explain the prediction for a text, or for each text of a list.
 
-        `method` is a name of METHODS, a settings object, a callable (attention, gradient) -> (b, l, t, t), or None for
-        the `default`. `target` is None (the prediction), a class index, a label, a contrast ("A minus B" or a pair), or
-        for a list of texts a list with one of these for each. Taggers take (where, tag), question answering an answer,
-        language models a word; `predictions` lists what there is. `truncation` cuts texts to what the model takes;
-        `windows` (True, or a `gaflow.Windows`) reads longer ones in overlapping parts and puts the scores together.
-        `progress` shows a bar (True) or is called with (texts done, texts in all), where a method that asks the model
-        many times counts parts of a text. `keep_flow=False` drops the edge flows, which are l * t * t numbers a text,
-        and keeps scores, layers and certificate.
+        Args:
+            text: a string, a (text, text_pair) tuple, for question answering (question, context), a picture or a
+                sound; or a list of these.
+            method: a name of `gaflow.METHODS`, a settings object, a callable (attention, gradient) -> (b, l, t, t), or
+                None for the `default`.
+            target: the output to explain. None is the prediction. Classifiers take a class index, a label, or a
+                contrast ("A minus B" or a tuple); taggers (where, tag); question answering an answer; language models
+                a word. `predictions` lists the choices. A list of texts takes a list of targets too.
+            batch_size: the most texts of a batch.
+            truncation: explain only the beginning of texts that are longer than the model takes.
+            windows: read longer texts in overlapping windows, and merge the scores. True, or a `gaflow.Windows`.
+            progress: True shows a bar. A function is called with (texts done, texts in all), fractions included.
+            keep_flow: False drops the edge flows (l * t * t numbers for each text), and keeps scores, layers and
+                certificate.
+
+        Returns:
+            An `Attribution` for one text, a list of them for a list.
+
+            >>> explainer("a very smart dog", "agf", target="positive").scores
+            >>> explainer(["a good film", "a bad one"], batch_size=32)[1].label
         """
-        named = [] if method is None else [find_method(method)]  # the default waits until all that is given is checked
-        if divide := find_windows(windows, truncation):
-            texts, names = (text, _names(len(text))) if isinstance(text, list) else ([text], ["text"])
-            with reporting(progress, len(texts), "text") as report:
-                tell = within(report, 0, len(texts))
-                found = self._in_windows(texts, target, named, divide, names, batch_size, keep_flow, tell)
-            return [each[0] for each in found] if isinstance(text, list) else found[0][0]
-        if not isinstance(text, list):
-            encoding, fitted = self.ask(text, target, truncation)
-            with reporting(progress, 1, "text") as report:
-                return self.run([encoding], [fitted], named or [self.default], keep_flow, report)[0][0]
-        _check_batch_size(batch_size)
-        head: Head = self.head
-        parsed = parse_all(head, target, len(text))
-        names = _names(len(text))
-        encodings = self.encode(text, truncation, names)
-        targets = [head.resolve(*each) for each in zip(parsed, encodings, names, strict=True)]
-        done: dict[int, Attribution] = {}
-        with reporting(progress, len(text), "text") as report:
-            (chosen,) = named or [self.default]
-            for group in self.batches(encodings, batch_size, [chosen]):
-                tell = within(report, len(done), len(group))
-                work = partial(self._group, encodings, targets, method=chosen, keep_flow=keep_flow, report=tell)
-                done.update(zip(group, halving(group, work), strict=True))
-        return [done[k] for k in range(len(text))]
-
-    def stream(
-        self,
-        texts: Iterable[Any],
-        method: AnyMethod = None,
-        target: Target = None,
-        *,
-        batch_size: int = 16,
-        truncation: bool = False,
-        windows: bool | Windows = False,
-        keep_flow: bool = True,
-    ) -> Iterator[Attribution]:
-        """Explain texts in order, without waiting for all of them: what has come out is never lost."""
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list or another iterable of texts, not one string")
-        _check_batch_size(batch_size)
-        named = [] if method is None else [find_method(method)]
-        parsed, divide = self.head.parse(target), find_windows(windows, truncation)
-        return self._stream(iter(texts), named, parsed, batch_size, truncation, divide, keep_flow)
-
-    def _stream(
-        self,
-        texts: Iterator[Any],
-        named: list[Method],
-        target: Any,
-        batch_size: int,
-        truncation: bool,
-        divide: Windows | None,
-        keep_flow: bool,
-    ) -> Iterator[Attribution]:
-        start, head = 0, self.head
-        while window := list(islice(texts, batch_size * _WINDOW)):
-            names = [f"texts[{start + k}]" for k in range(len(window))]
-            start += len(window)
-            if divide:
-                found = self._in_windows(window, target, named, divide, names, batch_size, keep_flow, silent)
-                yield from (each[0] for each in found)
-                continue
-            encodings = self.encode(window, truncation, names)
-            targets = [head.resolve(target, encoding, name) for encoding, name in zip(encodings, names, strict=True)]
-            (method,) = named or [self.default]
-            waiting: dict[int, Attribution] = {}
-            given = 0
-            # the first text of the window decides what runs next, so that results come out early
-            for group in sorted(self.batches(encodings, batch_size, [method]), key=min):
-                work = partial(self._group, encodings, targets, method=method, keep_flow=keep_flow)
-                waiting.update(zip(group, halving(group, work), strict=True))
-                while given in waiting:
-                    yield waiting.pop(given)
-                    given += 1
+        named = None if method is None else find_method(method)
+        whole_number("batch_size", batch_size)
+        if isinstance(text, list):
+            targets = parse_all(self.head, target, len(text))
+            names = [f"texts[{index}]" for index in range(len(text))]
+            texts = self._prepare(text, targets, names, truncation, windows)
+        else:
+            texts = self._prepare([text], [self.head.parse(target)], ["text"], truncation, windows)
+        used = named or self.default  # which may run the model: only when all arguments are checked
+        attributions: dict[int, Attribution] = {}
+        with reporting(progress, len(texts), "text") as report:
+            for results in explain_many(
+                self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report
+            ):
+                attributions[results.index] = results.attribution(used)
+        if isinstance(text, list):
+            return [attributions[index] for index in range(len(texts))]
+        return attributions[0]
 
     def compare(
         self,
@@ -230,131 +192,93 @@ class Explainer:
         progress: Progress = False,
         keep_flow: bool = True,
     ) -> dict[str, Attribution]:
-        """Explain one text by several methods (None: all) from a single trace of the model.
+        """Explain one text by several methods, from a single trace of the model.
 
-        `progress` shows a bar (True) or is called with (methods done, methods in all), parts of one included.
+        `methods` are as in a call; None runs all of `gaflow.METHODS`. `progress` counts methods.
+
+            >>> for name, attribution in explainer.compare("a very smart dog", ["agf", "attcat"]).items():
+            ...     print(name, attribution.top(3))
         """
         if isinstance(methods, str) or not (methods is None or isinstance(methods, Iterable)):
-            raise TypeError(f"methods must be a list of methods, not {methods!r}")
-        chosen = [self.default if m is None else find_method(m) for m in (METHODS if methods is None else methods)]
-        if not chosen:
-            raise ValueError("methods is empty; name at least one, or leave it out to compare all")
-        names = [m.name for m in chosen]
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ValueError(f"methods named {', '.join(twice)} are given twice; results are told apart by name")
-        if divide := find_windows(windows, truncation):
-            with reporting(progress, len(chosen), "method") as report:
-                tell = within(report, 0, len(chosen))
-                found = self._in_windows([text], target, chosen, divide, ["text"], 16, keep_flow, tell)
-            return dict(zip(names, found[0], strict=True))
-        encoding, fitted = self.ask(text, target, truncation)
-        with reporting(progress, len(chosen), "method") as report:
-            results = self.run([encoding], [fitted], chosen, keep_flow, report)
-        return {name: each[0] for name, each in zip(names, results, strict=True)}
+            raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not {methods!r}")
+        compared = []
+        for method in METHODS if methods is None else methods:
+            compared.append(self.default if method is None else find_method(method))
+        if not compared:
+            raise ArgumentError(Argument("methods"), " is empty; name at least one, or leave it out to compare all")
+        distinct("methods", [method.name for method in compared], "results are stored by name")
+        texts = self._prepare([text], [self.head.parse(target)], ["text"], truncation, windows)
+        with reporting(progress, len(compared), "method") as report:
+            (results,) = explain_many(self.runner, texts, compared, keep_flow=keep_flow, report=report)
+        return {method.name: results.attribution(method) for method in compared}
 
     def predictions(
         self, text: Any, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
     ) -> list[ExplainedOutput]:
-        """What there is to explain of a text, the most probable first: classes, entities, answers or words.
+        """The outputs that you can explain for a text, the most probable first: classes, entities, answers or words.
 
-        Each has a `label` and a `probability`, and can be given as `target`.
+        Each has a `label` and a `probability`, and can be passed as a `target`.
+
+            >>> for output in explainer.predictions("a very smart dog"):
+            ...     print(output.label, output.probability)
         """
-        if divide := find_windows(windows, truncation):
-            head, (whole,) = classes_of(self, "reading in windows"), encode(self.tokenizer, [check_text(text)])
-            return head.top_outputs(mean_logits(self, divide(whole, self.limit), 16), whole, count)
-        encoding = self.encode([text], truncation, ["text"])[0]
-        with torch.no_grad():
-            logits = TracedModel(self.model, self.collate([encoding]), lambda z, _: z).logits([0], eager=False)
-        return self.head.top_outputs(logits[0], encoding, count)
+        (prepared,) = self._prepare([text], [self.head.parse(None)], ["text"], truncation, windows)
+        if prepared.windows:
+            logits = mean_logits(self.runner, prepared.windows, batch_size=16)
+        else:
+            logits = self.runner.logits([prepared.encoding])[0]
+        return self.head.top_outputs(logits, prepared.encoding, count)
 
-    def ask(self, text: Any, target: Any = None, truncation: bool = False) -> tuple[Encoding, Any]:
-        """One text as the model reads it, and what a target means for it: what `run` takes."""
-        head: Head = self.head
-        parsed, encoding = head.parse(target), self.encode([text], truncation, ["text"])[0]
-        return encoding, head.resolve(parsed, encoding, "text")
-
-    def encode(self, texts: Sequence[Any], truncation: bool = False, names: list[str] | None = None) -> list[Encoding]:
-        """Texts as the model reads them; errors call them by `names`."""
-        names = names or _names(len(texts))
-        return TASKS[self.task].read(self.model, self.tokenizer, texts, truncation, names)
-
-    def collate(self, encodings: Sequence[Encoding]) -> Batch:
-        """One batch of encodings, where the model is."""
-        padding = self.padding
-        return collate(encodings, padding, device_of(self.model), neutral_tokens(self.tokenizer, padding))
-
-    def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
-        """Indices of encodings to run together: at most `size`, and what the device's budget holds for `methods`."""
-        return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
-
-    def _in_windows(
+    def _prepare(
         self,
         texts: Sequence[Any],
-        target: Any,
-        methods: Sequence[Method],
-        windows: Windows,
+        targets: Sequence[Any],
         names: Sequence[str],
-        batch_size: int,
-        keep_flow: bool,
-        report: Report,
-    ) -> list[list[Attribution]]:
-        _check_batch_size(batch_size)
-        targets = parse_all(classes_of(self, "reading in windows"), target, len(texts))
-        return explain_in_windows(
-            self, texts, targets, methods, windows,
-            names=names, batch_size=batch_size, keep_flow=keep_flow, report=report,
-        )  # fmt: skip
-
-    def _group(
-        self,
-        encodings: Sequence[Encoding],
-        targets: Sequence[Any],
-        group: Sequence[int],
-        method: Method,
-        keep_flow: bool,
-        report: Report = silent,
-    ) -> list[Attribution]:
-        """Attributions of the texts in `group`; a solver's failure names texts, not batch items."""
-        try:
-            chosen = [encodings[k] for k in group]
-            return self.run(chosen, [targets[k] for k in group], [method], keep_flow, report)[0]
-        except SolveError as error:
-            items = [group[k] for k in error.items]
-            raise SolveError(f"texts {items}: {error}", error.flow, items) from error
-
-    def run(
-        self,
-        encodings: Sequence[Encoding],
-        targets: Sequence[Any],
-        methods: Sequence[Method],
-        keep_flow: bool = False,
-        report: Report = silent,
-        watch: Callable[[Trace], object] = lambda traced: None,
-    ) -> list[list[Attribution]]:
-        """One batch, one trace, every method: a list of attributions per method.
-
-        `targets` are what the head's `fit` gave for each. `report` is told how many are done, `watch` shown the trace.
-        """
-        with fitting(self.model, [len(e) for e in encodings], methods), torch.inference_mode(False), torch.no_grad():
-            batch = self.collate(encodings)
-            return explain_batch(self.model, batch, self.head, targets, methods, keep_flow, report, watch)
+        truncation: bool,
+        windows: bool | Windows,
+    ) -> list[PreparedText]:
+        """Check and encode texts; `targets` are parsed, and error messages call the texts by `names`."""
+        settings = find_windows(windows, truncation)
+        if settings is not None:
+            self.runner.class_head("reading in windows")
+        return prepare(self.runner, texts, targets, names=names, truncation=truncation, windows=settings)
 
 
-def classes_of(explainer: Explainer, what: str) -> ClassificationHead:
-    """The head of a text classifier, for `what` can do nothing with another one."""
-    if explainer.task != "text-classification":
-        raise UnsupportedModelError(
-            f"{what} is about the classes of whole texts, but {type(explainer.model).__name__} is for "
-            f"{explainer.task}; use a text classifier, or explain texts one by one"
-        )
-    return explainer.head
+@overload
+def explain(
+    text: list[Any],
+    model: Any = None,
+    method: AnyMethod = None,
+    target: Target | list[Target] = None,
+    **options: Unpack[ExplainOptions],
+) -> list[Attribution]: ...
 
 
-def _names(count: int) -> list[str]:
-    return [f"texts[{k}]" for k in range(count)]
+@overload
+def explain(
+    text: Input, model: Any = None, method: AnyMethod = None, target: Target = None, **options: Unpack[ExplainOptions]
+) -> Attribution: ...
 
 
-def _check_batch_size(batch_size: Any) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number >= 1, not {batch_size!r}")
+def explain(
+    text: Any,
+    model: Any = None,
+    method: AnyMethod = None,
+    target: Any = None,
+    *,
+    tokenizer: Any = None,
+    task: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    **options: Unpack[Options],
+) -> Attribution | list[Attribution]:
+    """Explain a text, or each text of a list, in one call.
+
+    `options` are those of a call of an `Explainer`, such as `batch_size` and `windows`. Every call of `explain` loads
+    the model: make an `Explainer` to use a model more than once.
+
+        >>> gaflow.explain("a very smart dog").words()
+        >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
+    """
+    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
+    return explainer(text, method, target, **options)

@@ -1,225 +1,344 @@
-"""Several texts by several methods, one trace for each text, where what fails is told and the rest goes on.
+"""The one loop over texts: for lists, comparisons, windows, data sets and evaluation.
 
-The convention this file owns: **a failure costs the text and the method that failed, nothing else.** A batch that fails
-is halved until the text is found, then the methods of that text are, so that every other result is kept. Batches are
-made of texts of similar length and depend on nothing but the texts, so that the same texts give the same numbers.
-What every text would fail at (a model without attention, a library that is missing) is raised.
+    items -> prepare -> PreparedText -> windows -> batches -> attributions -> merged windows -> TextResults
+
+Batches are made of texts of similar length, longest first, and depend on nothing but the texts and methods: the same
+texts give the same numbers. A batch that is too large for the memory is halved.
+
+The convention this file owns: with `on_error="collect"` **a failure costs the text and the method that failed, nothing
+else.** A batch that fails is halved until the text is found, then its methods run one by one, and all other results
+stay. A failure of every text (a model without attention, a missing library) is raised.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import torch
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import GaflowError, MissingExtraError, UnsupportedModelError
-from gaflow.explainer.explainer import Explainer
-from gaflow.explainer.windows import Windows, explain_in_windows, mean_logits
-from gaflow.inputs.encoding import Encoding, Text, check_text, encode
+from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
+from gaflow.explainer.batch import Timings, explain_batch
+from gaflow.explainer.runner import Runner
+from gaflow.explainer.windows import Window, Windows, mean_logits, merge
+from gaflow.inputs.encoding import Encoding, check_text, encode
 from gaflow.methods import Method
-from gaflow.models.memory import is_out_of_memory
-from gaflow.models.tracing import Trace
-from gaflow.progress import Report, silent
-from gaflow.tasks.targets import Target
+from gaflow.models.memory import halving, is_out_of_memory
+from gaflow.progress import Report, silent, within
+from gaflow.tasks.targets import ExplainedOutput
 
-__all__ = ["Stopwatch", "TextResults", "attempt", "explain_each"]
+__all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each"]
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-_NUMERICAL = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
+_NUMERICAL_ERRORS = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """One text, picture or sound as the model reads it, checked."""
+
+    name: str  # in error messages
+    encoding: Encoding
+    target: Any = None  # resolved by the head for this text; None: the prediction
+    windows: tuple[Window, ...] = ()  # of a long text; empty if the model reads it at once
 
 
 @dataclass(frozen=True)
 class TextResults:
-    """What several methods say about one text; a string in place of an attribution says why there is none."""
+    """The attributions of one text; a string in place of an attribution says why there is none."""
 
+    index: int  # of the text
     by_method: Mapping[str, Attribution | str]  # method name -> attribution
-    logits: tuple[float, ...] | None  # (c,) of the model; None if no method succeeded
+    logits: tuple[float, ...] | None  # (c,) of classes; None for other outputs, or if no method succeeded
+
+    def attribution(self, method: Method) -> Attribution:
+        """The attribution by a method that succeeded."""
+        attribution = self.by_method[method.name]
+        assert isinstance(attribution, Attribution)
+        return attribution
 
 
-@dataclass
-class Stopwatch:
-    """Seconds spent in the trace and in every method, and the most memory that each had on a GPU.
-
-    Methods end with scores on the host, so that whatever a device has to do for them is done by then.
-    """
-
-    trace: float = 0.0
-    methods: dict[str, float] = field(default_factory=dict)
-    peak: dict[str, int] = field(default_factory=dict)  # bytes, tensors of the trace included; empty on a CPU
-
-    def watching(self, methods: Sequence[Method]) -> tuple[Report, Callable[[Trace], None]]:
-        """What to call with the number of methods done, and with the trace once it is there."""
-        names = [method.name for method in methods]
-        last, done, device = time.perf_counter(), 0, torch.device("cpu")
-
-        def lap() -> float:
-            nonlocal last
-            before, last = last, time.perf_counter()
-            return last - before
-
-        def begun(traced: Trace) -> None:
-            nonlocal device
-            device = traced.logits.device
-            self.trace += lap()
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(device)
-
-        def report(count: float) -> None:
-            nonlocal done
-            if count < done + 1:  # a part of a method
-                return
-            name = names[done]
-            done += 1
-            self.methods[name] = self.methods.get(name, 0.0) + lap()
-            if device.type == "cuda":
-                self.peak[name] = max(self.peak.get(name, 0), torch.cuda.max_memory_allocated(device))
-                torch.cuda.reset_peak_memory_stats(device)
-
-        return report, begun
-
-
-def explain_each(
-    explainer: Explainer,
-    texts: Sequence[Text],
-    methods: Sequence[Method],
-    target: Target = None,
+def prepare(
+    runner: Runner,
+    items: Sequence[Any],
+    targets: Sequence[Any],
     *,
-    batch_size: int = 16,
+    names: Sequence[str],
     truncation: bool = False,
     windows: Windows | None = None,
+) -> list[PreparedText]:
+    """Encode texts, resolve their parsed targets, and cut long texts into windows if there are settings for them."""
+    if windows is None:
+        encodings = runner.encode(items, names=names, truncation=truncation)
+    else:
+        checked = [check_text(item, name) for item, name in zip(items, names, strict=True)]
+        encodings = encode(runner.tokenizer, checked, names=names)
+    prepared = []
+    for encoding, target, name in zip(encodings, targets, names, strict=True):
+        text = PreparedText(name, encoding, runner.head.resolve(target, encoding, name))
+        if windows is not None:
+            parts = windows(encoding, runner.limit, name)
+            if len(parts) > 1:
+                text = replace(text, windows=parts)
+        prepared.append(text)
+    return prepared
+
+
+def prepare_each(
+    runner: Runner,
+    items: Sequence[Any],
+    target: Any,
+    *,
+    truncation: bool = False,
+    windows: Windows | None = None,
+) -> list[PreparedText | str]:
+    """Prepare texts that share a parsed target; a string in place of a text says why it cannot be read."""
+
+    def prepare_some(some_items: Sequence[Any]) -> list[PreparedText]:
+        targets = [target] * len(some_items)
+        names = ["the text"] * len(some_items)
+        return prepare(runner, some_items, targets, names=names, truncation=truncation, windows=windows)
+
+    return attempt(items, prepare_some)
+
+
+def explain_many(
+    runner: Runner,
+    texts: Sequence[PreparedText | str],
+    methods: Sequence[Method],
+    *,
+    batch_size: int = 16,
     keep_flow: bool = False,
-    watch: Stopwatch | None = None,
-) -> Iterator[list[tuple[int, TextResults]]]:
-    """Batch by batch, (index into `texts`, result) of every text once, in the order in which they get done."""
-    watch = watch or Stopwatch()
-    parsed = explainer.head.parse(target)
-    if windows is not None:
-        wholes = attempt(texts, lambda part: encode(explainer.tokenizer, [check_text(text) for text in part]))
-        size = windows.size or explainer.limit
-        long = [k for k, e in enumerate(wholes) if not isinstance(e, str) and size is not None and len(e) > size]
-        for k in long:
-            yield [(k, _long(explainer, texts[k], methods, parsed, windows, batch_size, watch))]
-        rest = [k for k in range(len(texts)) if k not in set(long)]
-        short = [texts[k] for k in rest]
-        for done in explain_each(
-            explainer, short, methods, target, batch_size=batch_size, keep_flow=keep_flow, watch=watch
-        ):
-            yield [(rest[k], several) for k, several in done]
+    on_error: Literal["raise", "collect"] = "raise",
+    report: Report = silent,
+    timings: Timings | None = None,
+) -> Iterator[TextResults]:
+    """Explain each text by all methods from one trace, and yield the results in the order in which they get done.
+
+    A string in place of a text, which says why it cannot be read, becomes the result of all its methods. `report` is
+    called with the number of results done: one for each text and method. `timings` collects seconds and peak memory.
+    """
+    job = _Job(runner, methods, batch_size, keep_flow, on_error, timings)
+    readable: dict[int, PreparedText] = {}
+    for index, text in enumerate(texts):
+        if isinstance(text, str):
+            yield job.failure(index, text)
+        else:
+            readable[index] = text
+    done = 0
+    for together in _texts_run_together(readable, on_error):
+        yield from job.explain(together, within(report, done, 1))
+        done += len(together) * len(methods)
+
+
+def _texts_run_together(texts: dict[int, PreparedText], on_error: str) -> Iterator[dict[int, PreparedText]]:
+    """Texts whose windows share batches: all of them, but of a data set each long text alone, before the others.
+
+    A data set may hold many long texts, and the attributions of their windows are kept until a text is complete.
+    """
+    if on_error == "raise":
+        yield texts
         return
-    names = ["the text"] * len(texts)
-    encodings = attempt(texts, lambda part: explainer.encode(part, truncation, names[: len(part)]))
-    bad = [(k, e) for k, e in enumerate(encodings) if isinstance(e, str)]
-    if bad:
-        yield [(k, TextResults({m.name: why for m in methods}, None)) for k, why in bad]
-    order = [k for k, e in enumerate(encodings) if not isinstance(e, str)]
-    good = [e for e in encodings if not isinstance(e, str)]
-    for group in explainer.batches(good, batch_size, methods):
-        results = _explain_group(explainer, [good[k] for k in group], methods, parsed, keep_flow, watch)
-        yield [(order[k], result) for k, result in zip(group, results, strict=True)]
+    short = {}
+    for index, text in texts.items():
+        if text.windows:
+            yield {index: text}
+        else:
+            short[index] = text
+    yield short
 
 
-def _long(
-    explainer: Explainer,
-    text: Text,
-    methods: Sequence[Method],
-    target: Any,
-    windows: Windows,
-    batch_size: int,
-    watch: Stopwatch,
-) -> TextResults:
-    """What methods say about a text that is read in windows."""
+@dataclass(frozen=True)
+class _Part:
+    """A window of a text, or a text that fits, on its way through a batch."""
 
-    def run(chosen: Sequence[Method]) -> list[Attribution]:
-        return explain_in_windows(
-            explainer, [text], [target], chosen, windows,
-            names=["the text"], batch_size=batch_size, keep_flow=False, report=silent, watching=watch.watching,
-        )[0]  # fmt: skip
-
-    found = attempt(methods, run)
-    logits = None
-    if any(isinstance(each, Attribution) for each in found):
-        (whole,) = encode(explainer.tokenizer, [check_text(text)])
-        logits = tuple(mean_logits(explainer, windows(whole, explainer.limit), batch_size).tolist())
-    return TextResults({m.name: each for m, each in zip(methods, found, strict=True)}, logits)
+    index: int  # of the text
+    number: int  # of the window
+    name: str  # of the text
+    window: Window
+    target: Any
+    share: float  # of its text
 
 
-def _explain_group(
-    explainer: Explainer,
-    group: Sequence[Encoding],
-    methods: Sequence[Method],
-    target: Any,
-    keep_flow: bool,
-    watch: Stopwatch,
-) -> list[TextResults]:
-    def run(part: Sequence[Encoding], chosen: Sequence[Method]) -> list[TextResults]:
-        logits: list[list[float]] = []
-        report, begun = watch.watching(chosen)
-
-        def look(traced: Trace) -> None:
-            logits.extend(traced.logits.detach().cpu().double().tolist())
-            begun(traced)
-
-        targets = [explainer.head.resolve(target, encoding, "the text") for encoding in part]
-        found = explainer.run(part, targets, chosen, keep_flow, report, look)
-        by_text = zip(*found, strict=True)
-        return [
-            TextResults({m.name: att for m, att in zip(chosen, each, strict=True)}, tuple(row))
-            for each, row in zip(by_text, logits, strict=True)
-        ]
-
-    done = attempt(group, lambda part: run(part, methods))
-    return [
-        _one_by_one(methods, encoding, result, run) if isinstance(result, str) else result
-        for encoding, result in zip(group, done, strict=True)
-    ]
+@dataclass(frozen=True)
+class _PartResults:
+    by_method: Mapping[str, Attribution | str]
+    logits: tuple[float, ...] | None
 
 
-def _one_by_one(
-    methods: Sequence[Method],
-    encoding: Encoding,
-    failure: str,
-    run: Callable[[Sequence[Encoding], Sequence[Method]], list[TextResults]],
-) -> TextResults:
-    """The methods that succeed on a text on which not all of them do."""
-    if len(methods) == 1:
-        return TextResults({methods[0].name: failure}, None)
-    logits: list[tuple[float, ...] | None] = []
+@dataclass(frozen=True)
+class _Prediction:
+    """The mean of a long text's windows."""
 
-    def ask(chosen: Sequence[Method]) -> list[Attribution | str]:
-        (several,) = run([encoding], chosen)
-        logits.append(several.logits)
-        return [several.by_method[m.name] for m in chosen]
-
-    found = attempt(methods, ask)
-    return TextResults({m.name: each for m, each in zip(methods, found, strict=True)}, logits[0] if logits else None)
+    logits: tuple[float, ...]  # (c,)
+    output: ExplainedOutput  # that every window explains
 
 
-def attempt(items: Sequence[Given], work: Callable[[Sequence[Given]], Sequence[Made]]) -> list[Made | str]:
-    """`work(items)`, one result for each item; where it fails on one alone, why."""
+@dataclass(frozen=True)
+class _Job:
+    """The arguments of `explain_many`, and its steps."""
+
+    runner: Runner
+    methods: Sequence[Method]
+    batch_size: int
+    keep_flow: bool
+    on_error: Literal["raise", "collect"]
+    timings: Timings | None
+
+    def explain(self, texts: Mapping[int, PreparedText], report: Report) -> Iterator[TextResults]:
+        """Explain texts whose windows share batches; `texts` are given by their index."""
+        parts: list[_Part] = []
+        predictions: dict[int, _Prediction] = {}
+        for index, text in texts.items():
+            target = text.target
+            if text.windows:
+                prediction = self._predict(text)
+                if isinstance(prediction, str):
+                    yield self.failure(index, prediction)
+                    continue
+                predictions[index] = prediction
+                target = prediction.output.target
+            share = 1 / len(text.windows) if text.windows else 1
+            for number, window in enumerate(text.windows or [Window.full(text.encoding)]):
+                part = _Part(index=index, number=number, name=text.name, window=window, target=target, share=share)
+                parts.append(part)
+        done = 0
+        results: dict[int, dict[int, _PartResults]] = {}
+        encodings = [part.window.encoding for part in parts]
+        for group in self.runner.batches(encodings, self.batch_size, self.methods):
+            batch = [parts[k] for k in group]
+            share = sum(part.share for part in batch)
+            batch_results = self._run(batch, within(report, done, share))
+            done += share * len(self.methods)
+            for part, result in zip(batch, batch_results, strict=True):
+                index = part.index
+                of_text = results.setdefault(index, {})
+                of_text[part.number] = result
+                if len(of_text) == max(1, len(texts[index].windows)):
+                    del results[index]
+                    yield self._finish(index, texts[index], predictions.get(index), of_text)
+
+    def failure(self, index: int, reason: str) -> TextResults:
+        """The result of a text that no method can explain."""
+        return TextResults(index, {method.name: reason for method in self.methods}, None)
+
+    def _predict(self, text: PreparedText) -> _Prediction | str:
+        """The prediction of a text in windows, or why there is none."""
+
+        def predict(texts: Sequence[PreparedText]) -> list[_Prediction]:
+            logits = mean_logits(self.runner, texts[0].windows, self.batch_size)
+            outputs = self.runner.head.outputs(logits[None], [texts[0].encoding], [texts[0].target])
+            return [_Prediction(tuple(logits.tolist()), outputs[0])]
+
+        (prediction,) = predict([text]) if self.on_error == "raise" else attempt([text], predict)
+        return prediction
+
+    def _run(self, batch: Sequence[_Part], report: Report) -> list[_PartResults]:
+        """The results of one batch, halved where it must be."""
+        if self.on_error == "raise":
+            return halving(batch, lambda parts: self._run_naming_texts(parts, report))
+        results = []
+        outcomes = attempt(batch, lambda parts: self._run_batch(parts, self.methods, report))
+        for part, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, str):
+                outcome = self._run_methods_apart(part, outcome)
+            results.append(outcome)
+        return results
+
+    def _run_naming_texts(self, parts: Sequence[_Part], report: Report) -> list[_PartResults]:
+        """The same; a flow that does not converge is an error that names texts, not items of a batch."""
+        try:
+            return self._run_batch(parts, self.methods, report)
+        except SolveError as error:
+            names = {parts[k].index: parts[k].name for k in error.items}
+            indices = sorted(names)
+            listed = ", ".join(names[index] for index in indices)
+            raise SolveError(f"{listed}: {error}", error.flow, indices) from error
+
+    def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[_PartResults]:
+        batch = explain_batch(
+            self.runner,
+            [part.window.encoding for part in parts],
+            [part.target for part in parts],
+            methods,
+            keep_flow=self.keep_flow and any(part.window.is_full for part in parts),
+            report=report,
+            measure=self.timings is not None,
+        )
+        if self.timings is not None:
+            self.timings.add(batch.timings)
+        results = []
+        for k, part in enumerate(parts):
+            by_method = batch.by_text[k]
+            if not part.window.is_full:  # the flow of a window is of no use to the whole text, and large
+                for name, attribution in by_method.items():
+                    by_method[name] = replace(attribution, flow=None, flow_against=None)
+            logits = tuple(batch.logits[k].cpu().double().tolist()) if batch.logits.dim() == 2 else None
+            results.append(_PartResults(by_method, logits))
+        return results
+
+    def _run_methods_apart(self, part: _Part, reason: str) -> _PartResults:
+        """The methods that succeed on a text on which not all of them do."""
+        if len(self.methods) == 1:
+            return _PartResults({self.methods[0].name: reason}, None)
+        logits = None
+
+        def run(methods: Sequence[Method]) -> list[Attribution | str]:
+            nonlocal logits
+            (result,) = self._run_batch([part], methods, silent)
+            logits = result.logits
+            return [result.by_method[method.name] for method in methods]
+
+        outcomes = attempt(self.methods, run)
+        names = [method.name for method in self.methods]
+        return _PartResults(dict(zip(names, outcomes, strict=True)), logits)
+
+    def _finish(
+        self, index: int, text: PreparedText, prediction: _Prediction | None, results: Mapping[int, _PartResults]
+    ) -> TextResults:
+        """The results of a text all of whose windows are explained."""
+        if prediction is None:
+            return TextResults(index, results[0].by_method, results[0].logits)
+        by_method: dict[str, Attribution | str] = {}
+        for method in self.methods:
+            attributions = []
+            reasons = []
+            for number in range(len(text.windows)):
+                outcome = results[number].by_method[method.name]
+                if isinstance(outcome, str):
+                    reasons.append(outcome)
+                else:
+                    attributions.append(outcome)
+            if reasons:
+                by_method[method.name] = reasons[0]
+            else:
+                by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
+        succeeded = any(isinstance(outcome, Attribution) for outcome in by_method.values())
+        return TextResults(index, by_method, prediction.logits if succeeded else None)
+
+
+def attempt(items: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Result]]) -> list[Result | str]:
+    """`work(items)`, one result for each item; where it fails on one item alone, the reason as a string."""
     if not items:
         return []
     try:
         return list(work(items))
     except Exception as error:
-        if not _forgiven(error):
+        if not _may_be_one_text(error):
             raise
-        why = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
     if len(items) == 1:
-        return [why]
+        return [reason]
     half = len(items) // 2  # outside the handler, whose traceback would hold on to the tensors of the failed attempt
     return [*attempt(items[:half], work), *attempt(items[half:], work)]
 
 
-def _forgiven(error: Exception) -> bool:
-    """Whether the failure can be one text's own: bad text, no convergence, too large for the memory."""
+def _may_be_one_text(error: Exception) -> bool:
+    """Whether a single text can cause the error: bad text, no convergence, too large for the memory."""
     if isinstance(error, UnsupportedModelError | MissingExtraError):
         return False
     if isinstance(error, GaflowError | ValueError) or is_out_of_memory(error):
         return True
-    return type(error).__name__ in _NUMERICAL
+    return type(error).__name__ in _NUMERICAL_ERRORS

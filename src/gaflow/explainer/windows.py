@@ -1,51 +1,41 @@
 """Texts longer than a model takes, read in overlapping windows.
 
-The tokens of a text are cut into chunks of the same length, to one token; a window is a run of `reads` neighbouring
+The tokens of a text are cut into chunks of the same length, to one token. A window is a run of `reads` neighbouring
 chunks between the special tokens. At both ends windows run out of the text, so that **every token of it is read
-exactly `reads` times**. Of a pair the longer text is cut, and every window holds the other one whole. With `|w|` for
-how many tokens of the cut text window `w` holds,
+exactly `reads` times**. Of a pair the longer text is cut, and every window holds all of the other one. With `|w|` for
+the number of tokens of the cut text in window `w`, the prediction is made from
 
     logits = Σ_w a_w logits_w,    a_w = |w| / Σ_v |v|,
 
-say what the model predicts, and the explained output is the same mean of the windows' outputs, `y = Σ_w a_w y_w`.
+and the explained output is the same mean of the windows' outputs, `y = Σ_w a_w y_w`.
 
 The convention this file owns: **the attribution of a sum is the sum of the attributions**,
 
     score(k) = Σ_w a_w score_w(k)    over the windows that hold token k,
 
-and so for the flow through every layer. Special tokens are held by all windows. Scores that add up to `y - y0` in a
-window, or to the flow, thus do so over the whole text. A text that fits is not cut: its result is the plain one.
+and the same for the flow through every layer. All windows hold the special tokens. Scores that add up to `y - y0` in a
+window, or to the flow, do so over the whole text too. A text that fits is not cut: its result is the plain one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.arguments import whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import SolveError, TextError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TextError
+from gaflow.explainer.runner import Runner
 from gaflow.flow.result import Certificate
-from gaflow.inputs.encoding import Encoding, check_text, encode
-from gaflow.methods import Method
-from gaflow.models.memory import halving
-from gaflow.models.tracing import Trace, TracedModel
-from gaflow.progress import Report, silent, within
-from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Resolved
+from gaflow.inputs.encoding import Encoding
+from gaflow.tasks.targets import ExplainedOutput
 
-if TYPE_CHECKING:
-    from gaflow.explainer.explainer import Explainer
-
-__all__ = ["Window", "Windows", "explain_in_windows", "find_windows", "mean_logits", "merge"]
-
-Watching = Callable[[Sequence[Method]], tuple[Report, Callable[[Trace], object]]]
+__all__ = ["Window", "Windows", "find_windows", "mean_logits", "merge"]
 
 
 @dataclass(frozen=True)
@@ -53,205 +43,179 @@ class Window:
     """A part of a text as the model reads it; its offsets are those of the whole text."""
 
     encoding: Encoding
-    kept: tuple[int, ...]  # which tokens of the whole text these are
+    positions: tuple[int, ...]  # of its tokens among those of the whole text
     weight: float  # a_w
+
+    @classmethod
+    def full(cls, encoding: Encoding) -> Window:
+        """The only window of a text that fits."""
+        return cls(encoding, tuple(range(len(encoding))), 1.0)
+
+    @classmethod
+    def of(cls, text: Encoding, positions: Sequence[int], weight: float) -> Window:
+        """The window of some tokens of a text."""
+        inputs = {}
+        for name, values in text.inputs.items():
+            inputs[name] = [values[k] for k in positions]
+        encoding = replace(
+            text,
+            inputs=inputs,
+            tokens=tuple(text.tokens[k] for k in positions),
+            offsets=tuple(text.offsets[k] for k in positions),
+            segments=tuple(text.segments[k] for k in positions),
+        )
+        return cls(encoding, tuple(positions), weight)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this is all of a text."""
+        return self.weight == 1.0
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How texts are cut into windows."""
+    """How long texts are cut into windows.
 
-    size: int | None = None  # most tokens of a window, special ones included; None: what the model takes
-    reads: int = 2  # how many windows read each token; 1: windows do not overlap
+    `size` is the most tokens of a window, special tokens included (None: the most that the model takes). `reads` is
+    the number of windows that read each token; with 1, windows do not overlap.
+
+        >>> explainer(review, windows=gaflow.Windows(size=128, reads=3))
+    """
+
+    size: int | None = None
+    reads: int = 2
 
     def __post_init__(self) -> None:
-        for name, value in (("size", self.size), ("reads", self.reads)):
-            if (value is not None or name == "reads") and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
+        if self.size is not None:
+            whole_number("size", self.size)
+        whole_number("reads", self.reads)
 
-    def __call__(self, whole: Encoding, limit: int | None, name: str = "text") -> tuple[Window, ...]:
-        """The windows of a text, of which the model takes `limit` tokens; one that is all of it, if it fits."""
+    def __call__(self, text: Encoding, limit: int | None, name: str = "text") -> tuple[Window, ...]:
+        """The windows of a text, for a model that takes `limit` tokens; error messages call the text `name`."""
         if self.size is not None and limit is not None and self.size > limit:
-            raise ValueError(f"windows of {self.size} tokens are too long: the model takes {limit}; use a smaller size")
-        size = self.size or limit
-        if size is None or len(whole) <= size:
-            return (Window(whole, tuple(range(len(whole))), 1.0),)
-        long = max((0, 1), key=lambda segment: (whole.segments.count(segment), segment))
-        cut = [k for k, segment in enumerate(whole.segments) if segment == long]
-        room = size - (len(whole) - len(cut))
-        stride = room // self.reads
-        if stride < 1:
-            rest = f"the other text and special tokens have {len(whole) - len(cut)}"
-            raise TextError(
-                f"{name}: in a window of {size} tokens {rest if whole.text_pair else 'special tokens leave too little room'}"
-                f", so that no {self.reads} windows can read each token; use a larger size, or shorten the text"
+            raise ArgumentError(
+                f"windows of {self.size} tokens are too long: the model takes {limit}; use a smaller ", Argument("size")
             )
-        if "position_ids" in whole.inputs:
-            raise TextError(f"{name} comes with positions of its own and cannot be cut into windows; use truncation")
+        size = self.size or limit
+        if size is None or len(text) <= size:
+            return (Window.full(text),)
+        if "position_ids" in text.inputs:
+            raise TextError(
+                f"{name} comes with positions of its own and cannot be cut into windows; use ", Argument("truncation")
+            )
+        cut_segment = 0 if text.segments.count(0) > text.segments.count(1) else 1
+        cut = [k for k, segment in enumerate(text.segments) if segment == cut_segment]
+        others = len(text) - len(cut)
+        stride = (size - others) // self.reads
+        if stride < 1:
+            raise TextError(self._no_room(text, size, others, name))
         chunks = math.ceil(len(cut) / stride)
         edges = [k * len(cut) // chunks for k in range(chunks + 1)]
-        runs = [cut[edges[max(k, 0)] : edges[min(k + self.reads, chunks)]] for k in range(1 - self.reads, chunks)]
-        return tuple(_window(whole, set(cut) - set(run), len(run) / (self.reads * len(cut))) for run in runs)
+        windows = []
+        for k in range(1 - self.reads, chunks):
+            start = edges[max(k, 0)]
+            end = edges[min(k + self.reads, chunks)]
+            left_out = {*cut[:start], *cut[end:]}
+            positions = [position for position in range(len(text)) if position not in left_out]
+            windows.append(Window.of(text, positions, (end - start) / (self.reads * len(cut))))
+        return tuple(windows)
+
+    def _no_room(self, text: Encoding, size: int, others: int, name: str) -> str:
+        """The message for a text that cannot be cut into windows of this size."""
+        if text.text_pair:
+            reason = f"the other text and special tokens have {others}"
+        else:
+            reason = "special tokens leave too little room"
+        return (
+            f"{name}: in a window of {size} tokens {reason}, so that no {self.reads} windows can read each token; "
+            "use a larger size, or shorten the text"
+        )
 
 
-def _window(whole: Encoding, left_out: set[int], weight: float) -> Window:
-    kept = tuple(k for k in range(len(whole)) if k not in left_out)
-    encoding = replace(
-        whole,
-        inputs={name: [values[k] for k in kept] for name, values in whole.inputs.items()},
-        tokens=tuple(whole.tokens[k] for k in kept),
-        offsets=tuple(whole.offsets[k] for k in kept),
-        segments=tuple(whole.segments[k] for k in kept),
-    )
-    return Window(encoding, kept, weight)
-
-
-def find_windows(windows: Any, truncation: bool) -> Windows | None:
-    """The settings meant by an argument `windows`; None: texts must fit."""
+def find_windows(windows: bool | Windows | None, truncation: bool) -> Windows | None:
+    """The settings that an argument `windows` means; None: texts must fit."""
     if windows is False or windows is None:
         return None
     if not (windows is True or isinstance(windows, Windows)):
-        raise TypeError(f"windows must be True, False or a gaflow.Windows, not {type(windows).__name__}")
+        raise ArgumentTypeError(
+            Argument("windows"), f" must be True, False or a gaflow.Windows, not {type(windows).__name__}"
+        )
     if truncation:
-        raise ValueError("truncation and windows are both asked for; the one cuts a long text, the other reads it all")
+        raise ArgumentError(
+            Argument("truncation"), " and ", Argument("windows"),
+            " exclude each other: one cuts off the end of a long text, the other reads all of it; choose one",
+        )  # fmt: skip
     return Windows() if windows is True else windows
 
 
-def explain_in_windows(
-    explainer: Explainer,
-    texts: Sequence[Any],
-    targets: Sequence[Resolved | None],
-    methods: Sequence[Method],
-    windows: Windows,
-    *,
-    names: Sequence[str],
-    batch_size: int,
-    keep_flow: bool,
-    report: Report,
-    watching: Watching = lambda methods: (silent, lambda traced: None),
-) -> list[list[Attribution]]:
-    """For every text a list of attributions, one per method (none: the default); `report` is told which part is done.
-
-    `watching` is asked, for every batch, what to tell of methods done and to show the trace.
-    """
-    wholes = encode(explainer.tokenizer, [check_text(t, n) for t, n in zip(texts, names, strict=True)], names=names)
-    divided = [windows(whole, explainer.limit, name) for whole, name in zip(wholes, names, strict=True)]
-    methods = methods or [explainer.default]
-    aims = [_aim(explainer, *each, batch_size) for each in zip(wholes, divided, targets, strict=True)]
-    pieces = [(k, window) for k, found in enumerate(divided) for window in found]
-    asked = [targets[k] if aim is None else aim.target for k, _ in pieces for aim in [aims[k]]]
-    done: dict[int, list[Attribution]] = {}
-    for group in explainer.batches([window.encoding for _, window in pieces], batch_size, methods):
-        share = len(group) / len(pieces)
-        tell = within(report, len(done) / len(pieces), share / len(methods))
-        work = partial(_group, explainer, pieces, asked, methods, names, keep_flow, tell, watching)
-        done.update(zip(group, halving(group, work), strict=True))
-    result = []
-    for k, found in groupby(range(len(pieces)), key=lambda piece: pieces[piece][0]):
-        by_method, aim = list(zip(*(done[piece] for piece in found), strict=True)), aims[k]
-        result.append([each[0] if aim is None else merge(wholes[k], divided[k], each, aim) for each in by_method])
-    return result
-
-
-def _group(
-    explainer: Explainer,
-    pieces: Sequence[tuple[int, Window]],
-    targets: Sequence[Resolved | None],
-    methods: Sequence[Method],
-    names: Sequence[str],
-    keep_flow: bool,
-    report: Report,
-    watching: Watching,
-    group: Sequence[int],
-) -> list[list[Attribution]]:
-    """The attributions of some windows, by every method; a solver's failure names texts, not batch items."""
-    encodings = [pieces[k][1].encoding for k in group]
-    whole = [pieces[k][1].weight == 1.0 for k in group]
-    lap, look = watching(methods)
-
-    def tell(done: float) -> None:
-        lap(done)
-        report(done)
-
-    try:
-        found = explainer.run(encodings, [targets[k] for k in group], methods, keep_flow and any(whole), tell, look)
-    except SolveError as error:
-        items = sorted({pieces[group[k]][0] for k in error.items})
-        raise SolveError(f"{', '.join(names[k] for k in items)}: {error}", error.flow, items) from error
-    # the flow of a window is of no use to the whole text, and large
-    return [
-        [att if fits else replace(att, flow=None, flow_against=None) for att in each]
-        for each, fits in zip(zip(*found, strict=True), whole, strict=True)
-    ]
-
-
-def mean_logits(explainer: Explainer, windows: Sequence[Window], batch_size: int) -> Tensor:
-    """Σ_w a_w logits_w (c,) in float64, from one pass over the windows."""
+def mean_logits(runner: Runner, windows: Sequence[Window], batch_size: int) -> Tensor:
+    """Σ_w a_w logits_w (c,) in float64, from one forward pass over the windows."""
     encodings = [window.encoding for window in windows]
-    parts: list[Tensor] = []
-    for group in explainer.batches(encodings, batch_size):
-        batch = explainer.collate([encodings[k] for k in group])
-        with torch.inference_mode(False), torch.no_grad():
-            logits = TracedModel(explainer.model, batch, lambda z, _: z).logits(range(len(group)), eager=False)
+    sums: list[Tensor] = []
+    for group in runner.batches(encodings, batch_size):
+        logits = runner.logits([encodings[k] for k in group])
         weights = torch.tensor([windows[k].weight for k in group], dtype=torch.float64)
-        parts.append(torch.tensordot(weights, logits.detach().cpu().double(), dims=1))
-    return torch.stack(parts).sum(0)
-
-
-def _aim(
-    explainer: Explainer, whole: Encoding, windows: Sequence[Window], target: Resolved | None, batch_size: int
-) -> ExplainedOutput | None:
-    """What is explained of a text, as all of its windows see it; None for a text that fits, which says so itself."""
-    if len(windows) == 1:
-        return None
-    head: ClassificationHead = explainer.head
-    return head.outputs(mean_logits(explainer, windows, batch_size)[None], [whole], [target])[0]
+        sums.append(torch.tensordot(weights, logits.detach().cpu().double(), dims=1))
+    return torch.stack(sums).sum(0)
 
 
 def merge(
-    whole: Encoding, windows: Sequence[Window], found: Sequence[Attribution], aim: ExplainedOutput
+    text: Encoding, windows: Sequence[Window], attributions: Sequence[Attribution], output: ExplainedOutput
 ) -> Attribution:
-    """The attribution of the whole text, from those of its windows by one method."""
-    first, weights = found[0], [window.weight for window in windows]
-    scores = np.zeros(len(whole))
-    layers = None if first.layers is None else np.zeros((len(first.layers), len(whole)))
-    for window, att in zip(windows, found, strict=True):
-        scores[list(window.kept)] += window.weight * att.scores
-        if layers is not None and att.layers is not None:
-            layers[:, list(window.kept)] += window.weight * att.layers
-    certificates = [att.certificate for att in found if att.certificate is not None]
-    size = max(len(window.kept) for window in windows)
+    """The attribution of a whole text by one method, from those of its windows."""
+    first = attributions[0]
+    weights = [window.weight for window in windows]
+    scores = np.zeros(len(text))
+    layers = None if first.layers is None else np.zeros((len(first.layers), len(text)))
+    for window, attribution in zip(windows, attributions, strict=True):
+        positions = list(window.positions)
+        scores[positions] += window.weight * attribution.scores
+        if layers is not None and attribution.layers is not None:
+            layers[:, positions] += window.weight * attribution.layers
+    certificates = [attribution.certificate for attribution in attributions if attribution.certificate is not None]
+    diagnostics: dict[str, float | str] = {
+        "windows": len(windows),
+        "window_tokens": max(len(window.positions) for window in windows),
+    }
     return replace(
         first,
-        tokens=whole.tokens,
-        offsets=whole.offsets,
-        segments=whole.segments,
+        tokens=text.tokens,
+        offsets=text.offsets,
+        segments=text.segments,
         scores=scores,
         layers=layers,
-        target=aim.target,
-        label=aim.label,
-        probability=aim.probability,
-        prediction=aim.prediction,
-        output=math.fsum(w * att.output for w, att in zip(weights, found, strict=True)),
+        target=output.target,
+        label=output.label,
+        probability=output.probability,
+        prediction=output.prediction,
+        output=_weighted_sum(weights, [attribution.output for attribution in attributions]),
         output_kind=f"mean {first.output_name} of {len(windows)} windows",
         truncated=False,
         flow=None,
         flow_against=None,
         certificate=Certificate.worst(certificates, weights) if certificates else None,
-        diagnostics={"windows": len(windows), "window_tokens": size, **_facts(found, weights)},
+        diagnostics=diagnostics | _merge_diagnostics(attributions, weights),
     )
 
 
-def _facts(found: Sequence[Attribution], weights: Sequence[float]) -> dict[str, float | str]:
-    """Numbers add up as the scores do; of words each is told once, and of warnings where they come from."""
+def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[float]) -> dict[str, float | str]:
+    """Numbers add up as scores do. Different strings are joined, and a warning says how many windows it concerns."""
+    values_by_name: dict[str, list[float | str]] = {}
+    for attribution in attributions:
+        for name, value in attribution.diagnostics.items():
+            values_by_name.setdefault(name, []).append(value)
     merged: dict[str, float | str] = {}
-    for name in dict.fromkeys(name for att in found for name in att.diagnostics):
-        values = [att.diagnostics[name] for att in found if name in att.diagnostics]
+    for name, values in values_by_name.items():
         numbers = [float(value) for value in values if not isinstance(value, str)]
-        if len(numbers) == len(found):
-            merged[name] = math.fsum(w * value for w, value in zip(weights, numbers, strict=True))
+        if len(numbers) == len(attributions):
+            merged[name] = _weighted_sum(weights, numbers)
             continue
-        told = dict.fromkeys(str(value) for value in values)
-        where = f" (in {len(values)} of {len(found)} windows)" if name == "warning" else ""
-        merged[name] = "; ".join(told) + where
+        joined = "; ".join(dict.fromkeys(str(value) for value in values))
+        if name == "warning":
+            joined += f" (in {len(values)} of {len(attributions)} windows)"
+        merged[name] = joined
     return merged
+
+
+def _weighted_sum(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))

@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from gaflow.data import Row
+from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
-from gaflow.explainer.many import Stopwatch, explain_each
+from gaflow.explainer.many import explain_many, prepare_each
 from gaflow.explainer.windows import Windows
 from gaflow.jobs.schema import records, shard_bytes
 from gaflow.methods import Method
@@ -100,7 +101,7 @@ def make_shard(
 ) -> ComputedShard | None:
     """Compute one shard; None if `stop`, which is asked after every batch, says so first."""
     number, rows = part
-    start, when, watch = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds"), Stopwatch()
+    start, when, watch = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds"), Timings()
     found = _explained(explainer, plan, rows, report, stop, watch)
     if found is None:
         return None
@@ -117,18 +118,18 @@ def _explained(
     rows: Sequence[Row],
     report: Report,
     stop: Callable[[], bool],
-    watch: Stopwatch,
+    watch: Timings,
 ) -> list[dict[str, Any]] | None:
     names = [method.name for method in plan.methods]
     labels = explainer.head.labels
     found: dict[int, list[dict[str, Any]]] = {}
     texts = [row.given for row in rows]
-    for batch in explain_each(
-        explainer, texts, plan.methods, plan.target,
-        batch_size=plan.batch_size, truncation=plan.truncation, windows=plan.windows, watch=watch,
-    ):  # fmt: skip
-        for k, several in batch:
-            found[k] = records(rows[k], several, names, labels)
+    target = explainer.head.parse(plan.target)
+    prepared = prepare_each(explainer.runner, texts, target, truncation=plan.truncation, windows=plan.windows)
+    for results in explain_many(
+        explainer.runner, prepared, plan.methods, batch_size=plan.batch_size, on_error="collect", timings=watch
+    ):
+        found[results.index] = records(rows[results.index], results, names, labels)
         report(len(found))
         if stop() and len(found) < len(rows):
             return None

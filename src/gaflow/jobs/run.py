@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
-from gaflow.explainer.explainer import AnyMethod, Explainer, classes_of
+from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardSettings
 from gaflow.jobs.folder import claim, note_time, resume, write_shard
@@ -73,7 +73,7 @@ def attribute(
         raise ValueError(f"seed must be a whole number >= 0, not {seed!r}")
     divide, start = find_windows(windows, truncation), find_engine(engine)
     plan = ShardSettings(_methods(methods), target, batch_size, truncation, divide)
-    head = classes_of(explainer, "a data-set run")
+    head = explainer.runner.class_head("a data-set run")
     head.parse(target)
     data, folder = open_data(source), Path(out_dir)
     classes = Classes.of(data, head)

@@ -1,0 +1,73 @@
+"""A model together with everything that is needed to feed it texts, worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaflow.errors import UnsupportedModelError
+from gaflow.inputs.encoding import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
+from gaflow.methods import Method
+from gaflow.models.memory import batch_limit, device_of
+from gaflow.models.tracing import TracedModel
+from gaflow.tasks import TASKS
+from gaflow.tasks.targets import ClassificationHead, Head
+
+__all__ = ["Runner"]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A model, and how its inputs are read, batched and interpreted."""
+
+    model: Any  # a transformers model, or anything that behaves like one
+    tokenizer: Any  # or an image processor, or a feature extractor
+    task: str  # a name of TASKS
+    head: Head  # the labels, and which logits a target means
+    padding: Padding  # how texts of different lengths share a batch
+    limit: int | None  # the most tokens a text may have, special tokens included; None: no limit
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, task: str) -> Runner:
+        """The runner of a loaded model."""
+        return cls(
+            model=model,
+            tokenizer=tokenizer,
+            task=task,
+            head=TASKS[task].head(model, tokenizer),
+            padding=Padding.of(model, tokenizer),
+            limit=length_limit(model, tokenizer),
+        )
+
+    def class_head(self, purpose: str) -> ClassificationHead:
+        """The head of a text classifier; `purpose` names in the error what cannot be done with another task."""
+        if self.task != "text-classification" or not isinstance(self.head, ClassificationHead):
+            raise UnsupportedModelError(
+                f"{purpose} is about the classes of whole texts, but {type(self.model).__name__} is for "
+                f"{self.task}; use a text classifier, or explain texts one by one"
+            )
+        return self.head
+
+    def encode(self, items: Sequence[Any], *, names: Sequence[str], truncation: bool = False) -> list[Encoding]:
+        """Encodings of texts, pictures or sounds; error messages call them by `names`."""
+        return TASKS[self.task].read(self.model, self.tokenizer, items, truncation, names)
+
+    def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
+        """Indices of the encodings of each batch: at most `size`, and no more than the memory budget allows."""
+        return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
+
+    def collate(self, encodings: Sequence[Encoding]) -> Batch:
+        """One batch, on the device of the model."""
+        neutral = neutral_tokens(self.tokenizer, self.padding)
+        return collate(encodings, self.padding, device_of(self.model), neutral)
+
+    def logits(self, encodings: Sequence[Encoding]) -> Tensor:
+        """Logits (b, ...) of one batch from a forward pass without gradients."""
+        model = TracedModel(self.model, self.collate(encodings), lambda logits, items: logits)
+        with torch.inference_mode(False), torch.no_grad():
+            return model.logits(range(len(encodings)), eager=False)
