@@ -1,4 +1,4 @@
-"""Do scores find the words that a model was taught to go by? (Bastings et al. 2022; gaflow.evaluation.planted_words)
+"""Do scores find the words that a model was taught to go by? (Bastings et al. 2022; gaflow.evaluation)
 
     python -m benchmarks.planted --base DIR --data FILE --kind single --out DIR
 

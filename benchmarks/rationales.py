@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from benchmarks.asking import Subject, markdown, shown
 from gaflow import Explainer
-from gaflow.evaluation.plausibility import auprc, choose, rationale_mask, token_f1
+from gaflow.evaluation.rationales import auprc, choose, rationale_mask, token_f1
 from gaflow.inputs.offsets import Span
 from gaflow.methods import Method
 

@@ -44,7 +44,7 @@ from gaflow.benchmark.report import report
 from gaflow.benchmark.resumable import slug
 from gaflow.benchmark.run import ABOUT, PAPER, SAMPLE, DataSetOutcome, bench
 from gaflow.data import open_data
-from gaflow.evaluation.result import Evaluation
+from gaflow.evaluation import Evaluation
 
 SAY = 20.0  # seconds between words about progress
 OURS = ("af", "gf", "agf", "signed_flow", "path_flow")  # tested against all others

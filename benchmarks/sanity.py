@@ -42,7 +42,7 @@ from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
 from gaflow.data import open_data
 from gaflow.errors import MissingExtraError
-from gaflow.evaluation.planted_words import Planted, recovery
+from gaflow.evaluation import Planted, recovery
 from gaflow.methods import Method, find_method
 
 KEPT = Path(__file__).parents[1] / "build" / "sanity"

@@ -37,7 +37,7 @@ def explainer():
 @pytest.fixture(scope="session")
 def evaluated(explainer):
     """The five texts of tests/evaluated.py, evaluated."""
-    from gaflow.evaluation.evaluate import evaluate
+    from gaflow.evaluation.faithfulness import evaluate
     from tests.support.evaluated import LABELS, METHODS, TEXTS
 
     return evaluate(explainer, TEXTS, LABELS, METHODS)

@@ -14,7 +14,7 @@ from gaflow.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
 from gaflow.explainer.explainer import Explainer, explain

@@ -17,7 +17,7 @@ from gaflow.benchmark import run as module
 from gaflow.benchmark.run import PAPER, bench, name_of
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError, UnsupportedModelError
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs import attribute
 from gaflow.methods import METHODS, Scores

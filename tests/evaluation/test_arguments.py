@@ -5,7 +5,7 @@ import pytest
 
 from gaflow import Explainer
 from gaflow.errors import TargetError, TextError, UnknownMethodError, UnsupportedModelError
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from tests.support.evaluated import TEXTS
 from tests.support.models import bert
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from tests.support.models import SENTENCE
 
 TEXTS = [SENTENCE, "good", "a bad film", "the dog and the film", "don't stop"]

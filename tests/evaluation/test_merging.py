@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from tests.support.evaluated import LABELS, METHODS, TEXTS
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gaflow import Explainer
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.planted_words import CONTEXT, WORDS, Planted, plant, planted_words, recovery
 from tests.support.shortcut import one_word_bert
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gaflow.errors import MissingExtraError, UnknownMethodError
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from tests.support.evaluated import TEXTS
 
 

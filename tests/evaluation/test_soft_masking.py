@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from gaflow import Explainer
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.soft_masking import Soft, by_range, by_rank
 from tests.support.evaluated import METHODS, TEXTS
 from tests.support.models import FAMILIES, bert, wordpiece

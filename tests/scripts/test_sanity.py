@@ -16,7 +16,7 @@ from benchmarks.rationales import agreement, read_marked
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Explainer
 from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.evaluation.plausibility import plausibility
+from gaflow.evaluation.rationales import plausibility
 from gaflow.methods import Random
 from tests.support.models import FAMILIES
 from tests.support.shortcut import one_word_bert

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,20 +22,11 @@ import numpy as np
 from gaflow.benchmark.stored_scores import Shelf
 from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.arguments import (
-    encode_all,
-    parse_conditions,
-    parse_labels,
-    parse_scores,
-    softmax_head,
-    targets_of,
-)
-from gaflow.evaluation.evaluate import CONTROL, control, judge, unmasked
-from gaflow.evaluation.masking import Masker
+from gaflow.evaluation.arguments import EvaluationSettings
+from gaflow.evaluation.faithfulness import judge_texts
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.methods import Random
 from gaflow.progress import Progress, Report, reporting, within
 from gaflow.provenance import describe_model, refuse_other, versions
 
@@ -164,22 +154,24 @@ def _judge(
     explainer: Explainer, shelf: Shelf, number: int, replacement: str | int, plan: BenchmarkSettings, report: Report
 ) -> Evaluation:
     """One part of the texts, judged."""
-    started = time.perf_counter()
-    part, head = shelf.read(number), softmax_head(explainer)
-    encodings = encode_all(explainer, part.texts, plan.truncation or part.truncated)
-    every = parse_scores(part.scores, encodings)
-    masker = Masker.of(explainer.model, explainer.tokenizer, encodings, replacement, plan.tokens_per_pass)
-    base = unmasked(masker)
-    aim = targets_of(head, part.target, {}, base)
-    every.setdefault(CONTROL, control(explainer, encodings, Random(plan.seed)))
-    conditions = parse_conditions("both", plan.levels, True)
-    found = judge(masker, every, base, aim, conditions, plan.levels, plan.bounds, report, plan.soft)
-    return replace(
-        found,
-        classes=head.labels,
-        gold=parse_labels(head, part.gold, len(encodings)) if shelf.gold else None,
-        timings={"total": time.perf_counter() - started, **found.timings},
-        manifest={**found.manifest, "truncated": sum(e.truncated for e in encodings)},
+    part = shelf.read(number)
+    settings = EvaluationSettings(
+        replacement=replacement,
+        levels=plan.levels,
+        bounds=plan.bounds,
+        soft=plan.soft,
+        tokens_per_pass=plan.tokens_per_pass,
+        truncation=plan.truncation or part.truncated,
+        seed=plan.seed,
+    )
+    return judge_texts(
+        explainer,
+        part.texts,
+        settings,
+        scores=part.scores,
+        labels=part.gold if shelf.gold else None,
+        target=part.target,
+        progress=lambda done, total: report(done / total),
     )
 
 

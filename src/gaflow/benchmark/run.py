@@ -31,8 +31,7 @@ from gaflow.data import Classes, DataSet, open_data, rows_of
 from gaflow.data.readers import pyarrow_module
 from gaflow.errors import DataError, GaflowError, JobError, TextError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.arguments import parse_conditions, softmax_head
-from gaflow.evaluation.evaluate import LEVELS
+from gaflow.evaluation.arguments import DEFAULT_LEVELS, parse_conditions, softmax_head
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
@@ -83,7 +82,7 @@ def bench(
     batch_size: int = 16,
     shard_size: int = 250,
     truncation: bool = False,
-    levels: Sequence[int] = LEVELS,
+    levels: Sequence[int] = DEFAULT_LEVELS,
     bounds: Bounds | bool = False,
     soft: Soft | bool = False,
     tokens_per_pass: int | None = None,

@@ -30,7 +30,7 @@ import numpy as np
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import MissingExtraError
-from gaflow.evaluation.plausibility import rationale_mask
+from gaflow.evaluation.rationales import rationale_mask
 from gaflow.evaluation.significance import bootstrap_means
 from gaflow.inputs.offsets import Span
 

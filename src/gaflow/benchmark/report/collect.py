@@ -15,7 +15,7 @@ from typing import Any
 from gaflow.attribution.attribution import Attribution
 from gaflow.benchmark.run import ABOUT, ATTRIBUTIONS, PAPER, SAMPLE
 from gaflow.errors import DataError, GaflowError
-from gaflow.evaluation.evaluate import CONTROL
+from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs.folder import TIMES
 from gaflow.jobs.stored import read_attributions

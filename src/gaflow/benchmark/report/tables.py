@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gaflow.benchmark.report.collect import DataSetReport, family, ordered
-from gaflow.evaluation.evaluate import CONTROL
+from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.metrics import better
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means

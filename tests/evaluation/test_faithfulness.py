@@ -7,7 +7,7 @@ import torch
 
 from gaflow import Explainer
 from gaflow.errors import TextError
-from gaflow.evaluation.evaluate import evaluate
+from gaflow.evaluation.faithfulness import evaluate
 from gaflow.methods import Random
 from tests.support.evaluated import LABELS, METHODS, TEXTS
 from tests.support.models import SENTENCE, bert, distilbert, roberta, wordpiece

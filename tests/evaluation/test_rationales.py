@@ -3,7 +3,7 @@ import pytest
 from sklearn.metrics import auc, f1_score, jaccard_score, precision_recall_curve
 
 from gaflow import Explainer
-from gaflow.evaluation.plausibility import auprc, choose, iou, iou_f1, plausibility, rationale_mask, token_f1
+from gaflow.evaluation.rationales import auprc, choose, iou, iou_f1, plausibility, rationale_mask, token_f1
 from tests.support.models import SENTENCE, bert, roberta
 
 
