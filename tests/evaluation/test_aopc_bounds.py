@@ -17,7 +17,7 @@ LEVELS = tuple(range(10, 100, 10))
 def asked():
     model, tokenizer = bert()
     masker = Masker.of(model, tokenizer, encode(tokenizer, [(t, None) for t in TEXTS]))
-    original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.places])
+    original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.positions])
     target = np.array([original[k][0].argmax() for k in range(len(TEXTS))])
     return masker, np.array([original[k][0].max() for k in range(len(TEXTS))]), target
 
@@ -35,9 +35,9 @@ def order_value(loss, order, levels):
 
 def losses(asked, text):
     masker, base, target = asked
-    n = len(masker.places[text])
+    n = len(masker.positions[text])
     sets = [[(j >> i) & 1 for i in range(n)] for j in range(1 << n)]
-    wanted = [np.zeros((0, len(p)), dtype=bool) for p in masker.places]
+    wanted = [np.zeros((0, len(p)), dtype=bool) for p in masker.positions]
     wanted[text] = np.array(sets, dtype=bool)
     found = np.exp(base[text]) - np.exp(masker(wanted)[text][:, target[text]])
     return {frozenset(i for i in range(n) if s[i]): v for s, v in zip(sets, found, strict=True)}
@@ -47,7 +47,7 @@ def test_short_texts_are_solved_exactly(asked):
     bounds = bounds_of(asked, LEVELS)
     for text in range(3):
         loss = losses(asked, text)
-        n = len(asked[0].places[text])
+        n = len(asked[0].positions[text])
         assert n <= 7
         values = [order_value(loss, order, LEVELS) for order in permutations(range(n))]
         np.testing.assert_allclose(bounds[text], [min(values), max(values)], atol=1e-6)

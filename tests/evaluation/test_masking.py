@@ -24,7 +24,7 @@ def masker_of(family: Any, texts=TEXTS, **settings):
 
 def variants(masker, rows=5, seed=0):
     generator = np.random.default_rng(seed)
-    return [generator.random((rows, len(places))) < generator.random((rows, 1)) for places in masker.places]
+    return [generator.random((rows, len(places))) < generator.random((rows, 1)) for places in masker.positions]
 
 
 def by_hand(masker, encoding, hidden):
@@ -76,20 +76,20 @@ def test_masks_agree_with_sorting_in_plain_python():
 def test_masked_tokens_are_replaced_in_place(replacement):
     masker, encodings = masker_of(bert, replacement=replacement)
     wanted = variants(masker)
-    answers = masker(wanted)
+    outputs = masker(wanted)
     for text, hidden in enumerate(wanted):
         alone = np.array([by_hand(masker, encodings[text], row) for row in hidden])
-        np.testing.assert_allclose(answers[text], alone, atol=2e-6)
+        np.testing.assert_allclose(outputs[text], alone, atol=2e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_masked_is_what_the_model_says(family):
     masker, encodings = masker_of(FAMILIES[family])
-    answers = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.places])
+    outputs = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.positions])
     for text, encoding in enumerate(encodings):
         with torch.no_grad():
             logits = masker.model(**{k: torch.tensor([v]) for k, v in encoding.inputs.items()}).logits
-        np.testing.assert_allclose(answers[text][0], logits[0].double().log_softmax(-1).numpy(), atol=5e-6)
+        np.testing.assert_allclose(outputs[text][0], logits[0].double().log_softmax(-1).numpy(), atol=5e-6)
 
 
 @pytest.mark.parametrize("replacement", ["pad", "unk", "delete"])
@@ -97,11 +97,11 @@ def test_nothing_masked_is_what_the_model_says(family):
 def test_a_batch_gives_what_each_text_alone_gives(family, replacement):
     together, encodings = masker_of(FAMILIES[family], replacement=replacement)
     wanted = variants(together, rows=3)
-    answers = together(wanted)
+    outputs = together(wanted)
     for text in range(len(encodings)):
         alone, _ = masker_of((together.model, FAMILIES[family]()[1]), [TEXTS[text]], replacement=replacement)
         for row, hidden in enumerate(wanted[text]):
-            np.testing.assert_allclose(answers[text][row], alone([hidden[None]])[0][0], atol=5e-6)
+            np.testing.assert_allclose(outputs[text][row], alone([hidden[None]])[0][0], atol=5e-6)
 
 
 def test_positions_stay_those_of_the_text_where_models_count_them_by_padding():
@@ -109,15 +109,15 @@ def test_positions_stay_those_of_the_text_where_models_count_them_by_padding():
     pad = 1
     assert masker.token == pad
     for text, encoding in enumerate(encodings):
-        n, t = len(masker.places[text]), len(encoding)
+        n, t = len(masker.positions[text]), len(encoding)
         hidden = np.arange(n) % 2 == 0
         ids = torch.tensor([encoding.inputs["input_ids"]])
-        ids[0, masker.places[text][hidden]] = pad
+        ids[0, masker.positions[text][hidden]] = pad
         positions = torch.arange(t)[None] + pad + 1
         with torch.no_grad():
             right = masker.model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions).logits
             wrong = masker.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        wanted = [np.zeros((1, len(p)), dtype=bool) for p in masker.places]
+        wanted = [np.zeros((1, len(p)), dtype=bool) for p in masker.positions]
         wanted[text] = hidden[None]
         found = masker(wanted)[text][0]
         np.testing.assert_allclose(found, right[0].double().log_softmax(-1).numpy(), atol=5e-6)
@@ -129,14 +129,14 @@ def test_deletion_reads_the_text_without_its_tokens(family):
     masker, encodings = masker_of(family, replacement="delete")
     wanted = variants(masker)
     wanted[0][0] = True  # nothing but special tokens is left
-    answers = masker(wanted)
+    outputs = masker(wanted)
     for text, encoding in enumerate(encodings):
         for row, hidden in enumerate(wanted[text]):
-            gone = set(masker.places[text][hidden].tolist())
+            gone = set(masker.positions[text][hidden].tolist())
             kept = {k: [x for i, x in enumerate(v) if i not in gone] for k, v in encoding.inputs.items()}
             with torch.no_grad():
                 logits = masker.model(**{k: torch.tensor([v]) for k, v in kept.items()}).logits
-            np.testing.assert_allclose(answers[text][row], logits[0].double().log_softmax(-1).numpy(), atol=5e-6)
+            np.testing.assert_allclose(outputs[text][row], logits[0].double().log_softmax(-1).numpy(), atol=5e-6)
 
 
 def test_equal_inputs_are_asked_about_once():
@@ -146,36 +146,36 @@ def test_equal_inputs_are_asked_about_once():
     handle = model.register_forward_pre_hook(lambda m, a, k: seen.append(tuple(k["input_ids"].shape)), with_kwargs=True)
     none, first, second = [[0, 0, 0, 0, 0]], [[1, 0, 0, 0, 0]], [[0, 1, 0, 0, 0]]
     masker, _ = masker_of((model, tokenizer), texts, tokens_per_pass=14)
-    assert [len(p) for p in masker.places] == [5, 5, 7]
+    assert [len(p) for p in masker.positions] == [5, 5, 7]
     wanted = [
-        np.array(x, dtype=bool) for x in (none + first + none + second, first + none, [[0] * len(masker.places[2])])
+        np.array(x, dtype=bool) for x in (none + first + none + second, first + none, [[0] * len(masker.positions[2])])
     ]
-    answers = masker(wanted)
-    assert sum(rows for rows, _ in seen) == len(answers.logs) == 4
-    assert answers.where[0][0] == answers.where[0][2] == answers.where[1][1]
-    assert answers.where[0][1] == answers.where[1][0] != answers.where[0][3]
+    outputs = masker(wanted)
+    assert sum(rows for rows, _ in seen) == len(outputs.log_probabilities) == 4
+    assert outputs.rows[0][0] == outputs.rows[0][2] == outputs.rows[1][1]
+    assert outputs.rows[0][1] == outputs.rows[1][0] != outputs.rows[0][3]
     assert all(rows * length <= 14 for rows, length in seen)
     seen.clear()
     deleter, _ = masker_of((model, tokenizer), texts, replacement="delete")
-    assert len(deleter(wanted).logs) == 3  # without one dog or without the other is the same text
+    assert len(deleter(wanted).log_probabilities) == 3  # without one dog or without the other is the same text
     handle.remove()
 
 
 def test_inputs_are_asked_about_in_the_order_in_which_they_come():
     masker, _ = masker_of(bert)
     wanted = variants(masker, rows=9)
-    answers = masker(wanted)
-    first = np.unique(np.concatenate(answers.where), return_index=True)[1]
+    outputs = masker(wanted)
+    first = np.unique(np.concatenate(outputs.rows), return_index=True)[1]
     assert (np.diff(first) > 0).all()
-    np.testing.assert_array_equal(masker(wanted).logs, answers.logs)
+    np.testing.assert_array_equal(masker(wanted).log_probabilities, outputs.log_probabilities)
 
 
 def test_inputs_that_differ_are_told_apart():
     masker, _ = masker_of(bert, ["good dog", "bad dog"])
-    n = len(masker.places[0])
+    n = len(masker.positions[0])
     everything = np.array([[(j >> i) & 1 for i in range(n)] for j in range(1 << n)], dtype=bool)
-    answers = masker([everything, np.ones((1, len(masker.places[1])), dtype=bool)])
-    assert len(answers.logs) == len(everything) + (len(masker.places[1]) != n)
+    outputs = masker([everything, np.ones((1, len(masker.positions[1])), dtype=bool)])
+    assert len(outputs.log_probabilities) == len(everything) + (len(masker.positions[1]) != n)
 
 
 def test_the_report_goes_from_nothing_to_all():
@@ -195,19 +195,19 @@ def test_the_model_is_left_as_found():
     hooks = [len(m._forward_hooks) for m in model.modules()]
     masker, _ = masker_of((model, tokenizer))
     state = torch.random.get_rng_state()
-    first = masker(variants(masker)).logs
+    first = masker(variants(masker)).log_probabilities
     assert torch.equal(state, torch.random.get_rng_state())
     assert model.training
     assert [p.requires_grad for p in model.parameters()].count(False) == 1
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert hooks == [len(m._forward_hooks) for m in model.modules()]
-    np.testing.assert_array_equal(first, masker(variants(masker)).logs)
+    np.testing.assert_array_equal(first, masker(variants(masker)).log_probabilities)
 
 
 def test_decoders_run_with_and_without_a_token_for_padding():
     model, tokenizer = gpt2()
     masker, _ = masker_of((model, tokenizer), ["a good film", "bad"], replacement="unk")
-    hidden = [np.array([[False] * len(p), [True] + [False] * (len(p) - 1)]) for p in masker.places]
+    hidden = [np.array([[False] * len(p), [True] + [False] * (len(p) - 1)]) for p in masker.positions]
     together = masker(hidden)
     model.config.pad_token_id = None
     alone, _ = masker_of((model, tokenizer), ["a good film", "bad"], replacement="unk")

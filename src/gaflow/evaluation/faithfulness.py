@@ -28,7 +28,7 @@ from gaflow.evaluation.arguments import (
     requested_targets,
     softmax_head,
 )
-from gaflow.evaluation.masking import Answers, Masker, masked_count, masks
+from gaflow.evaluation.masking import Condition, MaskedOutputs, Masker, masked_count, masks
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
@@ -160,8 +160,8 @@ def judge_texts(
 
 def original_log_probabilities(masker: Masker) -> np.ndarray:
     """Log-probabilities of the texts with nothing masked, (n, classes)."""
-    answers = masker([np.zeros((1, len(places)), dtype=bool) for places in masker.places])
-    return answers.logs[np.concatenate(answers.where)]
+    outputs = masker([np.zeros((1, len(positions)), dtype=bool) for positions in masker.positions])
+    return outputs.log_probabilities[np.concatenate(outputs.rows)]
 
 
 def score_masked_texts(
@@ -181,11 +181,11 @@ def score_masked_texts(
     measures = 1 + (settings.bounds is not None) + (settings.soft is not None)
     part = 1 / measures
     started = time.perf_counter()
-    answers = masker(_masks_to_score(scores_by_method, masker, conditions), within(report, 0, part))
-    masked, predictions = _by_condition(answers, len(scores_by_method), masker, conditions, original, targets)
+    outputs = masker(_masks_to_score(scores_by_method, masker, conditions), within(report, 0, part))
+    masked, predictions = _by_condition(outputs, len(scores_by_method), masker, conditions, original, targets)
     masking_seconds = time.perf_counter() - started
     base = np.take_along_axis(original, targets[:, None], 1)[:, 0]
-    manifest: dict[str, Any] = {"inputs": len(answers.logs)}
+    manifest: dict[str, Any] = {"inputs": len(outputs.log_probabilities)}
     soft = None
     zero = None
     if settings.soft is not None:
@@ -199,8 +199,8 @@ def score_masked_texts(
         conditions=conditions,
         levels=settings.levels,
         classes=tuple(str(k) for k in range(original.shape[1])),
-        replacement=masker.name,
-        sizes=np.array([len(places) for places in masker.places]),
+        replacement=masker.replacement,
+        sizes=np.array([len(positions) for positions in masker.positions]),
         target=targets,
         base=base,
         base_prediction=original.argmax(1),
@@ -211,8 +211,8 @@ def score_masked_texts(
         zero=zero,
         timings={
             "masking": masking_seconds,
-            "forward": answers.seconds,
-            "forward_share": answers.seconds / masking_seconds,
+            "forward": outputs.seconds,
+            "forward_share": outputs.seconds / masking_seconds,
         },
         manifest=manifest,
     )
@@ -258,26 +258,26 @@ def _control_scores(explainer: Explainer, encodings: Sequence[Encoding], method:
 
 
 def _masks_to_score(
-    scores_by_method: Mapping[str, Sequence[np.ndarray]], masker: Masker, conditions: tuple[tuple[str, int], ...]
+    scores_by_method: Mapping[str, Sequence[np.ndarray]], masker: Masker, conditions: tuple[Condition, ...]
 ) -> Iterator[np.ndarray]:
     """The masks of each text, (r, n): method by method, without conditions that mask nothing."""
     for text in range(len(masker)):
-        n = len(masker.places[text])
+        n = len(masker.positions[text])
         by_condition = masks(np.stack([scores[text] for scores in scores_by_method.values()]), conditions)
         yield by_condition[:, _masks_anything(n, conditions)].reshape(-1, n)
 
 
 @lru_cache(maxsize=4096)
-def _masks_anything(n: int, conditions: tuple[tuple[str, int], ...]) -> np.ndarray:
+def _masks_anything(n: int, conditions: tuple[Condition, ...]) -> np.ndarray:
     """Which conditions mask anything of n tokens, (c,)."""
     return np.array([order != "keep" or masked_count(n, level) < n for order, level in conditions])
 
 
 def _by_condition(
-    answers: Answers,
+    outputs: MaskedOutputs,
     methods: int,
     masker: Masker,
-    conditions: tuple[tuple[str, int], ...],
+    conditions: tuple[Condition, ...],
     original: np.ndarray,
     targets: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -288,8 +288,8 @@ def _by_condition(
     predictions = np.empty(shape, dtype=np.int64)
     for text in range(len(masker)):
         text_logs = np.broadcast_to(original[text], (methods, len(conditions), classes)).copy()
-        scored = _masks_anything(len(masker.places[text]), conditions)
-        text_logs[:, scored] = answers[text].reshape(methods, -1, classes)
+        scored = _masks_anything(len(masker.positions[text]), conditions)
+        text_logs[:, scored] = outputs[text].reshape(methods, -1, classes)
         log_probabilities[:, text] = text_logs[:, :, targets[text]]
         predictions[:, text] = text_logs.argmax(-1)
     return log_probabilities, predictions

@@ -1,4 +1,4 @@
-"""What masking says of scores, in plain arrays.
+"""Measures of masked texts, in plain arrays.
 
 For the target class of a text x, and the text with some tokens masked, x~ (paper, section 5):
 
@@ -6,9 +6,10 @@ For the target class of a text x, and the text with some tokens masked, x~ (pape
     LOdds  log p(y | x~) - log p(y | x), in nats               low is good for top masking, high for bottom
     accuracy, macro F1, precision, recall of the predictions for masked texts, against gold labels
 
-Macro averages are over the classes that are somebody's label or prediction, and a class without predictions has
-precision 0 (as scikit-learn does it). ERASER's comprehensiveness is AOPC of the top tokens masked, its sufficiency that
-of all others masked, each averaged over 1, 5, 10, 20 and 50 per cent (DeYoung et al. 2020); soft.py has soft ones.
+Macro averages are over the classes that are anybody's label or prediction, and a class without predictions has
+precision 0 (as in scikit-learn). ERASER's comprehensiveness is AOPC with the top tokens masked, its sufficiency AOPC
+with all others masked, each averaged over 1, 5, 10, 20 and 50 per cent (DeYoung et al. 2020). soft_masking.py has the
+soft versions.
 
 The convention this file owns: **texts are the last axis but one**, conditions of masking the last.
 """
@@ -19,22 +20,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BINS", "RATES", "Tally", "aopc", "better", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
+from gaflow.errors import Argument, ArgumentError
+
+__all__ = ["BINS", "RATES", "ClassCounts", "aopc", "better", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
 
 BINS = (1, 5, 10, 20, 50)  # per cent of the tokens, ERASER's
-LEAST_GAP = 1e-4  # of probability between a text and no words, for a share of it to mean anything
+LEAST_GAP = 1e-4  # of probability between a text and no words, for a fraction of it to mean anything
 RATES = ("accuracy", "f1", "precision", "recall")
-_HIGH = {("aopc", "top"), ("lodds", "bottom"), ("srg", "both")}
-_LOW = {("aopc", "bottom"), ("lodds", "top")}
+_DIRECTIONS = {
+    ("aopc", "top"): 1,
+    ("aopc", "bottom"): -1,
+    ("lodds", "top"): -1,
+    ("lodds", "bottom"): 1,
+    ("srg", "both"): 1,
+}
 
 
 def better(metric: str, order: str) -> int:
-    """1 where more of a metric is better, -1 where less is."""
-    if (metric, order) in _HIGH:
-        return 1
-    if (metric, order) in _LOW:
-        return -1
-    raise ValueError(f"it is not said whether more or less {metric} is better for order {order!r}")
+    """1 where a higher value of a metric is better, -1 where a lower one is."""
+    if (metric, order) not in _DIRECTIONS:
+        raise ArgumentError(Argument("metric"), f" {metric!r} has no better direction for order {order!r}")
+    return _DIRECTIONS[metric, order]
 
 
 def aopc(base: np.ndarray, masked: np.ndarray) -> np.ndarray:
@@ -53,45 +59,62 @@ def soft_sufficiency(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np
 
 
 def soft_comprehensiveness(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Soft-NC (..., n) of the same; NaN where the model says as much without any word."""
+    """Soft-NC (..., n) of the same; NaN where the words make no difference to the model."""
     gap = np.exp(base) - np.exp(zero)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(gap >= LEAST_GAP, np.clip(lost / gap, 0.0, 1.0), np.nan)
 
 
 @dataclass(frozen=True)
-class Tally:
-    """How often a class was right, predicted and given, for every condition of masking."""
+class ClassCounts:
+    """How many texts have a class as gold label, as prediction and as both, for every condition of masking."""
 
-    hits: np.ndarray  # (..., c, classes)
-    said: np.ndarray  # (..., c, classes)
-    given: np.ndarray  # (..., c, classes)
+    correct: np.ndarray  # (..., c, classes)
+    predicted: np.ndarray  # (..., c, classes)
+    gold: np.ndarray  # (..., c, classes)
 
     @classmethod
-    def of(cls, gold: np.ndarray, predicted: np.ndarray, classes: int, weights: np.ndarray | None = None) -> Tally:
+    def of(
+        cls, gold: np.ndarray, predicted: np.ndarray, classes: int, weights: np.ndarray | None = None
+    ) -> ClassCounts:
         """Counts from gold labels (n,) and predictions (..., n, c).
 
         `weights` (r, n) counts texts several times, and the counts then have r rows first.
         """
-        hits, said, given = [], [], []
+
+        def count(texts: np.ndarray) -> np.ndarray:
+            if weights is None:
+                return texts.sum(-2)
+            return np.tensordot(weights, texts, (1, texts.ndim - 2))
+
+        correct_counts = []
+        predicted_counts = []
+        gold_counts = []
         for label in range(classes):
-            mine = np.broadcast_to((gold == label)[:, None], predicted.shape)
-            here = predicted == label
-            for kept, chosen in ((hits, here & mine), (said, here), (given, mine)):
-                kept.append(chosen.sum(-2) if weights is None else np.tensordot(weights, chosen, (1, chosen.ndim - 2)))
-        return cls(*(np.stack(kept, -1).astype(np.float64) for kept in (hits, said, given)))
+            has_gold = np.broadcast_to((gold == label)[:, None], predicted.shape)
+            has_prediction = predicted == label
+            correct_counts.append(count(has_prediction & has_gold))
+            predicted_counts.append(count(has_prediction))
+            gold_counts.append(count(has_gold))
+        return cls(
+            correct=np.stack(correct_counts, -1).astype(np.float64),
+            predicted=np.stack(predicted_counts, -1).astype(np.float64),
+            gold=np.stack(gold_counts, -1).astype(np.float64),
+        )
 
     def rates(self) -> dict[str, np.ndarray]:
         """Accuracy, macro F1, precision and recall (..., c)."""
-        there = (self.given + self.said) > 0
-        number = there.sum(-1)
+        either = self.gold + self.predicted
+        class_count = (either > 0).sum(-1)
 
-        def macro(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-            return np.divide(above, below, out=np.zeros_like(above), where=below > 0).sum(-1) / number
+        def macro(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+            zeros = np.zeros_like(numerator)
+            by_class = np.divide(numerator, denominator, out=zeros, where=denominator > 0)
+            return by_class.sum(-1) / class_count
 
         return {
-            "accuracy": self.hits.sum(-1) / self.given.sum(-1),
-            "f1": macro(2 * self.hits, self.given + self.said),
-            "precision": macro(self.hits, self.said),
-            "recall": macro(self.hits, self.given),
+            "accuracy": self.correct.sum(-1) / self.gold.sum(-1),
+            "f1": macro(2 * self.correct, either),
+            "precision": macro(self.correct, self.predicted),
+            "recall": macro(self.correct, self.gold),
         }

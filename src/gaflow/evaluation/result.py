@@ -18,7 +18,7 @@ from gaflow.evaluation.masking import masked_count
 from gaflow.evaluation.metrics import (
     BINS,
     RATES,
-    Tally,
+    ClassCounts,
     aopc,
     better,
     lodds,
@@ -260,7 +260,7 @@ class Evaluation:
         """Rates (m, k), or (r, m, k) for resampled texts."""
         assert self.gold is not None
         said = self.prediction[:, :, self._where([(order, k) for k in self.levels])]
-        return Tally.of(self.gold, said, len(self.classes), weights).rates()
+        return ClassCounts.of(self.gold, said, len(self.classes), weights).rates()
 
     def _curve(self, order: str, metric: str, mean: Any, low: Any, high: Any) -> pd.DataFrame:
         method, level = (index.ravel() for index in np.indices(mean.shape))
