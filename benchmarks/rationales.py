@@ -15,7 +15,7 @@ import pyarrow.parquet
 from benchmarks.asking import Subject, markdown, shown
 from gaflow import Explainer
 from gaflow.evaluation.rationales import auprc, choose, rationale_mask, token_f1
-from gaflow.inputs.offsets import Span
+from gaflow.inputs.segmentation import Span
 from gaflow.methods import Method
 
 SETS = {  # file -> title, column of the marks, classifier

@@ -30,7 +30,7 @@ from benchmarks.report import provenance, write
 from gaflow import GaflowError, solve
 from gaflow.flow import information
 from gaflow.flow.cvxpy_reference import cvxpy_flow
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.models.tracing import Trace, trace
 
 LAYERS, HEADS, WIDTH = 12, 12, 768

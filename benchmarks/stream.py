@@ -117,7 +117,7 @@ def _read(path: Path, given: argparse.Namespace) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401  # what is loaded on first use is no part of it
 
     from gaflow.data import Classes, open_data, survey
-    from gaflow.tasks.targets import ClassificationHead
+    from gaflow.tasks.classification import ClassificationHead
 
     data, classes = (
         open_data(path, label_column="label"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 
 __all__ = ["TASKS", "build", "classes", "make_batch", "read_output"]
 

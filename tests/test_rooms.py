@@ -9,7 +9,6 @@ PENDING = {
     "attribution/axioms.py",
     "cli/app.py",
     "html/flow_page.py",
-    "inputs/encoding.py",
     "models/cost.py",
     "plots/figure.py",
     "plots/heat_map.py",

@@ -28,7 +28,7 @@ def test_a_words_score_is_the_sum_of_its_tokens():
 @pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, unigram])
 @pytest.mark.parametrize("text", TEXTS)
 def test_words_hold_every_ordinary_token_once_and_are_slices_of_the_text(tokenizer, text):
-    t = len(encode(tokenizer(), [(text, None)])[0])
+    t = len(encode(tokenizer(), [text])[0])
     att = make(text, tokenizer=tokenizer(), scores=np.random.default_rng(0).normal(size=t) * 1e3)
     words = att.words()
     assert sorted(k for w in words for k in w.tokens) == [k for k in range(t) if not att.special_mask[k]]

@@ -5,7 +5,7 @@ import pytest
 
 from gaflow.data import Classes, open_data
 from gaflow.errors import DataError
-from gaflow.tasks.targets import ClassificationHead
+from gaflow.tasks.classification import ClassificationHead
 
 HEAD = ClassificationHead(("negative", "Positive"), "softmax")
 NAMELESS = ClassificationHead(("LABEL_0", "LABEL_1"), "softmax")

@@ -2,7 +2,7 @@ import pytest
 
 from gaflow.data import Classes, open_data, rows_of, survey
 from gaflow.errors import DataError
-from gaflow.tasks.targets import ClassificationHead
+from gaflow.tasks.classification import ClassificationHead
 from tests.support.data_files import ROWS, write
 
 CLASSES = Classes(ClassificationHead(("negative", "positive"), "softmax"))

@@ -1,7 +1,7 @@
 import pytest
 
 from gaflow.data import Classes, draw_sample, open_data, rows_of, survey
-from gaflow.tasks.targets import ClassificationHead
+from gaflow.tasks.classification import ClassificationHead
 
 CLASSES = Classes(ClassificationHead(("negative", "positive"), "softmax"))
 

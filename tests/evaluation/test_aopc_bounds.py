@@ -16,7 +16,7 @@ LEVELS = tuple(range(10, 100, 10))
 @pytest.fixture(scope="module")
 def asked():
     model, tokenizer = bert()
-    masker = Masker.of(model, tokenizer, encode(tokenizer, [(t, None) for t in TEXTS]))
+    masker = Masker.of(model, tokenizer, encode(tokenizer, TEXTS))
     original = masker([np.zeros((1, len(p)), dtype=bool) for p in masker.positions])
     target = np.array([original[k][0].argmax() for k in range(len(TEXTS))])
     return masker, np.array([original[k][0].max() for k in range(len(TEXTS))]), target

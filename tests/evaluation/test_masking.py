@@ -18,7 +18,7 @@ LEVELS = range(10, 100, 10)
 def masker_of(family: Any, texts=TEXTS, **settings):
     made: Any = family() if callable(family) else family
     model, tokenizer = made
-    encodings = encode(tokenizer, [(t, None) for t in texts])
+    encodings = encode(tokenizer, texts)
     return Masker.of(model, tokenizer, encodings, **settings), encodings
 
 
@@ -217,7 +217,7 @@ def test_decoders_run_with_and_without_a_token_for_padding():
 
 def test_deletion_that_may_leave_nothing_is_refused():
     model, tokenizer = gpt2()
-    (encoding,) = encode(tokenizer, [("a good film", None)])
+    (encoding,) = encode(tokenizer, ["a good film"])
     bare = replace(encoding, segments=(0,) * len(encoding))
     with pytest.raises(TextError, match="special"):
         Masker.of(model, tokenizer, [bare], "delete")

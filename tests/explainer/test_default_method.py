@@ -11,8 +11,8 @@ import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.default_method import FallbackToAgf, default_method
 from gaflow.explainer.runner import Runner
-from gaflow.inputs.encoding import Padding
-from gaflow.tasks.targets import ClassificationHead
+from gaflow.inputs.batch import Padding
+from gaflow.tasks.classification import ClassificationHead
 from tests.support.models import SENTENCE, bert, gpt2, modernbert, wordpiece
 
 

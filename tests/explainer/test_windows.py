@@ -30,7 +30,7 @@ def number(att, name):
 
 
 def whole(text, pair=None, tokenizer=None):
-    return encode(tokenizer or wordpiece(), [(text, pair)])[0]
+    return encode(tokenizer or wordpiece(), [text if pair is None else (text, pair)])[0]
 
 
 def explain_alone(ex, windows, method):
@@ -75,7 +75,7 @@ def test_windows_are_runs_of_chunks_of_one_length_weighted_by_their_tokens():
 def test_a_window_is_what_the_tokenizer_makes_of_the_beginning_of_a_text(name):
     tokenizer = TOKENIZERS[name]()
     encoding = whole(LONG, tokenizer=tokenizer)
-    (cut,) = encode(tokenizer, [(LONG, None)], limit=20, truncation=True)
+    (cut,) = encode(tokenizer, [LONG], limit=20, truncation=True)
     first = Windows(size=20, reads=1)(encoding, None)[0].encoding
     n = len(first)
     ordinary = slice(0, n - 1)  # chunks are even, so the window may be shorter than what truncation leaves

@@ -8,8 +8,10 @@ from torch import nn
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from gaflow.errors import TextError
-from gaflow.inputs.encoding import Padding, batches, check_text, collate, encode, length_limit, neutral_tokens
-from gaflow.inputs.offsets import word_spans
+from gaflow.inputs.batch import Padding, batches, collate, neutral_tokens
+from gaflow.inputs.encoding import check_text, encode
+from gaflow.inputs.segmentation import word_spans
+from gaflow.models.limits import length_limit, padding_of
 from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, roberta, unigram, wordpiece
 from tests.support.tokenizer_kinds import KINDS, Spaced
 
@@ -34,7 +36,7 @@ TOKENIZERS = {
 
 
 def one(tokenizer, text, pair=None, **options):
-    return encode(tokenizer, [(text, pair)], **options)[0]
+    return encode(tokenizer, [text if pair is None else (text, pair)], **options)[0]
 
 
 def pieces(encoding):
@@ -206,7 +208,7 @@ def test_a_pair_that_nothing_holds_apart_is_refused():
 
 
 def test_texts_and_pairs_mix_in_one_list():
-    found = encode(wordpiece(), [("this dog", None), ("this dog", "is cute"), ("is", None)])
+    found = encode(wordpiece(), ["this dog", ("this dog", "is cute"), "is"])
     assert [e.text_pair for e in found] == [None, "is cute", None]
     assert [len(e) for e in found] == [4, 7, 3]
     assert found[1].inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
@@ -248,7 +250,7 @@ def test_a_text_that_is_too_long_says_by_how_much_and_what_to_do():
 
 
 def test_truncation_keeps_the_beginning_and_says_so():
-    long, short = encode(wordpiece(), [("dog " * 10, None), ("dog", None)], limit=8, truncation=True)
+    long, short = encode(wordpiece(), ["dog " * 10, "dog"], limit=8, truncation=True)
     assert len(long) == 8
     assert long.truncated
     assert long.tokens[-1] == "[SEP]"
@@ -286,14 +288,14 @@ def test_the_tokenizers_own_limit_counts_if_it_has_one():
 
 
 def test_batches_hold_similar_lengths_and_every_text_once():
-    encodings = encode(wordpiece(), [("dog " * n, None) for n in (5, 1, 4, 2, 3, 5, 1)])
+    encodings = encode(wordpiece(), ["dog " * n for n in (5, 1, 4, 2, 3, 5, 1)])
     groups = list(batches(encodings, 3, Padding(0)))
     assert groups == [[0, 5, 2], [4, 3, 1], [6]]
     assert list(batches([], 3, Padding(0))) == []
 
 
 def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
-    encodings = encode(wordpiece(), [("dog " * n, None) for n in (5, 1, 4, 2, 3, 5, 1)])
+    encodings = encode(wordpiece(), ["dog " * n for n in (5, 1, 4, 2, 3, 5, 1)])
     asked = []
 
     def fit(length):
@@ -305,20 +307,20 @@ def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
 
 
 def test_texts_that_cannot_be_padded_safely_run_with_their_own_length():
-    encodings = encode(wordpiece(), [("dog " * n, None) for n in (2, 1, 2, 1, 2)])
+    encodings = encode(wordpiece(), ["dog " * n for n in (2, 1, 2, 1, 2)])
     assert list(batches(encodings, 2, Padding(0, left=True))) == [[0, 2], [4], [1, 3]]
     assert [len(group) for group in batches(encodings, 2, Padding(None))] == [1] * 5
 
 
 def test_padding_is_what_model_and_tokenizer_agree_on():
     model, tokenizer = roberta()
-    assert Padding.of(model, tokenizer) == Padding(1, 0, left=False)
+    assert padding_of(model, tokenizer) == Padding(1, 0, left=False)
     model.config.pad_token_id = 2
-    assert Padding.of(model, tokenizer).token == 2
+    assert padding_of(model, tokenizer).token == 2
     model.config.pad_token_id = None
-    assert Padding.of(model, tokenizer).token is None
-    assert Padding.of(nn.Linear(1, 1), tokenizer).token == 1
-    assert Padding.of(model, SimpleNamespace(padding_side="left")) == Padding(None, 0, left=True)
+    assert padding_of(model, tokenizer).token is None
+    assert padding_of(nn.Linear(1, 1), tokenizer).token == 1
+    assert padding_of(model, SimpleNamespace(padding_side="left")) == Padding(None, 0, left=True)
 
 
 def test_neutral_tokens_are_those_that_there_are_padding_first():
@@ -326,14 +328,14 @@ def test_neutral_tokens_are_those_that_there_are_padding_first():
     assert neutral_tokens(unigram(), Padding(None)) == {"pad": 1, "unk": 3}
     assert neutral_tokens(unigram(), Padding(7)) == {"pad": 7, "unk": 3}
     assert neutral_tokens(SimpleNamespace(), Padding(None)) == {}
-    encodings = encode(wordpiece(), [("dog", None)])
+    encodings = encode(wordpiece(), ["dog"])
     assert collate(encodings, Padding(None)).neutral == {}
     assert collate(encodings, Padding(9)).neutral == {"pad": 9}
     assert collate(encodings, Padding(9), neutral={"mask": 4}).neutral == {"mask": 4}
 
 
 def test_a_batch_is_padded_on_the_right():
-    encodings = encode(wordpiece(), [("dog", "dog dog"), ("dog", None)])
+    encodings = encode(wordpiece(), [("dog", "dog dog"), "dog"])
     batch = collate(encodings, Padding(9, 4))
     assert batch.mask.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
     assert batch.inputs["attention_mask"].tolist() == batch.mask.long().tolist()
@@ -345,4 +347,4 @@ def test_a_batch_is_padded_on_the_right():
 
 def test_encoding_asks_nothing_of_the_texts_around_it():
     alone = one(wordpiece(), SENTENCE)
-    assert encode(wordpiece(), [("x", None), (SENTENCE, None)])[1] == alone
+    assert encode(wordpiece(), ["x", SENTENCE])[1] == alone

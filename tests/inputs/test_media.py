@@ -3,13 +3,13 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.inputs.media import Image, Sound, from_tensor
+from gaflow.inputs.media import Image, Sound, media_from_tensor
 from tests.support.task_models import listener, picture, sound, viewer
 
 
 @pytest.mark.parametrize("media", [Image(picture(), (4, 5)), Sound(sound(50)[0], 8000)])
 def test_what_is_stored_is_read_back(media):
-    assert from_tensor(media.tensor, media.about()) == media
+    assert media_from_tensor(media.tensor, media.metadata()) == media
     assert media != "another thing"
 
 
@@ -20,7 +20,7 @@ def test_pictures_and_sounds_are_equal_when_everything_in_them_is():
 
 
 @pytest.mark.parametrize(
-    ("tensor", "about"),
+    ("tensor", "metadata"),
     [
         (torch.zeros(4, 4, 3), {"kind": "image", "grid": [2, 2]}),
         (torch.zeros(4, 4, dtype=torch.uint8), {"kind": "image", "grid": [2, 2]}),
@@ -31,9 +31,9 @@ def test_pictures_and_sounds_are_equal_when_everything_in_them_is():
         (torch.zeros(4), {"kind": "film"}),
     ],
 )
-def test_what_does_not_fit_is_refused(tensor, about):
-    with pytest.raises(ValueError, match="is none"):
-        from_tensor(tensor, about)
+def test_what_does_not_fit_is_refused(tensor, metadata):
+    with pytest.raises(ValueError, match="stored"):
+        media_from_tensor(tensor, metadata)
 
 
 @pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])

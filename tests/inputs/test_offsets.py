@@ -1,6 +1,7 @@
 import pytest
 
-from gaflow.inputs.offsets import search_spans, sentence_spans, tidy_spans, word_spans
+from gaflow.inputs.offsets import search_spans, tidy_spans
+from gaflow.inputs.segmentation import sentence_spans, word_spans
 
 
 def pieces(text, spans):

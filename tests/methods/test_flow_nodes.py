@@ -11,20 +11,22 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import af
 from gaflow.flow.result import layer_scores
-from gaflow.inputs.encoding import Padding, collate, encode
+from gaflow.inputs.batch import collate
+from gaflow.inputs.encoding import encode
 from gaflow.methods import FlowMethod
 from gaflow.methods.flow_nodes import NODES, name_at_layer, nodes_of
+from gaflow.models.limits import padding_of
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import SENTENCE, bert, gpt2
 from tests.support.traces import make_trace, random_trace
 
-TEXTS = [("a good film", None), (SENTENCE, None), ("a dog", "very good")]
+TEXTS = ["a good film", SENTENCE, ("a dog", "very good")]
 
 
 def traced(build=bert, texts=TEXTS) -> Trace:
     model, tokenizer = build()
     model = model.double()
-    batch = collate(encode(tokenizer, texts), Padding.of(model, tokenizer))
+    batch = collate(encode(tokenizer, texts), padding_of(model, tokenizer))
     return trace(model, batch, lambda logits: lambda found, items: found[:, 0])
 
 
@@ -132,7 +134,7 @@ def test_a_token_that_a_text_does_not_have_is_named_with_its_length():
         FlowMethod("af", targets=-40)(found)
     with pytest.raises(ValueError, match="targets: there is no token 5 in text 0 of 5 tokens"):
         FlowMethod("af", targets=5)(random_trace())
-    long = traced(texts=[(f"{SENTENCE} {SENTENCE}", None)])
+    long = traced(texts=[f"{SENTENCE} {SENTENCE}"])
     with pytest.raises(ValueError, match=r"in the text 'although this dog is not cute, it is \.\.\.' of"):
         FlowMethod("af", sources=99)(long)
 

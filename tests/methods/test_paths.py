@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
+from gaflow.inputs.batch import collate, neutral_tokens
+from gaflow.inputs.encoding import encode
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.paths import Paths, along_path
 from gaflow.methods.text_random import TextGenerator
 from gaflow.models.cost import _PASS, MethodCost, estimate
+from gaflow.models.limits import padding_of
 from gaflow.models.memory import geometry_of
 from gaflow.models.tracing import TracedModel, trace
 from tests.support.models import FAMILIES, SENTENCE, bert, gpt2
@@ -53,7 +55,7 @@ def test_contributions_of_every_layer_sum_to_what_the_output_gains(build, settin
 
 
 def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_drawn_orders():
-    found = traced(gpt2, [("a good film", None)])
+    found = traced(gpt2, ["a good film"])
     question = found.require_model()
     encoding = question.batch.encodings[0]
     ordinary = torch.tensor([s >= 0 for s in encoding.segments])
@@ -178,11 +180,11 @@ def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
 
 def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
     texts = [
-        ("a good film", None),
-        (SENTENCE, None),
-        ("smart.", None),
-        (f"{SENTENCE} {SENTENCE}", None),
-        (SENTENCE, None),
+        "a good film",
+        SENTENCE,
+        "smart.",
+        f"{SENTENCE} {SENTENCE}",
+        SENTENCE,
     ]
     found = traced(texts=texts)
     model: Any = found.require_model().model
@@ -213,7 +215,7 @@ def test_a_pass_holds_no_more_points_than_its_bytes(monkeypatch):
 def test_half_precision_is_added_up_in_float32():
     model, tokenizer = bert()
     model = model.bfloat16()
-    padding = Padding.of(model, tokenizer)
+    padding = padding_of(model, tokenizer)
     batch = collate(encode(tokenizer, [TEXTS[0]]), padding, None, neutral_tokens(tokenizer, padding))
     found = trace(model, batch, first_logit, residual=True)
     whole, single = (along_path(found, Paths(4, 4, 0, 1), batch_size=size).gradient for size in (None, 1))
@@ -238,7 +240,7 @@ def test_a_text_of_fewer_tokens_than_groups_has_as_many_groups_as_tokens():
     paths = Paths(3, groups=4, ranked=1)
     assert (paths.at_most(2), paths.at_most(4)) == (Paths(3, groups=2, ranked=1), paths)
     assert paths.at_most(1) == Paths(12)  # one token comes in straight
-    assert torch.isfinite(along_path(traced(texts=[("good", None)]), paths).gradient).all()
+    assert torch.isfinite(along_path(traced(texts=["good"]), paths).gradient).all()
 
 
 @pytest.mark.parametrize("wrong", [{"groups": 2}, {"orders": 1}, {"ranked": 1}, {"steps": 0}, {"groups": True}])

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.explainer.explainer import Explainer
-from gaflow.inputs.encoding import Batch, Encoding
+from gaflow.inputs.batch import Batch
+from gaflow.inputs.encoding import Encoding
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import Trace, TracedModel

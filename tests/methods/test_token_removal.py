@@ -3,8 +3,10 @@ import torch
 from torch import nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
+from gaflow.inputs.batch import collate, neutral_tokens
+from gaflow.inputs.encoding import encode
 from gaflow.methods.token_removal import TokenRemoval
+from gaflow.models.limits import padding_of
 from gaflow.models.tracing import TracedModel
 from tests.support.models import SENTENCE, bert, gpt2
 from tests.support.tracing import state
@@ -14,8 +16,8 @@ SHORT = "this dog is very smart"
 
 def ask(texts=(SENTENCE, SHORT), build=bert, **changes):
     model, tokenizer = build(**changes)
-    padding = Padding.of(model, tokenizer)
-    encodings = encode(tokenizer, [(text, None) for text in texts])
+    padding = padding_of(model, tokenizer)
+    encodings = encode(tokenizer, texts)
     batch = collate(encodings, padding, neutral=neutral_tokens(tokenizer, padding))
     return TracedModel(model.double(), batch, lambda logits, items: logits[:, 1])
 

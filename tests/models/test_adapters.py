@@ -13,9 +13,11 @@ import gaflow
 from benchmarks.zoo import condition
 from benchmarks.zoo_models import build, make_batch, read_output
 from gaflow.errors import UnsupportedModelError
-from gaflow.inputs.encoding import Batch, Padding, batches, encode
+from gaflow.inputs.batch import Batch, batches
+from gaflow.inputs.encoding import encode
 from gaflow.models.adapters import ADAPTERS, REFUSED, find_adapter, runs_alone
 from gaflow.models.adapters.observed import AttentionLayer, averages, place, watch
+from gaflow.models.limits import padding_of
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import forward, trace
 from tests.support.models import SENTENCE, wordpiece
@@ -319,8 +321,8 @@ def test_texts_of_one_length_run_together_where_padding_would_change_the_answer(
     explainer = gaflow.Explainer(model, wordpiece())
     texts = [SENTENCE, "a good film", "a bad film"]
     assert runs_alone(model)
-    padding = Padding.of(model, wordpiece())
-    encodings = encode(wordpiece(), [(text, None) for text in texts])
+    padding = padding_of(model, wordpiece())
+    encodings = encode(wordpiece(), texts)
     assert [len({len(encodings[k]) for k in group}) for group in batches(encodings, 16, padding)] == [1, 1]
     for text, found in zip(texts, explainer(texts, "grads"), strict=True):
         assert_close(torch.tensor(found.scores), torch.tensor(explainer(text, "grads").scores))

@@ -17,7 +17,7 @@ from transformers import (
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.explainer import Explainer
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.methods.base import Scores
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import FAMILIES, SIZE, bert, byte_bpe

@@ -20,7 +20,7 @@ from transformers.models.bert import modeling_bert
 
 from gaflow import Explainer
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import FAMILIES, SENTENCE, bert, distilbert, roberta
 from tests.support.tracing import SHORT, assert_close, first_logit, make_batch, state

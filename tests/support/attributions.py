@@ -32,7 +32,7 @@ def make_flow(t, layers=2, dead=False):
 
 
 def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True, **changes):
-    encoding = encode(tokenizer or wordpiece(), [(text, pair)])[0]
+    encoding = encode(tokenizer or wordpiece(), [text if pair is None else (text, pair)])[0]
     t = len(encoding)
     flows = make_flow(t) if flow else None
     given = {
@@ -57,6 +57,7 @@ def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True,
 
 def scored(source, seed=0, tokenizer=wordpiece, **changes):
     """An attribution with scores of both signs."""
-    t = len(encode(tokenizer(), [(source, changes.get("pair"))])[0])
+    pair = changes.get("pair")
+    t = len(encode(tokenizer(), [source if pair is None else (source, pair)])[0])
     scores = np.random.default_rng(seed).normal(size=t)
     return make(source, tokenizer=tokenizer(), scores=scores, **changes)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.models.tracing import trace
 
 HEADS, TOKENS, WIDTH = 2, 4, 3

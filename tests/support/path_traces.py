@@ -1,16 +1,18 @@
 """Traces of two texts for methods that follow paths."""
 
-from gaflow.inputs.encoding import Padding, collate, encode, neutral_tokens
+from gaflow.inputs.batch import collate, neutral_tokens
+from gaflow.inputs.encoding import encode
+from gaflow.models.limits import padding_of
 from gaflow.models.tracing import trace
 from tests.support.models import FAMILIES, SENTENCE, bert
 from tests.support.tracing import first_logit
 
-TEXTS = ((SENTENCE, None), ("a good film", "and bad"), ("smart.", None))
+TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")
 
 
 def traced(build=bert, texts=TEXTS, residual=True):
     model, tokenizer = build()
     model = model if build is FAMILIES["modernbert"] else model.double()
-    padding = Padding.of(model, tokenizer)
+    padding = padding_of(model, tokenizer)
     batch = collate(encode(tokenizer, list(texts)), padding, None, neutral_tokens(tokenizer, padding))
     return trace(model, batch, first_logit, residual=residual)

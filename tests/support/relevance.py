@@ -5,14 +5,16 @@ from typing import Any
 from torch import nn
 
 from gaflow.models.tracing import trace
-from gaflow.tasks.targets import Term, explained_scalar
+from gaflow.tasks.targets import LogitTerm, explained_scalar
 from tests.support.models import SENTENCE, bert
 from tests.support.tracing import SHORT, make_batch
 
 
-def terms(target: Any) -> tuple[Term, ...]:
+def terms(target: Any) -> tuple[LogitTerm, ...]:
     """Of a class, or of the contrast of two."""
-    return ((1.0, (target[0],)), (-1.0, (target[1],))) if isinstance(target, tuple) else ((1.0, (target,)),)
+    if isinstance(target, tuple):
+        return (LogitTerm(1.0, (target[0],)), LogitTerm(-1.0, (target[1],)))
+    return (LogitTerm(1.0, (target,)),)
 
 
 def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gaflow.inputs.encoding import Padding, collate, encode
+from gaflow.inputs.batch import Padding, collate
+from gaflow.inputs.encoding import encode
 from gaflow.models.tracing import Trace, trace
 from tests.support.models import SENTENCE
 
@@ -36,5 +37,5 @@ def assert_scores(found, expected):
 
 def bert_trace(made, texts=(SENTENCE, "a good film")):
     model, tokenizer = made
-    batch = collate(encode(tokenizer, [(text, None) for text in texts]), Padding(tokenizer.pad_token_id))
+    batch = collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
     return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])

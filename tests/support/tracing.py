@@ -2,14 +2,15 @@
 
 import torch
 
-from gaflow.inputs.encoding import Padding, collate, encode
+from gaflow.inputs.batch import Padding, collate
+from gaflow.inputs.encoding import encode
 from tests.support.models import SENTENCE
 
 SHORT = "a good film"
 
 
 def make_batch(tokenizer, texts=(SENTENCE, SHORT)):
-    return collate(encode(tokenizer, [(text, None) for text in texts]), Padding(tokenizer.pad_token_id))
+    return collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
 
 
 def first_logit(_):

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast, pipeline
 
 import gaflow
 from gaflow.errors import TargetError, TextError, UnsupportedModelError
-from gaflow.tasks.language_modelling import WordHead
+from gaflow.tasks.input_reader import InputReader
+from gaflow.tasks.language_modelling import LanguageModelHead
 from gaflow.tasks.text_inputs import read_masked, read_prompts
 from tests.support.models import SENTENCE, byte_bpe, unigram, wordpiece
 from tests.support.task_models import byte_filler, filler, writer
@@ -23,8 +24,8 @@ def ids(tokenizer, *pieces):
 
 def fit(target, text=MASKED, tokenizer=None, masked=True, truncation=False):
     tokenizer = tokenizer or wordpiece()
-    head, read = WordHead(tokenizer, masked), read_masked if masked else read_prompts
-    (encoding,) = read(filler()[0], tokenizer, [text], truncation, ["text"])
+    head, read = LanguageModelHead(tokenizer, masked), read_masked if masked else read_prompts
+    (encoding,) = read(InputReader(None, tokenizer, 64, truncation), [text], ["text"])
     return head.resolve(head.parse(target), encoding, "text")
 
 
@@ -132,9 +133,9 @@ def test_a_token_that_the_model_does_not_have_is_out_of_range():
 
 
 def test_an_output_of_another_shape_is_refused():
-    (encoding,) = read_prompts(filler()[0], wordpiece(), ["a dog"], False, ["text"])
+    (encoding,) = read_prompts(InputReader(None, wordpiece()), ["a dog"], ["text"])
     with pytest.raises(UnsupportedModelError, match="not the logits of a vocabulary"):
-        WordHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [(0, ())])
+        LanguageModelHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [(0, ())])
 
 
 def test_a_mask_is_no_word_of_the_text():

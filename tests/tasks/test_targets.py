@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, TargetError, UnsupportedModelError
-from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, explained_scalar, parse_all
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.targets import ExplainedOutput, explained_scalar, parse_all
 
 HEAD = ClassificationHead(("negative", "Positive", "not sure"), "softmax")
 

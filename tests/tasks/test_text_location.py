@@ -4,30 +4,30 @@ import torch
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import encode
-from gaflow.tasks.text_location import Where, find, parse_where
+from gaflow.tasks.text_location import TextLocation, find, parse_location
 from tests.support.models import SENTENCE, byte_bpe, wordpiece
 
 
 def encoding(text, pair=None, tokenizer=None):
-    return encode(tokenizer or wordpiece(), [(text, pair)])[0]
+    return encode(tokenizer or wordpiece(), [text if pair is None else (text, pair)])[0]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (5, Where(token=5)),
-        ("#5", Where(token=5)),
-        ((4, 9), Where(span=(4, 9))),
-        ("4:9", Where(span=(4, 9))),
-        (" dog ", Where(piece="dog")),
-        ("5", Where(piece="5")),
-        (np.int64(5), Where(token=5)),
-        (torch.tensor(5), Where(token=5)),
-        ((np.int32(4), 9), Where(span=(4, 9))),
+        (5, TextLocation(token=5)),
+        ("#5", TextLocation(token=5)),
+        ((4, 9), TextLocation(span=(4, 9))),
+        ("4:9", TextLocation(span=(4, 9))),
+        (" dog ", TextLocation(piece="dog")),
+        ("5", TextLocation(piece="5")),
+        (np.int64(5), TextLocation(token=5)),
+        (torch.tensor(5), TextLocation(token=5)),
+        ((np.int32(4), 9), TextLocation(span=(4, 9))),
     ],
 )
 def test_places_are_read_as_meant(given, expected):
-    assert parse_where(given) == expected
+    assert parse_location(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -35,39 +35,39 @@ def test_places_are_read_as_meant(given, expected):
 )
 def test_what_names_no_place_is_a_type_error(given):
     with pytest.raises(TypeError, match="names no place"):
-        parse_where(given)
+        parse_location(given)
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece(), byte_bpe()])
 def test_a_place_is_every_token_that_reaches_into_it(tokenizer):
     found = encoding("a zebra film", tokenizer=tokenizer)
     for given in ("zebra", (2, 7), "3:5"):
-        (place,) = find(parse_where(given), found, 0, "text")
+        (place,) = find(parse_location(given), found, 0, "text")
         assert {found.offsets[k] for k in place.tokens} <= {(a, b) for a in range(2, 8) for b in range(a, 8)}
         assert place.tokens == tuple(range(place.tokens[0], place.tokens[-1] + 1))
         if given != "3:5":
             assert place.span == (2, 7)
-    (token,) = find(parse_where(1), found, 0, "text")
+    (token,) = find(parse_location(1), found, 0, "text")
     assert token.tokens == (1,)
 
 
 def test_a_piece_is_a_whole_word_if_it_ever_is_one_and_spelt_so_if_it_ever_is():
     found = encoding("is this Is it")
-    assert [place.span for place in find(parse_where("is"), found, 0, "text")] == [(0, 2)]
-    assert [place.span for place in find(parse_where("Is"), found, 0, "text")] == [(8, 10)]
-    assert [place.span for place in find(parse_where("THIS"), found, 0, "text")] == [(3, 7)]
-    assert [place.span for place in find(parse_where("hi"), found, 0, "text")] == [(3, 7)]  # inside one token
-    assert len(find(parse_where("is"), encoding("is it is"), 0, "text")) == 2
+    assert [place.span for place in find(parse_location("is"), found, 0, "text")] == [(0, 2)]
+    assert [place.span for place in find(parse_location("Is"), found, 0, "text")] == [(8, 10)]
+    assert [place.span for place in find(parse_location("THIS"), found, 0, "text")] == [(3, 7)]
+    assert [place.span for place in find(parse_location("hi"), found, 0, "text")] == [(3, 7)]  # inside one token
+    assert len(find(parse_location("is"), encoding("is it is"), 0, "text")) == 2
 
 
 def test_a_piece_with_marks_of_regular_expressions_is_taken_as_it_is():
-    (place,) = find(parse_where("(ok)..."), encoding("fine (ok)..."), 0, "text")
+    (place,) = find(parse_location("(ok)..."), encoding("fine (ok)..."), 0, "text")
     assert place.span == (5, 12)
 
 
 def test_the_pair_has_places_of_its_own():
     found = encoding("this dog", "it is a dog")
-    (place,) = find(parse_where("dog"), found, 1, "text")
+    (place,) = find(parse_location("dog"), found, 1, "text")
     assert place.span == (8, 11)
     assert {found.segments[k] for k in place.tokens} == {1}
 
@@ -85,10 +85,10 @@ def test_the_pair_has_places_of_its_own():
 )
 def test_a_place_that_is_not_there_is_named(given, message):
     with pytest.raises(TargetError, match=message):
-        find(parse_where(given), encoding(SENTENCE), 0, "text")
+        find(parse_location(given), encoding(SENTENCE), 0, "text")
 
 
 def test_a_place_that_was_cut_off_says_so():
-    (cut,) = encode(wordpiece(), [(SENTENCE, None)], limit=6, truncation=True)
+    (cut,) = encode(wordpiece(), [SENTENCE], limit=6, truncation=True)
     with pytest.raises(TargetError, match=r"no token at 'smart'.*truncated"):
-        find(parse_where("smart"), cut, 0, "text")
+        find(parse_location("smart"), cut, 0, "text")

@@ -5,18 +5,18 @@ from transformers import pipeline
 import gaflow
 from gaflow.errors import GaflowError, TargetError
 from gaflow.inputs.encoding import encode
-from gaflow.tasks.text_location import Where
-from gaflow.tasks.token_classification import Asked, TagHead
+from gaflow.tasks.text_location import TextLocation
+from gaflow.tasks.token_classification import TagTarget, TokenClassificationHead
 from tests.support.models import SENTENCE, wordpiece
 from tests.support.task_models import TAGS, tagger
 
-HEAD = TagHead(TAGS)
+HEAD = TokenClassificationHead(TAGS)
 TEXT = "this dog is not bad"  # [CLS] and five tokens of a word each
 OUT, B_PER, I_PER, B_LOC, I_LOC = range(5)
 
 
 def encoding(text=TEXT):
-    return encode(wordpiece(), [(text, None)])[0]
+    return encode(wordpiece(), [text])[0]
 
 
 def logits(*tags, sure=()):
@@ -36,17 +36,17 @@ def aim(target, z, text=TEXT):
     ("target", "expected"),
     [
         (None, None),
-        (3, Asked(Where(token=3), None)),
-        ("dog", Asked(Where(piece="dog"), None)),
-        ("B-PER", Asked(None, B_PER)),
-        ("PER", Asked(None, "PER")),
-        ("dog=B-PER", Asked(Where(piece="dog"), B_PER)),
-        ("5:8=PER", Asked(Where(span=(5, 8)), "PER")),
-        ("#2=i-loc minus O", Asked(Where(token=2), (I_LOC, OUT))),
-        ((2, "B-LOC"), Asked(Where(token=2), B_LOC)),
-        (((5, 8), 3), Asked(Where(span=(5, 8)), B_LOC)),
-        (("dog", ("B-PER", "O")), Asked(Where(piece="dog"), (B_PER, OUT))),
-        (("dog", None), Asked(Where(piece="dog"), None)),
+        (3, TagTarget(TextLocation(token=3), None)),
+        ("dog", TagTarget(TextLocation(piece="dog"), None)),
+        ("B-PER", TagTarget(None, B_PER)),
+        ("PER", TagTarget(None, "PER")),
+        ("dog=B-PER", TagTarget(TextLocation(piece="dog"), B_PER)),
+        ("5:8=PER", TagTarget(TextLocation(span=(5, 8)), "PER")),
+        ("#2=i-loc minus O", TagTarget(TextLocation(token=2), (I_LOC, OUT))),
+        ((2, "B-LOC"), TagTarget(TextLocation(token=2), B_LOC)),
+        (((5, 8), 3), TagTarget(TextLocation(span=(5, 8)), B_LOC)),
+        (("dog", ("B-PER", "O")), TagTarget(TextLocation(piece="dog"), (B_PER, OUT))),
+        (("dog", None), TagTarget(TextLocation(piece="dog"), None)),
     ],
 )
 def test_targets_are_read_as_meant(target, expected):
@@ -72,8 +72,11 @@ def test_entities_are_runs_of_one_type_that_begin_once():
 
 def test_without_prefixes_runs_are_of_one_tag_and_without_an_outside_every_token_is_one():
     z = torch.tensor([[0.0, 0], [1, 2], [1, 2], [2, 1], [1, 2], [1, 2], [0, 0]])
-    assert [a.label for a in TagHead(("O", "X")).top_outputs(z, encoding(), 9)] == ["X: this dog", "X: not bad"]
-    assert [a.label for a in TagHead(("Y", "X")).top_outputs(z, encoding(), 9)] == [
+    assert [a.label for a in TokenClassificationHead(("O", "X")).top_outputs(z, encoding(), 9)] == [
+        "X: this dog",
+        "X: not bad",
+    ]
+    assert [a.label for a in TokenClassificationHead(("Y", "X")).top_outputs(z, encoding(), 9)] == [
         "X: this", "X: dog", "Y: is", "X: not", "X: bad",
     ]  # fmt: skip
 

@@ -38,7 +38,7 @@ def word(start, end, score, token):
 @pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, unigram])
 @pytest.mark.parametrize("text", TEXTS)
 def test_runs_cover_exactly_the_characters_of_tokens_and_sum_their_scores(tokenizer, text):
-    t = len(encode(tokenizer(), [(text, None)])[0])
+    t = len(encode(tokenizer(), [text])[0])
     att = make(text, tokenizer=tokenizer(), scores=np.random.default_rng(1).normal(size=t))
     found = runs(text, att.pieces())
     for before, after in pairwise(found):

@@ -23,9 +23,9 @@ from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, layer_scores
 from gaflow.inputs.media import Media
-from gaflow.inputs.offsets import Span
+from gaflow.inputs.segmentation import Span
 from gaflow.methods.flow_nodes import name_at_layer
-from gaflow.tasks.targets import Resolved
+from gaflow.tasks.targets import ResolvedTarget
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,9 @@ class Attribution:
     offsets: tuple[Span, ...]  # (t,) (start, end)
     segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, masks included
     method: str
-    target: Resolved  # class index, or (a, b) for the contrast a minus b; "place=what" where a place is asked about
+    target: (
+        ResolvedTarget  # class index, or (a, b) for the contrast a minus b; "place=what" where a place is asked about
+    )
     label: str  # of the target
     probability: float | None  # of the target; of a among the two for a contrast; None for regression
     output: float  # y, the explained logit or sum of logits

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gaflow.attribution.files import flow_of, flow_tensors
 from gaflow.flow.result import Certificate
-from gaflow.inputs.media import Sound, from_tensor
-from gaflow.tasks.targets import Resolved
+from gaflow.inputs.media import Sound, media_from_tensor
+from gaflow.tasks.targets import ResolvedTarget
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -46,7 +46,7 @@ def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, 
     about = {STORED_NAMES.get(f.name, f.name): getattr(att, f.name) for f in fields(att) if f.name not in _APART}
     about["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     if att.media is not None:
-        tensors["media"], about["media"] = att.media.tensor, att.media.about()
+        tensors["media"], about["media"] = att.media.tensor, att.media.metadata()
     return tensors, about
 
 
@@ -56,7 +56,7 @@ def from_tensors_and_json(about: dict[str, Any], tensors: dict[str, Tensor]) -> 
     pair, tokens = about["pair"], about["tokens"]
     for value in (*texts.values(), *tokens, "" if pair is None else pair):
         _expect(isinstance(value, str), f"{value!r} should be text")
-    media = from_tensor(tensors["media"], about["media"]) if about.get("media") is not None else None
+    media = media_from_tensor(tensors["media"], about["media"]) if about.get("media") is not None else None
     segments = tuple(int(s) for s in about["segments"])
     offsets = tuple((int(a), int(b)) for a, b in about["offsets"])
     ends = {0: len(media.samples) if isinstance(media, Sound) else len(texts["text"]), 1: len(pair or "")}
@@ -86,7 +86,7 @@ def from_tensors_and_json(about: dict[str, Any], tensors: dict[str, Tensor]) -> 
     }
 
 
-def _target(stored: Any) -> Resolved:
+def _target(stored: Any) -> ResolvedTarget:
     if isinstance(stored, list):
         return int(stored[0]), int(stored[1])
     return stored if isinstance(stored, str) else int(stored)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gaflow.inputs.offsets import Span, WordSpan, sentence_spans, word_spans
+from gaflow.inputs.segmentation import Span, TokenGroup, sentence_spans, word_spans
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["UNITS", "TextUnit", "Unit", "pieces_of", "sentences_of", "unit_of", "words_of"]
 
 Unit = Literal["token", "word", "sentence"]
-Divide = Callable[[str, Sequence[Span], Sequence[int]], list[WordSpan]]
+Divide = Callable[[str, Sequence[Span], Sequence[int]], list[TokenGroup]]
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.files import write_atomically
-from gaflow.inputs.encoding import Padding
 from gaflow.jobs import attribute
 from gaflow.jobs.folder import claim
 from gaflow.methods import Method, Random, find_method
+from gaflow.models.limits import padding_of
 from gaflow.progress import Progress
 from gaflow.provenance import describe_method, describe_model, refuse_other
 
@@ -263,7 +263,7 @@ def _check(explainer: Explainer, plan: BenchmarkSettings) -> None:
     softmax_head(explainer)
     parse_conditions("both", plan.levels, True)
     Random(plan.seed)
-    padding = Padding.of(explainer.model, explainer.tokenizer)
+    padding = padding_of(explainer.model, explainer.tokenizer)
     for replacement in plan.replacements:
         find_replacement(explainer.model, explainer.tokenizer, padding, replacement)
     for name in ("sample", "limit", "batch_size", "shard_size"):

@@ -25,7 +25,7 @@ from gaflow.inputs.encoding import Text
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
 from gaflow.jobs.stored import Stored
-from gaflow.tasks.targets import Resolved
+from gaflow.tasks.targets import ResolvedTarget
 
 __all__ = ["Part", "Shelf", "holds_attributions", "open_shelf"]
 
@@ -39,7 +39,7 @@ class Part:
 
     texts: list[Text]  # (n,)
     scores: dict[str, list[Any]]  # method -> (n,) arrays over all tokens, or Stored where tokens may differ
-    target: list[Resolved | None]  # (n,) class that was explained
+    target: list[ResolvedTarget | None]  # (n,) class that was explained
     gold: list[int | None]  # (n,)
     truncated: bool  # some text was read only in part
 

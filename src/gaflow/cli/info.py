@@ -13,10 +13,10 @@ from gaflow.cli.app import Device, Json, TaskName, app, count
 from gaflow.cli.input_output import print_json, waiting
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.default_method import LEADING
-from gaflow.inputs.encoding import length_limit
 from gaflow.methods import DEFAULT, FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
 from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_seconds
+from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
 from gaflow.models.memory import budget, free_memory, in_bytes
 from gaflow.tasks import TASKS

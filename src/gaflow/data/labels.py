@@ -15,7 +15,8 @@ from typing import Any
 
 from gaflow.data.sources import DataSet, LabelNames
 from gaflow.errors import DataError, TargetError
-from gaflow.tasks.targets import ClassificationHead, as_integer
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.targets import as_integer
 
 __all__ = ["Classes"]
 

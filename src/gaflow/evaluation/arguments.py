@@ -19,9 +19,10 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.inputs.encoding import Encoding, check_text, encode
+from gaflow.inputs.encoding import Encoding, encode
 from gaflow.methods import METHODS, Method, find_method
-from gaflow.tasks.targets import ClassificationHead, parse_all
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.targets import parse_all
 
 __all__ = [
     "DEFAULT_LEVELS",
@@ -82,9 +83,7 @@ def encode_texts(explainer: Explainer, texts: Any, truncation: bool) -> list[Enc
     items = list(texts)
     if not items:
         raise ArgumentError(Argument("texts"), " is empty; pass at least one text")
-    names = [f"texts[{k}]" for k in range(len(items))]
-    checked = [check_text(item, name) for item, name in zip(items, names, strict=True)]
-    return encode(explainer.tokenizer, checked, limit=explainer.runner.limit, truncation=truncation, names=names)
+    return encode(explainer.tokenizer, items, limit=explainer.runner.limit, truncation=truncation)
 
 
 def parse_labels(head: ClassificationHead, labels: Any, count: int) -> np.ndarray | None:

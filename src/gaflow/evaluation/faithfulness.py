@@ -33,8 +33,10 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.many import PreparedText, explain_many
-from gaflow.inputs.encoding import Encoding, Padding, Text, collate
+from gaflow.inputs.batch import collate
+from gaflow.inputs.encoding import Encoding, Text
 from gaflow.methods import Method, Random
+from gaflow.models.limits import padding_of
 from gaflow.progress import Progress, Report, reporting, silent, within
 from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
@@ -249,7 +251,7 @@ def _explain(
 
 def _control_scores(explainer: Explainer, encodings: Sequence[Encoding], method: Random) -> list[np.ndarray]:
     """Random scores (n,) of every text. They need no model, and so no model that can be traced."""
-    padding = Padding.of(explainer.model, explainer.tokenizer)
+    padding = padding_of(explainer.model, explainer.tokenizer)
     scores = []
     for encoding in encodings:
         values = method.of(collate([encoding], padding)).values[0].numpy()

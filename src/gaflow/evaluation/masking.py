@@ -27,8 +27,10 @@ from torch import Tensor, nn
 
 from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError, GaflowError, TextError, UnsupportedModelError
-from gaflow.inputs.encoding import Batch, Encoding, Padding, neutral_tokens
+from gaflow.inputs.batch import Batch, Padding, neutral_tokens
+from gaflow.inputs.encoding import Encoding
 from gaflow.methods.token_removal import absent_token
+from gaflow.models.limits import padding_of
 from gaflow.models.tracing import TracedModel, borrow, word_embedding
 from gaflow.progress import Report, silent
 
@@ -127,7 +129,7 @@ class Masker:
     ) -> Masker:
         """A masker of `encodings` for `model`."""
         model = getattr(model, "_orig_mod", model)  # of a compiled model
-        padding = Padding.of(model, tokenizer)
+        padding = padding_of(model, tokenizer)
         lengths = np.array([len(encoding) for encoding in encodings])
         width = int(lengths.max())
         inputs = {}

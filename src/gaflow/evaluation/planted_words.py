@@ -32,7 +32,7 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.errors import MissingExtraError
 from gaflow.evaluation.rationales import rationale_mask
 from gaflow.evaluation.significance import bootstrap_means
-from gaflow.inputs.offsets import Span
+from gaflow.inputs.segmentation import Span
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import BatchCertificate, Certificate, Flow
-from gaflow.inputs.encoding import Batch, Encoding
+from gaflow.inputs.batch import Batch
+from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
 from gaflow.models.memory import device_of, fitting
 from gaflow.models.tracing import Readout, Trace, trace

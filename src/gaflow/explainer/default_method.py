@@ -14,7 +14,7 @@ from gaflow.explainer.batch import explain_batch
 from gaflow.explainer.runner import Runner
 from gaflow.methods import DEFAULT, METHODS, Method, PathFlow, Scores
 from gaflow.models.tracing import Trace
-from gaflow.tasks.targets import ClassificationHead
+from gaflow.tasks.classification import ClassificationHead
 
 __all__ = ["LEADING", "FallbackToAgf", "default_method", "default_name"]
 

@@ -21,7 +21,7 @@ from gaflow.errors import GaflowError, MissingExtraError, SolveError, Unsupporte
 from gaflow.explainer.batch import Timings, explain_batch
 from gaflow.explainer.runner import Runner
 from gaflow.explainer.windows import Window, Windows, mean_logits, merge
-from gaflow.inputs.encoding import Encoding, check_text, encode
+from gaflow.inputs.encoding import Encoding, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving, is_out_of_memory
 from gaflow.progress import Report, silent, within
@@ -73,8 +73,7 @@ def prepare(
     if windows is None:
         encodings = runner.encode(items, names=names, truncation=truncation)
     else:
-        checked = [check_text(item, name) for item, name in zip(items, names, strict=True)]
-        encodings = encode(runner.tokenizer, checked, names=names)
+        encodings = encode(runner.tokenizer, items, names)
     prepared = []
     for encoding, target, name in zip(encodings, targets, names, strict=True):
         text = PreparedText(name, encoding, runner.head.resolve(target, encoding, name))

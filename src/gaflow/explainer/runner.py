@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
-from gaflow.inputs.encoding import Batch, Encoding, Padding, batches, collate, length_limit, neutral_tokens
+from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
+from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
+from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
 from gaflow.models.tracing import TracedModel
-from gaflow.tasks import TASKS
-from gaflow.tasks.targets import ClassificationHead, Head
+from gaflow.tasks import TASKS, InputReader
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.targets import AnyHead
 
 __all__ = ["Runner"]
 
@@ -28,7 +31,7 @@ class Runner:
     model: Any  # a transformers model, or anything that behaves like one
     tokenizer: Any  # or an image processor, or a feature extractor
     task: str  # a name of TASKS
-    head: Head  # the labels, and which logits a target means
+    head: AnyHead  # the labels, and which logits a target means
     padding: Padding  # how texts of different lengths share a batch
     limit: int | None  # the most tokens a text may have, special tokens included; None: no limit
 
@@ -40,7 +43,7 @@ class Runner:
             tokenizer=tokenizer,
             task=task,
             head=TASKS[task].head(model, tokenizer),
-            padding=Padding.of(model, tokenizer),
+            padding=padding_of(model, tokenizer),
             limit=length_limit(model, tokenizer),
         )
 
@@ -55,7 +58,8 @@ class Runner:
 
     def encode(self, items: Sequence[Any], *, names: Sequence[str], truncation: bool = False) -> list[Encoding]:
         """Encodings of texts, pictures or sounds; error messages call them by `names`."""
-        return TASKS[self.task].read(self.model, self.tokenizer, items, truncation, names)
+        reader = InputReader(self.model, self.tokenizer, self.limit, truncation)
+        return TASKS[self.task].read(reader, items, names)
 
     def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
         """Indices of the encodings of each batch: at most `size`, and no more than the memory budget allows."""

@@ -54,17 +54,7 @@ class Window:
     @classmethod
     def of(cls, text: Encoding, positions: Sequence[int], weight: float) -> Window:
         """The window of some tokens of a text."""
-        inputs = {}
-        for name, values in text.inputs.items():
-            inputs[name] = [values[k] for k in positions]
-        encoding = replace(
-            text,
-            inputs=inputs,
-            tokens=tuple(text.tokens[k] for k in positions),
-            offsets=tuple(text.offsets[k] for k in positions),
-            segments=tuple(text.segments[k] for k in positions),
-        )
-        return cls(encoding, tuple(positions), weight)
+        return cls(text.select(positions), tuple(positions), weight)
 
     @property
     def is_full(self) -> bool:

@@ -20,11 +20,12 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.data.readers import check_columns, parquet_files, pyarrow_module
 from gaflow.errors import DataError, GaflowError
 from gaflow.flow.result import Certificate
-from gaflow.inputs.offsets import Span, search_spans
+from gaflow.inputs.offsets import search_spans
+from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
 from gaflow.jobs.schema import SCHEMA, text_hash
-from gaflow.tasks.targets import Resolved
+from gaflow.tasks.targets import ResolvedTarget
 
 __all__ = ["Stored", "read_attributions"]
 
@@ -45,7 +46,7 @@ class Stored:
     tokens: tuple[str, ...] | None = None  # (t,)
     offsets: tuple[Span, ...] | None = None  # (t,)
     segments: tuple[int, ...] | None = None  # (t,) 0: text, 1: pair, -1: special
-    target: Resolved | None = None
+    target: ResolvedTarget | None = None
     label: str | None = None
     probability: float | None = None
     output: float | None = None

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.models.tracing import Trace
 

@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gaflow.errors import UnsupportedModelError
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.methods.media_removal import MediaRemoval, removal_for
 from gaflow.methods.text_random import TextGenerator
 from gaflow.methods.token_removal import TokenRemoval

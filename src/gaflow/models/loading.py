@@ -57,7 +57,7 @@ def load_model(
     chosen = _choose_task(task, task_of(type(model).__name__, _main_input(type(model))), type(model).__name__)
     if tokenizer is None:
         what = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
-        reader = what.get(TASKS[chosen].reader, "feature extractor")
+        reader = what.get(TASKS[chosen].processor, "feature extractor")
         raise ValueError(f"a model object needs its {reader}: Explainer(model, {reader.replace(' ', '_')})")
     if isinstance(tokenizer, str | Path):
         tokenizer = _load_reader(_place(tokenizer), chosen)
@@ -155,7 +155,7 @@ def _load_reader(name: str, task: str) -> Any:
     import transformers
 
     with _named(name):
-        return getattr(transformers, TASKS[task].reader).from_pretrained(name)
+        return getattr(transformers, TASKS[task].processor).from_pretrained(name)
 
 
 def _check_known(task: str | None) -> None:

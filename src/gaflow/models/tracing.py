@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.inputs.encoding import Batch
+from gaflow.inputs.batch import Batch
 from gaflow.models.adapters import OWN, SOFTMAXES, Adapter, AttentionLayer, ObservedPass, find_adapter, watch
 from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads, stack_layers
 from gaflow.models.residual_stream import Additions, Junction, junctions

@@ -1,10 +1,10 @@
 """What models do: how each task reads its input, and which number of its output is explained.
 
 A task is three things: how an input becomes an `Encoding` (`read`), how its logits become the explained scalar
-(`head`), and by which class and whose names Transformers knows its models. All else (the trace, the methods, the flow,
-the result) is the same for every task.
+(`head`), and which classes of Transformers load its models and read their input. All else (the trace, the methods, the
+flow, the result) is the same for every task.
 
-The convention this file owns: a model's task is seen from the end of its class's name.
+The convention this package owns: a model's task is told by the end of its class's name.
 """
 
 from __future__ import annotations
@@ -18,26 +18,43 @@ import numpy as np
 from torch import Tensor
 
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.language_modelling import WordHead
-from gaflow.tasks.media_inputs import read_pictures, read_sounds
-from gaflow.tasks.question_answering import AnswerHead
-from gaflow.tasks.targets import ClassificationHead, Head
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.input_reader import InputReader
+from gaflow.tasks.language_modelling import LanguageModelHead
+from gaflow.tasks.media_inputs import name_tokens, read_pictures, read_sounds
+from gaflow.tasks.question_answering import QuestionAnsweringHead
+from gaflow.tasks.targets import AnyHead, ExplainedOutput, Head, ResolvedTarget, Target
 from gaflow.tasks.text_inputs import read_masked, read_prompts, read_questions, read_single, read_texts
-from gaflow.tasks.token_classification import TagHead
+from gaflow.tasks.token_classification import TokenClassificationHead
 
-__all__ = ["TASKS", "Input", "Task", "task_of"]
+__all__ = [
+    "TASKS",
+    "AnyHead",
+    "ClassificationHead",
+    "ExplainedOutput",
+    "Head",
+    "Input",
+    "InputReader",
+    "LanguageModelHead",
+    "QuestionAnsweringHead",
+    "ResolvedTarget",
+    "Target",
+    "Task",
+    "TokenClassificationHead",
+    "name_tokens",
+    "task_of",
+]
 
 
-class HasPixels(Protocol):
-    """A picture of Pillow's."""
+class PillowImage(Protocol):
+    """A picture of the library Pillow."""
 
     def convert(self, mode: str) -> Any:
         """The same in other colours."""
         ...
 
 
-Input = str | tuple[Any, Any] | Mapping[str, Any] | PathLike[str] | np.ndarray | Tensor | HasPixels
-Read = Callable[[Any, Any, Sequence[Any], bool, Sequence[str]], list[Encoding]]
+Input = str | tuple[Any, Any] | Mapping[str, Any] | PathLike[str] | np.ndarray | Tensor | PillowImage
 
 
 @dataclass(frozen=True)
@@ -46,65 +63,67 @@ class Task:
 
     loader: str  # the class of transformers that loads its models
     endings: tuple[str, ...]  # of the names of their classes
-    read: Read  # model, tokenizer, inputs, truncation, what errors call the inputs -> encodings
-    head: Callable[[Any, Any], Head]  # model, tokenizer -> how logits are read
-    reader: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
+    read: Callable[[InputReader, Sequence[Any], Sequence[str]], list[Encoding]]  # inputs, and their names in errors
+    head: Callable[[Any, Any], AnyHead]  # model, tokenizer -> how logits are read
+    processor: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
 
 
 TASKS: dict[str, Task] = {
     "text-classification": Task(
-        "AutoModelForSequenceClassification",
-        ("ForSequenceClassification",),
-        read_texts,
-        lambda model, _: ClassificationHead.of(model.config),
+        loader="AutoModelForSequenceClassification",
+        endings=("ForSequenceClassification",),
+        read=read_texts,
+        head=lambda model, _: ClassificationHead.of(model.config),
     ),
     "token-classification": Task(
-        "AutoModelForTokenClassification",
-        ("ForTokenClassification",),
-        read_single,
-        lambda model, _: TagHead.of(model.config),
+        loader="AutoModelForTokenClassification",
+        endings=("ForTokenClassification",),
+        read=read_single,
+        head=lambda model, _: TokenClassificationHead.of(model.config),
     ),
     "question-answering": Task(
-        "AutoModelForQuestionAnswering",
-        ("ForQuestionAnswering",),
-        read_questions,
-        lambda _, __: AnswerHead(),
+        loader="AutoModelForQuestionAnswering",
+        endings=("ForQuestionAnswering",),
+        read=read_questions,
+        head=lambda _, __: QuestionAnsweringHead(),
     ),
     "fill-mask": Task(
-        "AutoModelForMaskedLM",
-        ("ForMaskedLM",),
-        read_masked,
-        lambda _, tokenizer: WordHead(tokenizer, masked=True),
+        loader="AutoModelForMaskedLM",
+        endings=("ForMaskedLM",),
+        read=read_masked,
+        head=lambda _, tokenizer: LanguageModelHead(tokenizer, masked=True),
     ),
     "text-generation": Task(
-        "AutoModelForCausalLM",
-        ("ForCausalLM", "LMHeadModel"),
-        read_prompts,
-        lambda _, tokenizer: WordHead(tokenizer, masked=False),
+        loader="AutoModelForCausalLM",
+        endings=("ForCausalLM", "LMHeadModel"),
+        read=read_prompts,
+        head=lambda _, tokenizer: LanguageModelHead(tokenizer, masked=False),
     ),
     "image-classification": Task(
-        "AutoModelForImageClassification",
-        ("ForImageClassification", "ForImageClassificationWithTeacher"),
-        read_pictures,
-        lambda model, _: ClassificationHead.of(model.config),
-        "AutoImageProcessor",
+        loader="AutoModelForImageClassification",
+        endings=("ForImageClassification", "ForImageClassificationWithTeacher"),
+        read=read_pictures,
+        head=lambda model, _: ClassificationHead.of(model.config),
+        processor="AutoImageProcessor",
     ),
     "audio-classification": Task(
-        "AutoModelForAudioClassification",
-        ("ForAudioClassification",),
-        read_sounds,
-        lambda model, _: ClassificationHead.of(model.config),
-        "AutoFeatureExtractor",
+        loader="AutoModelForAudioClassification",
+        endings=("ForAudioClassification",),
+        read=read_sounds,
+        head=lambda model, _: ClassificationHead.of(model.config),
+        processor="AutoFeatureExtractor",
     ),
 }
-_INPUTS = {"input_values": "audio-classification", "input_features": "audio-classification"}
 
 
 def task_of(architecture: str, main_input: str = "input_ids") -> str | None:
-    """The task of a class of models, by its name; None if that does not tell.
+    """The task of a class of models, by its name; None if the name does not tell.
 
-    Sounds are classified by models `ForSequenceClassification`, which only their main input tells from others.
+    Some classifiers of sounds are `ForSequenceClassification` too; only their main input sets them apart.
     """
-    if architecture.endswith("ForSequenceClassification") and main_input in _INPUTS:
-        return _INPUTS[main_input]
-    return next((name for name, task in TASKS.items() if architecture.endswith(task.endings)), None)
+    if architecture.endswith("ForSequenceClassification") and main_input in ("input_values", "input_features"):
+        return "audio-classification"
+    for name, task in TASKS.items():
+        if architecture.endswith(task.endings):
+            return name
+    return None

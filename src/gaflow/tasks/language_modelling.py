@@ -26,16 +26,16 @@ from torch import Tensor
 
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, Term, as_integer, check_finite, two_sides
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
 from gaflow.tasks.text_inputs import masks_of
 
-__all__ = ["WordHead"]
+__all__ = ["LanguageModelHead"]
 
 _SHOWN = 8  # tokens listed in an error
 
 
 @dataclass(frozen=True)
-class Asked:
+class TokenTarget:
     """A target: which mask (None: the only one), and one token or two (none: the most probable)."""
 
     place: int | None
@@ -43,19 +43,19 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class WordHead:
+class LanguageModelHead:
     """The output of a language model at one position."""
 
     tokenizer: Any
     masked: bool  # at a mask; otherwise after the last token
     labels: tuple[str, ...] = ()
 
-    def parse(self, target: Any) -> Asked | None:
+    def parse(self, target: Any) -> TokenTarget | None:
         """A mask, a token, or a contrast of two."""
         if isinstance(target, ExplainedOutput):
             target, places = target.target, target.read_positions
             tokens = target if isinstance(target, tuple) else (target,)
-            return Asked(places[0] if self.masked and places else None, tokens)
+            return TokenTarget(places[0] if self.masked and places else None, tokens)
         if target is None:
             return None
         place = None
@@ -71,9 +71,9 @@ class WordHead:
                 )
             if isinstance(token, str) and not token:
                 raise TargetError("target is empty; give a word, or leave it out for the most probable one")
-        return Asked(place, tuple(token if isinstance(token, str) else operator.index(token) for token in tokens))
+        return TokenTarget(place, tuple(token if isinstance(token, str) else operator.index(token) for token in tokens))
 
-    def resolve(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
+    def resolve(self, target: TokenTarget | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
         """The position, and the tokens' numbers."""
         place = self._position(target, encoding, name)
         if target is None:
@@ -113,7 +113,7 @@ class WordHead:
         return row
 
     def _aim(self, logits: Tensor, place: int, tokens: tuple[int, ...]) -> ExplainedOutput:
-        terms: tuple[Term, ...] = tuple((w, (place, k)) for w, k in zip((1.0, -1.0), tokens, strict=False))
+        terms: tuple[LogitTerm, ...] = tuple((w, (place, k)) for w, k in zip((1.0, -1.0), tokens, strict=False))
         y = logits[tokens[0]] if len(tokens) == 1 else logits[tokens[0]] - logits[tokens[1]]
         chance = logits.softmax(0)[tokens[0]] if len(tokens) == 1 else torch.sigmoid(y)
         return ExplainedOutput(
@@ -130,7 +130,7 @@ class WordHead:
         name = str(self.tokenizer.convert_ids_to_tokens(token))
         return str(self.tokenizer.decode([token])).strip() or name
 
-    def _position(self, target: Asked | None, encoding: Encoding, name: str) -> int:
+    def _position(self, target: TokenTarget | None, encoding: Encoding, name: str) -> int:
         if not self.masked:
             return len(encoding) - 1
         masks = masks_of(encoding, self.tokenizer)

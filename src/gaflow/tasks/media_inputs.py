@@ -24,6 +24,7 @@ from torch import Tensor
 from gaflow.errors import MissingExtraError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
+from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import as_integer
 
 __all__ = ["name_tokens", "read_pictures", "read_sounds"]
@@ -31,10 +32,9 @@ __all__ = ["name_tokens", "read_pictures", "read_sounds"]
 _MOST = 16  # special tokens before the patches
 
 
-def read_pictures(
-    model: Any, processor: Any, items: Sequence[Any], truncation: bool, names: Sequence[str]
-) -> list[Encoding]:
+def read_pictures(reader: InputReader, items: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
     """Pictures of Pillow's, files, or arrays (h, w, 3), (3, h, w) or (h, w) of bytes or of numbers from 0 to 1."""
+    model, processor = reader.model, reader.processor
     found = []
     for item, name in zip(items, names, strict=True):
         picture, title = _picture(item, name)
@@ -44,14 +44,13 @@ def read_pictures(
             raise UnsupportedModelError(f"{type(processor).__name__} makes no pixel values of a picture")
         pixels = _colours(values[0], processor)
         media = Image(pixels, _grid(model, pixels.shape[0], pixels.shape[1]))
-        found.append(_encoding({"pixel_values": values[0].to(_dtype(model))}, media, title, math.prod(media.grid)))
+        found.append(_encoding({"pixel_values": values[0].to(_dtype(model))}, media, title))
     return found
 
 
-def read_sounds(
-    model: Any, extractor: Any, items: Sequence[Any], truncation: bool, names: Sequence[str]
-) -> list[Encoding]:
+def read_sounds(reader: InputReader, items: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
     """Sounds as (samples, rate), or as a dict with array and sampling_rate."""
+    model, extractor = reader.model, reader.processor
     found = []
     for item, name in zip(items, names, strict=True):
         sound = _sound(item, name)
@@ -67,7 +66,7 @@ def read_sounds(
         values = given[key][0]
         seconds = len(sound.samples) / sound.rate
         title = f"a sound of {seconds:.2f} s"
-        found.append(_encoding({key: values.to(_dtype(model))}, sound, title, max(1, len(sound.samples) // 320)))
+        found.append(_encoding({key: values.to(_dtype(model))}, sound, title))
     return found
 
 
@@ -83,9 +82,9 @@ def name_tokens(encoding: Encoding, t: int, model: Any) -> Encoding:
     return _name_frames(encoding, media, t, _stride(model, encoding, media, t))
 
 
-def _encoding(inputs: dict[str, Any], media: Image | Sound, title: str, about: int) -> Encoding:
-    """An encoding of about so many tokens, which nobody knows yet."""
-    return Encoding(title, None, inputs, ("",) * about, ((0, 0),) * about, (0,) * about, False, media)
+def _encoding(inputs: dict[str, Any], media: Image | Sound, title: str) -> Encoding:
+    """An encoding without tokens."""
+    return Encoding(title, None, inputs, media=media)
 
 
 def _name_patches(encoding: Encoding, media: Image, t: int) -> Encoding:

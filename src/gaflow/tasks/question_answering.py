@@ -24,33 +24,33 @@ from torch import Tensor
 
 from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.inputs.offsets import Span
-from gaflow.tasks.targets import ExplainedOutput, Term, as_integer, check_finite, two_sides
-from gaflow.tasks.text_location import Place, Where, find, parse_where, piece
+from gaflow.inputs.segmentation import Span
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
+from gaflow.tasks.text_location import TextLocation, TokenSpan, find, parse_location, piece
 
-__all__ = ["AnswerHead"]
+__all__ = ["QuestionAnsweringHead"]
 
 _CONTEXT = 1  # segment
 _PARTS = {"span": ((0, 1), "start + end logit"), "start": ((0,), "start logit"), "end": ((1,), "end logit")}
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerTarget:
     """A target: which part of which answer (None: the model's own), rather than which other one."""
 
     part: str = "span"
-    answer: Where | None = None
-    other: Where | None = None
+    answer: TextLocation | None = None
+    other: TextLocation | None = None
 
 
 @dataclass(frozen=True)
-class AnswerHead:
+class QuestionAnsweringHead:
     """The output of a model that finds answers: where they start and end."""
 
     longest: int = 15  # tokens of an answer, unless it is given
     labels: tuple[str, ...] = ("start", "end")
 
-    def parse(self, target: Any) -> Asked | None:
+    def parse(self, target: Any) -> AnswerTarget | None:
         """An answer, a part of one, or a contrast of two."""
         if isinstance(target, ExplainedOutput):
             target = target.target
@@ -60,25 +60,25 @@ class AnswerHead:
             match = re.fullmatch(r"(span|start|end)(?:=(.*))?", target, re.DOTALL)
             if match is None:
                 return self._contrast(target)
-            return Asked(match[1]) if match[2] is None else self._contrast(match[2], match[1])
+            return AnswerTarget(match[1]) if match[2] is None else self._contrast(match[2], match[1])
         if isinstance(target, tuple) and len(target) == 2 and not all(as_integer(k) is not None for k in target):
             one, other = target
             if isinstance(one, str) and one in _PARTS:
-                return Asked(one) if other is None else self._contrast(other, one)
-            return Asked("span", parse_where(one), parse_where(other))
-        return Asked("span", parse_where(target))
+                return AnswerTarget(one) if other is None else self._contrast(other, one)
+            return AnswerTarget("span", parse_location(one), parse_location(other))
+        return AnswerTarget("span", parse_location(target))
 
-    def _contrast(self, given: Any, part: str = "span") -> Asked:
+    def _contrast(self, given: Any, part: str = "span") -> AnswerTarget:
         """Characters can be contrasted without knowing the context; of pieces it may be a part itself, see `fit`."""
         for one, other in two_sides(given) if isinstance(given, str) else ():
-            sides = parse_where(one), parse_where(other)
+            sides = parse_location(one), parse_location(other)
             if all(side.span is not None for side in sides):
-                return Asked(part, *sides)
-        return Asked(part, parse_where(given))
+                return AnswerTarget(part, *sides)
+        return AnswerTarget(part, parse_location(given))
 
     def resolve(
-        self, target: Asked | None, encoding: Encoding, name: str
-    ) -> tuple[str, list[Place], list[Place]] | None:
+        self, target: AnswerTarget | None, encoding: Encoding, name: str
+    ) -> tuple[str, list[TokenSpan], list[TokenSpan]] | None:
         """The places that are meant; none of them yet for the model's own answer."""
         if target is None:
             return None
@@ -89,7 +89,7 @@ class AnswerHead:
         if target.other is None and whole is not None and not _contains(encoding, whole):
             for one, other in two_sides(whole):
                 if _contains(encoding, one) and _contains(encoding, other):
-                    sides = [parse_where(one), parse_where(other)]
+                    sides = [parse_location(one), parse_location(other)]
         places = [[] if side is None else find(side, encoding, _CONTEXT, f"the context of {name}") for side in sides]
         if places[0] == places[1]:
             raise TargetError(f"{name}: the target contrasts {whole!r} with itself; give two answers")
@@ -142,7 +142,7 @@ class AnswerHead:
         self, z: Tensor, encoding: Encoding, part: str, own: Span, answer: Span, other: Span | None
     ) -> ExplainedOutput:
         columns, measure = _PARTS[part]
-        terms: list[Term] = [(1.0, (answer[c], c)) for c in columns]
+        terms: list[LogitTerm] = [(1.0, (answer[c], c)) for c in columns]
         where, label = _characters(encoding, answer), _text(encoding, answer)
         if other is not None:
             terms += [(-1.0, (other[c], c)) for c in columns]
@@ -165,7 +165,7 @@ class AnswerHead:
         )
 
 
-def _highest(logits: Tensor, places: Sequence[Place], part: str) -> Span | None:
+def _highest(logits: Tensor, places: Sequence[TokenSpan], part: str) -> Span | None:
     """The place of largest y, as its first and last token."""
     spans = [(place.tokens[0], place.tokens[-1]) for place in places]
     return max(spans, key=lambda span: sum(logits[span[c], c].item() for c in _PARTS[part][0]), default=None)

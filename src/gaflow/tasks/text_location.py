@@ -14,16 +14,16 @@ from typing import Any
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
-from gaflow.inputs.offsets import Span
+from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import as_integer
 
-__all__ = ["Place", "Where", "characters", "find", "parse_where", "piece", "quote"]
+__all__ = ["TextLocation", "TokenSpan", "characters", "find", "parse_location", "piece", "quote"]
 
 _SHOWN = 40  # characters of a text that errors quote
 
 
 @dataclass(frozen=True)
-class Where:
+class TextLocation:
     """What a user said: one of these."""
 
     token: int | None = None
@@ -32,34 +32,34 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenSpan:
     """Tokens that follow one another, and the characters that they stand for."""
 
     tokens: tuple[int, ...]
     span: Span
 
 
-def parse_where(given: Any) -> Where:
+def parse_location(given: Any) -> TextLocation:
     """The place that `given` names; refuses what names none."""
     if isinstance(given, str):
         if match := re.fullmatch(r"#(\d+)", given.strip()):
-            return Where(token=int(match[1]))
+            return TextLocation(token=int(match[1]))
         if match := re.fullmatch(r"(\d+):(\d+)", given.strip()):
-            return Where(span=(int(match[1]), int(match[2])))
+            return TextLocation(span=(int(match[1]), int(match[2])))
         if given.strip():
-            return Where(piece=given.strip())
+            return TextLocation(piece=given.strip())
     elif isinstance(given, tuple):
         start, end = map(as_integer, given) if len(given) == 2 else (None, None)
         if start is not None and end is not None:
-            return Where(span=(start, end))
+            return TextLocation(span=(start, end))
     elif (token := as_integer(given)) is not None:
-        return Where(token=token)
+        return TextLocation(token=token)
     raise TypeError(
         f"target {given!r} names no place: give a piece of the text, characters (start, end), or a token's position"
     )
 
 
-def find(where: Where, encoding: Encoding, segment: int, name: str) -> list[Place]:
+def find(where: TextLocation, encoding: Encoding, segment: int, name: str) -> list[TokenSpan]:
     """The tokens of text (`segment` 0) or pair (1) at a place, once for every time that it occurs there; never none."""
     source = encoding.text if segment == 0 else encoding.text_pair or ""
     if where.token is not None:
@@ -99,26 +99,26 @@ def quote(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
 
 
-def _token(k: int, encoding: Encoding, segment: int, name: str) -> Place:
+def _token(k: int, encoding: Encoding, segment: int, name: str) -> TokenSpan:
     if not 0 <= k < len(encoding):
         raise TargetError(f"{name}: there is no token {k}; there are {len(encoding)}, special ones included")
     if encoding.segments[k] != segment:
         raise TargetError(f"{name}: token {k} is {encoding.tokens[k]!r}, which is no part of the text that is asked")
-    return Place((k,), encoding.offsets[k])
+    return TokenSpan((k,), encoding.offsets[k])
 
 
-def _covered(span: Span, encoding: Encoding, segment: int) -> Place | None:
+def _covered(span: Span, encoding: Encoding, segment: int) -> TokenSpan | None:
     start, end = span
     inside = [
         k
         for k, ((a, b), s) in enumerate(zip(encoding.offsets, encoding.segments, strict=True))
         if s == segment and a < b and a < end and b > start
     ]
-    return Place(tuple(inside), characters(encoding, inside)) if inside else None
+    return TokenSpan(tuple(inside), characters(encoding, inside)) if inside else None
 
 
 def _occurrences(source: str, piece: str) -> list[Span]:
-    """Where `piece` is, at best spelt so and between other words."""
+    """TextLocation `piece` is, at best spelt so and between other words."""
     for flags in (0, re.IGNORECASE):
         spans = [m.span() for m in re.finditer(re.escape(piece), source, flags)]
         whole = [span for span in spans if not _cuts(source, span[0]) and not _cuts(source, span[1])]
@@ -132,5 +132,5 @@ def _cuts(source: str, at: int) -> bool:
     return 0 < at < len(source) and source[at - 1].isalnum() and source[at].isalnum()
 
 
-def _spelled(where: Where) -> str:
+def _spelled(where: TextLocation) -> str:
     return repr(where.piece) if where.span is None else f"characters {where.span[0]} to {where.span[1]}"

@@ -25,10 +25,11 @@ from torch import Tensor
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ClassificationHead, ExplainedOutput, Term, check_finite
-from gaflow.tasks.text_location import Place, Where, characters, find, parse_where, piece
+from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, check_finite
+from gaflow.tasks.text_location import TextLocation, TokenSpan, characters, find, parse_location, piece
 
-__all__ = ["TagHead"]
+__all__ = ["TokenClassificationHead"]
 
 Tag = int | tuple[int, int] | str  # a label's index, a contrast of two, or a type
 _PREFIX = re.compile(r"([BIESLU])-(.+)")
@@ -36,25 +37,25 @@ _BEGINS = ("B", "S", "U")
 
 
 @dataclass(frozen=True)
-class Asked:
+class TagTarget:
     """A target: where (None: wherever the model is surest), and which tag (None: what the model gives)."""
 
-    where: Where | None
+    where: TextLocation | None
     tag: Tag | None
 
 
 @dataclass(frozen=True)
-class TagHead:
+class TokenClassificationHead:
     """The output of a tagger: one class for every token."""
 
     labels: tuple[str, ...]  # (c,)
 
     @classmethod
-    def of(cls, config: Any) -> TagHead:
+    def of(cls, config: Any) -> TokenClassificationHead:
         """The head that a model's config describes."""
         return cls(ClassificationHead.of(config).labels)
 
-    def parse(self, target: Any) -> Asked | None:
+    def parse(self, target: Any) -> TagTarget | None:
         """A place, a tag, or both."""
         if isinstance(target, ExplainedOutput):
             target = target.target
@@ -64,17 +65,19 @@ class TagHead:
             for match in reversed(list(re.finditer("=", target))):
                 where, tag = target[: match.start()], target[match.end() :]
                 if where.strip():
-                    return Asked(parse_where(where), self._tag(tag, target))
+                    return TagTarget(parse_location(where), self._tag(tag, target))
             try:
-                return Asked(None, self._tag(target, target))
+                return TagTarget(None, self._tag(target, target))
             except TargetError:
-                return Asked(parse_where(target), None)
+                return TagTarget(parse_location(target), None)
         if isinstance(target, tuple) and len(target) == 2:
             where, tag = target
-            return Asked(parse_where(where), None if tag is None else self._tag(tag, target))
-        return Asked(parse_where(target), None)
+            return TagTarget(parse_location(where), None if tag is None else self._tag(tag, target))
+        return TagTarget(parse_location(target), None)
 
-    def resolve(self, target: Asked | None, encoding: Encoding, name: str) -> tuple[list[Place], Tag | None] | None:
+    def resolve(
+        self, target: TagTarget | None, encoding: Encoding, name: str
+    ) -> tuple[list[TokenSpan], Tag | None] | None:
         """The places that are meant; none of them yet, if only the tag was given."""
         if target is None:
             return None
@@ -110,13 +113,13 @@ class TagHead:
         check_finite(known)
         return known
 
-    def _aim(self, logits: Tensor, encoding: Encoding, place: Place, tag: Tag | None) -> ExplainedOutput:
+    def _aim(self, logits: Tensor, encoding: Encoding, place: TokenSpan, tag: Tag | None) -> ExplainedOutput:
         tokens = place.tokens
         given = [int(logits[k].argmax()) for k in tokens]
         tags = given if tag is None else self._spread(tag[0] if isinstance(tag, tuple) else tag, len(tokens))
         others = self._spread(tag[1], len(tokens)) if isinstance(tag, tuple) else []
         weight = 1 / len(tokens)
-        terms: list[Term] = [(weight, (k, c)) for k, c in zip(tokens, tags, strict=True)]
+        terms: list[LogitTerm] = [(weight, (k, c)) for k, c in zip(tokens, tags, strict=True)]
         terms += [(-weight, (k, c)) for k, c in zip(tokens, others, strict=False)]
         text = piece(encoding, encoding.segments[tokens[0]], place.span) or encoding.tokens[tokens[0]]
         label = f"{self._named(tags) if tag is None else self._spelled(tag)}: {text}"
@@ -139,7 +142,7 @@ class TagHead:
             return None
         return torch.sigmoid(logits[tokens[0], tags[0]] - logits[tokens[0], others[0]]).item()
 
-    def _entities(self, logits: Tensor, encoding: Encoding) -> list[Place]:
+    def _entities(self, logits: Tensor, encoding: Encoding) -> list[TokenSpan]:
         schemed = any(_PREFIX.fullmatch(label) for label in self.labels) or self._outside is not None
         runs: list[list[int]] = []
         last: tuple[str, int] | None = None  # type and segment of the token before
@@ -151,9 +154,9 @@ class TagHead:
             elif here is not None:
                 runs.append([k])
             last = here
-        return [Place(tuple(run), characters(encoding, run)) for run in runs]
+        return [TokenSpan(tuple(run), characters(encoding, run)) for run in runs]
 
-    def _nearest(self, logits: Tensor, encoding: Encoding) -> tuple[Place, int]:
+    def _nearest(self, logits: Tensor, encoding: Encoding) -> tuple[TokenSpan, int]:
         """The token and tag that come nearest to an entity."""
         chances = logits.softmax(-1)
         if self._outside is not None and len(self.labels) > 1:
@@ -161,9 +164,9 @@ class TagHead:
         ordinary = _ordinary(encoding)
         row = int(chances[ordinary].amax(1).argmax())
         k = ordinary[row]
-        return Place((k,), encoding.offsets[k]), int(chances[k].argmax())
+        return TokenSpan((k,), encoding.offsets[k]), int(chances[k].argmax())
 
-    def _surest(self, logits: Tensor, encoding: Encoding, tag: Tag) -> list[Place]:
+    def _surest(self, logits: Tensor, encoding: Encoding, tag: Tag) -> list[TokenSpan]:
         """The entities of a type, else the token where a tag is most probable."""
         if isinstance(tag, str):
             same = [p for p in self._entities(logits, encoding) if self._kind(logits, p) == tag]
@@ -172,9 +175,9 @@ class TagHead:
         first = self._spread(tag[0] if isinstance(tag, tuple) else tag, 1)[0]
         ordinary = _ordinary(encoding)
         k = ordinary[int(logits[ordinary].softmax(-1)[:, first].argmax())]
-        return [Place((k,), encoding.offsets[k])]
+        return [TokenSpan((k,), encoding.offsets[k])]
 
-    def _kind(self, logits: Tensor, place: Place) -> str:
+    def _kind(self, logits: Tensor, place: TokenSpan) -> str:
         return _split(self.labels[int(logits[place.tokens[0]].argmax())])[1]
 
     def _tag(self, given: Any, whole: Any) -> Tag:

@@ -1,0 +1,161 @@
+"""Where words and sentences lie in a text, and which tokens belong to them.
+
+The conventions this file owns:
+
+Words are found in the text, not taken from the tokenizer, so two models agree on what a word is: letters and digits
+with inner apostrophes; runs of punctuation; runs of symbols; single characters in scripts written without spaces.
+Words that share a token become one word, and whitespace tokens go with the word that follows. Every ordinary token thus
+belongs to exactly one word, and word scores add up to the scores of the ordinary tokens exactly.
+
+Sentences end with a full stop, question or exclamation mark, closing quotes and brackets included, or with a
+paragraph. They do not end after initials and a few abbreviations. In a text with capitals they do not end where a
+small letter follows. A token belongs to the sentence that it begins in.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import regex
+
+__all__ = ["Span", "TokenGroup", "continues_character", "sentence_spans", "word_spans", "word_units"]
+
+Span = tuple[int, int]  # first character, and the one after the last
+
+# Parts of character classes. Scripts written without spaces: Thai, Lao, Myanmar, Khmer, kana, Han.
+_UNSPACED = (
+    r"\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u31F0-\u31FF"
+    r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U000323AF"
+)
+_SPACE = r"\s\x1C-\x1F"  # as str.isspace
+# Character classes. Combining marks, variation selectors and zero-width joiners belong to the character before them.
+_CONTINUES = r"[\p{M}\u200C\u200D]"
+_LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]"
+_DIGIT = r"[\p{Numeric_Type=Decimal}\p{Numeric_Type=Digit}]"  # as str.isdigit
+_PUNCTUATION, _SYMBOL, _CONTROL = (rf"[\p{{{category}}}--[_{_UNSPACED}{_SPACE}]]" for category in "PSC")
+_WORD_UNIT = regex.compile(
+    rf"""
+      [{_UNSPACED}] {_CONTINUES}*
+    | {_LETTER} (?: {_LETTER} | {_CONTINUES}
+                  | ['’] (?={_LETTER})                  # the apostrophe of "don't"
+                  | (?<={_DIGIT}) [.,] (?={_DIGIT})     # the point of "3.14"
+                )*
+    | (?: {_PUNCTUATION} {_CONTINUES}* )+
+    | (?: {_SYMBOL} {_CONTINUES}* )+
+    | (?: {_CONTROL} {_CONTINUES}* )+
+    | {_CONTINUES}+
+    """,
+    regex.VERBOSE | regex.VERSION1,
+)
+_CONTINUES_CHARACTER = regex.compile(_CONTINUES)
+_SENTENCE_END = re.compile(r"(?P<mark>[.!?…]+)[\"'”’»)\]]*(?=\s)|[。！？]+[」』”’）]*|\n\s*\n")
+_ABBREVIATIONS = {"mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "vs", "e.g", "i.e", "cf", "fig", "vol", "approx"}
+
+
+@dataclass(frozen=True)
+class TokenGroup:
+    """A word or a sentence of the text, and the tokens it is made of."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+
+
+def word_units(text: str) -> list[Span]:
+    """Spans of the smallest pieces that a reader would call a word, in order."""
+    return [match.span() for match in _WORD_UNIT.finditer(text)]
+
+
+def continues_character(char: str) -> bool:
+    """Whether a character belongs to the one before it."""
+    return _CONTINUES_CHARACTER.match(char) is not None
+
+
+def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[TokenGroup]:
+    """The words of `text`, given the spans of its ordinary tokens and the index of each token."""
+    units = word_units(text)
+    starts = [start for start, _ in units]
+    ends = [end for _, end in units]
+    words: list[_Word] = []
+    whitespace: list[int] = []  # tokens that wait for the next word
+    for (start, end), index in sorted(zip(spans, indices, strict=True)):
+        first = bisect_right(ends, start)
+        last = bisect_left(starts, end) - 1
+        if start == end or last < first:
+            whitespace.append(index)
+            continue
+        if words and first <= words[-1].last:
+            words[-1].last = max(words[-1].last, last)
+        else:
+            words.append(_Word(first, last))
+        words[-1].tokens += [*whitespace, index]
+        whitespace = []
+    if words:
+        words[-1].tokens += whitespace
+    elif whitespace:
+        return [TokenGroup(0, len(text), tuple(sorted(whitespace)))]
+    return [TokenGroup(starts[word.first], ends[word.last], tuple(sorted(word.tokens))) for word in words]
+
+
+@dataclass
+class _Word:
+    """A word while its tokens are collected."""
+
+    first: int  # unit
+    last: int  # unit
+    tokens: list[int] = field(default_factory=list)
+
+
+def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[TokenGroup]:
+    """The sentences of `text` that have tokens, given the spans of its ordinary tokens and the index of each.
+
+    The last one ends with its last token, since a model may not have read on.
+    """
+    sentences = _sentences(text)
+    if not sentences:
+        return [TokenGroup(0, len(text), tuple(sorted(indices)))]
+    starts = [start for start, _ in sentences]
+    members: dict[int, list[int]] = {}
+    for (start, _), index in zip(spans, indices, strict=True):
+        sentence = max(bisect_right(starts, start) - 1, 0)
+        members.setdefault(sentence, []).append(index)
+    if members:
+        last = max(members)
+        start, end = sentences[last]
+        end_of_tokens = max(token_end for _, token_end in spans)
+        if end_of_tokens > start:
+            sentences[last] = (start, min(end_of_tokens, end))
+    return [TokenGroup(*sentences[k], tuple(sorted(tokens))) for k, tokens in sorted(members.items())]
+
+
+def _sentences(text: str) -> list[Span]:
+    """Spans of the sentences, in order, without the whitespace between them."""
+    has_capitals = text != text.lower()
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match, has_capitals)]
+    sentences = []
+    start = 0
+    for end in [*ends, len(text)]:
+        sentence = text[start:end].strip()
+        if sentence:
+            first = text.index(sentence, start)
+            sentences.append((first, first + len(sentence)))
+        start = end
+    return sentences
+
+
+def _ends_sentence(text: str, match: re.Match[str], has_capitals: bool) -> bool:
+    """Whether a sentence ends where one may."""
+    mark = match["mark"]
+    if mark is None:
+        return True
+    following = text[match.end() :].lstrip()[:1]
+    if has_capitals and following.islower():
+        return False
+    if mark != ".":
+        return True
+    word = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘(").lower()
+    is_initial = len(word) == 1 and word.isalpha() and word not in "ai"
+    return not is_initial and word not in _ABBREVIATIONS

@@ -1,0 +1,177 @@
+"""Classes of texts, pictures and sounds: one output for the whole input.
+
+    "positive"                  a label; also its index
+    "positive minus negative"   a contrast, the difference of two logits; also the tuple ("positive", "negative")
+    None                        the predicted class
+
+The convention this file owns: probabilities are those of the model's own head (softmax; sigmoid for multi-label
+problems and single logits; none for regression, as the config's `problem_type` says). The probability of a contrast A
+minus B under softmax is that of A among the two, `1 / (1 + exp(-y))`; other heads give a contrast none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
+from gaflow.inputs.encoding import Encoding
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
+
+__all__ = ["ClassTarget", "ClassificationHead"]
+
+ClassTarget = int | tuple[int, int]  # a class, or A minus B
+_LISTED_LABELS = 20  # in an error
+
+
+@dataclass(frozen=True)
+class ClassificationHead:
+    """The output of a classifier: its labels, and how logits become probabilities."""
+
+    labels: tuple[str, ...]  # (c,)
+    link: str  # "softmax", "sigmoid" or "none"
+
+    @classmethod
+    def of(cls, config: Any) -> ClassificationHead:
+        """The head that a model's config describes."""
+        names = getattr(config, "id2label", None) or {}
+        count = getattr(config, "num_labels", None) or len(names)
+        labels = tuple(str(names.get(k, names.get(str(k), f"LABEL_{k}"))) for k in range(count))
+        problem = getattr(config, "problem_type", None)
+        if problem == "regression":
+            return cls(labels, "none")
+        if problem == "multi_label_classification" or count == 1:
+            return cls(labels, "sigmoid")
+        return cls(labels, "softmax")
+
+    def parse(self, target: Any) -> ClassTarget | None:
+        """The class index or pair of indices that `target` means; None stays None."""
+        if isinstance(target, ExplainedOutput):
+            target = target.target
+        if target is None:
+            return None
+        if isinstance(target, tuple):
+            if len(target) != 2:
+                raise TargetError(Argument("target"), f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
+            return self._contrast(self._index(target[0]), self._index(target[1]), target)
+        if isinstance(target, str) and self._find(target) is None:
+            for first, second in two_sides(target):
+                a = self._find(first)
+                b = self._find(second)
+                if a is not None and b is not None:
+                    return self._contrast(a, b, target)
+        return self._index(target)
+
+    def resolve(self, target: ClassTarget | None, encoding: Encoding, name: str) -> ClassTarget | None:
+        """Classes mean the same for every input."""
+        return target
+
+    def fill_in_predictions(self, logits: Tensor, targets: Sequence[ClassTarget | None]) -> list[ClassTarget]:
+        """Targets with None replaced by the predicted class, once the logits prove to be this head's."""
+        if tuple(logits.shape) != (len(targets), len(self.labels)):
+            raise UnsupportedModelError(
+                f"the model's output for {len(targets)} texts has shape {tuple(logits.shape)}, but its "
+                f"config names {len(self.labels)} labels; set config.id2label to match the head"
+            )
+        check_finite(logits)
+        predictions: list[int] = logits.argmax(-1).tolist()
+        return [
+            prediction if target is None else target for prediction, target in zip(predictions, targets, strict=True)
+        ]
+
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ClassTarget | None]
+    ) -> list[ExplainedOutput]:
+        """One output for each input, from logits (b, c)."""
+        classes = self.fill_in_predictions(logits, targets)
+        on_host = logits.detach().cpu().double()
+        return [self._output(row, target) for row, target in zip(on_host, classes, strict=True)]
+
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
+        """The classes by their logits (c,)."""
+        on_host = logits.detach().cpu().double()
+        order = on_host.argsort(descending=True, stable=True)
+        return [self._output(on_host, k) for k in order[:count].tolist()]
+
+    def _output(self, logits: Tensor, target: ClassTarget) -> ExplainedOutput:
+        if isinstance(target, tuple):
+            terms = (LogitTerm(1.0, (target[0],)), LogitTerm(-1.0, (target[1],)))
+        else:
+            terms = (LogitTerm(1.0, (target,)),)
+        return ExplainedOutput(
+            target=target,
+            label=self.name(target),
+            probability=self.probability(logits, target),
+            prediction=self.labels[int(logits.argmax())],
+            terms=terms,
+        )
+
+    def probability(self, logits: Tensor, target: ClassTarget) -> float | None:
+        """Probability of the explained class from one input's logits (c,); None if the head gives none."""
+        z = logits.detach().double()
+        if isinstance(target, tuple):
+            return torch.sigmoid(z[target[0]] - z[target[1]]).item() if self.link == "softmax" else None
+        if self.link == "softmax":
+            return z.softmax(-1)[target].item()
+        return torch.sigmoid(z[target]).item() if self.link == "sigmoid" else None
+
+    def name(self, target: ClassTarget) -> str:
+        """The target's label for display: "positive" or "positive minus negative"."""
+        if isinstance(target, tuple):
+            return f"{self.labels[target[0]]} minus {self.labels[target[1]]}"
+        return self.labels[target]
+
+    def _index(self, target: Any) -> int:
+        if isinstance(target, str):
+            index = self._find(target)
+            if index is None:
+                raise TargetError(f"no label {self._unknown_part(target)}; the model's labels are {self._listed()}")
+            return index
+        index = as_integer(target)
+        if index is None:
+            kind = type(target).__name__
+            raise ArgumentTypeError(
+                Argument("target"), f" must be a class index, a label, a pair (A, B) or None, not {kind}"
+            )
+        if not 0 <= index < len(self.labels):
+            raise TargetError(Argument("target"), f" {index} is out of range: the classes are {self._listed()}")
+        return index
+
+    def _find(self, label: str) -> int | None:
+        """Exactly, then ignoring case and outer spaces if that leaves no doubt, then as a number."""
+        if label in self.labels:
+            return self.labels.index(label)
+        folded = label.strip().casefold()
+        close = [k for k, name in enumerate(self.labels) if name.strip().casefold() == folded]
+        if len(close) == 1:
+            return close[0]
+        if close:
+            raise TargetError(f"label {label!r} fits {[self.labels[k] for k in close]}; spell it exactly")
+        if folded.isdecimal() and folded.isascii() and int(folded) < len(self.labels):
+            return int(folded)
+        return None
+
+    def _unknown_part(self, target: str) -> str:
+        """The part of `target` that is no label: one side of a contrast if the other one is a label, else all of it."""
+        sides = re.split(r"\s+minus\s+", target, flags=re.IGNORECASE)
+        unknown = [side for side in sides if self._find(side) is None]
+        if len(sides) == 2 and len(unknown) == 1:
+            return f"{unknown[0]!r} in {target!r}"
+        return repr(target)
+
+    def _contrast(self, a: int, b: int, target: Any) -> tuple[int, int]:
+        if a == b:
+            raise TargetError(
+                Argument("target"), f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes"
+            )
+        return a, b
+
+    def _listed(self) -> str:
+        listed = ", ".join(f"{k} {name!r}" for k, name in enumerate(self.labels[:_LISTED_LABELS]))
+        more = len(self.labels) - _LISTED_LABELS
+        return f"{listed} and {more} more" if more > 0 else listed
