@@ -4,7 +4,8 @@ from pathlib import Path
 
 import gaflow
 from gaflow.html import page
-from gaflow.terminal.attribution import make_console, render, show
+from gaflow.terminal.attribution import render
+from gaflow.terminal.console import make_console, show
 
 TEXT = "although this dog is not cute, it is very smart."
 

@@ -8,11 +8,7 @@ PENDING = {
     "attribution/attribution.py",
     "attribution/axioms.py",
     "cli/app.py",
-    "html/flow_page.py",
     "models/cost.py",
-    "plots/figure.py",
-    "plots/heat_map.py",
-    "terminal/attribution.py",
 }
 
 

@@ -30,7 +30,7 @@ def test_the_command_says_what_python_says(name, folders, capfd):
     assert found == att.to_dict()
     shown = gives(capfd, "explain", *words(item), *args, "--task", CASES[name].task)
     assert f"{att.label} " in shown
-    assert f"{att.output_name} {att.output:.4g}, explained by attcat" in shown
+    assert f"{att.output_name} {att.output:.4g}, explained by attcat" in " ".join(shown.split())
     assert "attcat" in gives(capfd, "compare", *words(item), "--model", folders[name], "--methods", "attcat,rawatt")
 
 

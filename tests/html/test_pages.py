@@ -12,8 +12,9 @@ import pytest
 
 import gaflow
 from gaflow.html import fragment, page
-from gaflow.html.attribution import View
-from gaflow.view.shades import contrast, number_format, visible
+from gaflow.view.shades import contrast
+from gaflow.view.summary import summarize
+from gaflow.view.text import number_format, visible
 from tests.support.attributions import make, scored
 from tests.support.dom import parse
 from tests.support.models import SENTENCE, TEXTS, byte_bpe
@@ -173,10 +174,8 @@ def test_methods_on_a_short_text_are_rows_with_what_they_share_said_once():
     assert len(tree.all("h1")) == len(tree.all(".headline")) == 1
     assert len(tree.all(".text")) == 3
     assert tree.one(".legend").one(".scale").text.split() == ["-100%", "100%"]
-    views = [View.of(name, att, "token") for name, att in METHODS.items()]
-    assert [row.one(".largest").text for row in tree.all(".row")] == [
-        f"{number_format(view.largest)(view.largest)} ({view.share(view.largest)})" for view in views
-    ]
+    strongest = [summarize(att).strongest() for att in METHODS.values()]
+    assert [row.one(".largest").text for row in tree.all(".row")] == strongest
     shades = [[s.attributes.get("class") for s in row.one(".text").all("span")] for row in tree.all(".row")]
     assert shades[0] != shades[1] != shades[2]
 

@@ -9,7 +9,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from gaflow import plots
 from gaflow.plots.elements import level_of
 from gaflow.plots.figure import colour
-from gaflow.view.shades import LEVELS, number_format
+from gaflow.view.shades import LEVELS
+from gaflow.view.text import number_format
 from tests.support.attributions import make
 from tests.support.models import SENTENCE
 from tests.support.pictures import assert_stands_apart, text_of, written

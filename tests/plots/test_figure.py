@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gaflow import plots
-from gaflow.html.attribution import shortened
 from gaflow.plots.figure import Picture, facts, fitted, flags, name_of, remarks, shown, styled, width_of, wrapped
+from gaflow.view.text import shortened
 from tests.support.attributions import make
 from tests.support.models import TEXTS
 from tests.support.pictures import HOSTILE, SVG, odd_text, saved, text_of, tree, written

@@ -75,15 +75,15 @@ def test_the_strongest_edges_of_every_layer_are_kept():
         assert shown.layer_shares()[k] == pytest.approx(expected.sum() / edges[k].sum())
     assert (np.diff(shown.amount) >= 0).all()
     assert shown.share() == pytest.approx(shown.amount.sum() / edges.sum())
-    assert not shown.all
+    assert not shown.is_complete
 
 
 def test_edges_without_flow_are_neither_shown_nor_counted():
     edges = np.zeros((2, 3, 3))
     edges[:, 0, 1] = 2.0
     shown = graph_of(edges).strongest(400)
-    assert shown.all
-    assert shown.says("flow") == "all 2 edges with flow"
+    assert shown.is_complete
+    assert shown.describe("flow") == "all 2 edges with flow"
     assert graph_of(np.zeros((2, 3, 3))).strongest(400).amount.size == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.view.flow_graph import Graph, Shown
+from gaflow.view.flow_graph import EdgeSelection, Graph
 from tests.support.attributions import make_flow
 
 # Two layers of three tokens: edges[l, i, j] goes from i above to j below; every layer carries 10
@@ -21,7 +21,7 @@ THROUGH = np.array([[4.0, 3.0, 3.0], [5.0, 2.0, 3.0], [5.5, 2.0, 2.5]])
 GRAPH = Graph(EDGES, THROUGH[-1], THROUGH[0], THROUGH)
 
 
-def edges_of(shown: Shown) -> list[tuple[int, int, int, float]]:
+def edges_of(shown: EdgeSelection) -> list[tuple[int, int, int, float]]:
     return [*zip(shown.layer.tolist(), shown.i.tolist(), shown.j.tolist(), shown.amount.tolist(), strict=True)]
 
 
@@ -80,7 +80,7 @@ def test_edges_of_another_flow_count_too_but_show_what_flows_here():
 @pytest.mark.parametrize("most", [1, 20])
 def test_with_ways_every_token_at_either_end_reaches_the_other(most):
     graph = random_graph(layers=5)
-    shown = graph.strongest(most, ways=True)
+    shown = graph.strongest(most, complete_paths=True)
     held = np.zeros_like(graph.edges, dtype=bool)
     held[shown.layer, shown.i, shown.j] = True
     up = down = np.eye(12, dtype=bool)
@@ -94,7 +94,7 @@ def test_with_ways_every_token_at_either_end_reaches_the_other(most):
 
 def test_a_way_goes_along_the_strongest_edge_of_every_node_on_it():
     graph = random_graph(layers=3, t=7)
-    shown = set(edges_of(graph.strongest(1, ways=True)))
+    shown = set(edges_of(graph.strongest(1, complete_paths=True)))
     for token in range(7):
         up, down = token, token
         for layer in range(3):
@@ -111,22 +111,22 @@ def test_a_share_is_the_part_of_the_flow_summed_over_layers():
     shown = GRAPH.strongest(4)
     assert shown.share() == 14.5 / 20
     np.testing.assert_allclose(shown.layer_shares(), [0.7, 0.75])
-    assert not shown.all
-    assert shown.says("flow") == "the 4 strongest of 8 edges with flow carry 72.5% of it"
+    assert not shown.is_complete
+    assert shown.describe("flow") == "the 4 strongest of 8 edges with flow carry 72.5% of it"
 
 
 def test_everything_is_said_to_be_all():
     shown = GRAPH.strongest(18)
-    assert shown.all
+    assert shown.is_complete
     assert shown.share() == pytest.approx(1, abs=1e-15)
-    assert shown.says("capacity") == "all 8 edges with capacity"
+    assert shown.describe("capacity") == "all 8 edges with capacity"
 
 
 def test_where_nothing_flows_nothing_is_shown():
     dead = Graph(np.zeros((2, 3, 3)), np.zeros(3), np.zeros(3), np.zeros((3, 3)))
-    shown = dead.strongest(100, ways=True)
+    shown = dead.strongest(100, complete_paths=True)
     assert edges_of(shown) == []
-    assert shown.all
+    assert shown.is_complete
     assert shown.share() == 1
     np.testing.assert_array_equal(shown.layer_shares(), [0, 0])
 

@@ -105,7 +105,7 @@ def _translate(message: str, args: Sequence[str] | None) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        from gaflow.terminal.attribution import one_line
+        from gaflow.view.text import one_line
     except ModuleNotFoundError:  # Rich is the very thing that is missing
         one_line = str
     sys.stderr.write(f"gaflow: {one_line(message)}\n")

@@ -35,7 +35,7 @@ from gaflow.jobs import attribute as run_job
 from gaflow.jobs.engine import Engine
 from gaflow.jobs.run import find_engine
 from gaflow.methods import DEFAULT, METHODS, find_method
-from gaflow.terminal.attribution import one_line
+from gaflow.view.text import one_line
 
 __all__ = ["attribute"]
 

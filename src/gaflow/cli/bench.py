@@ -33,7 +33,7 @@ from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import INTERRUPTED, stoppable, watched
 from gaflow.data import open_data
 from gaflow.explainer.explainer import Explainer
-from gaflow.terminal.attribution import one_line
+from gaflow.view.text import one_line
 
 __all__ = ["bench"]
 

@@ -35,8 +35,8 @@ from gaflow.cli.input_output import (
 from gaflow.explainer.explainer import Explainer
 from gaflow.html import flow_page, page
 from gaflow.methods import METHODS, Method, MethodInfo
-from gaflow.terminal.attribution import make_console, show
 from gaflow.terminal.comparison import render_all
+from gaflow.terminal.console import make_console, show
 
 __all__ = ["compare"]
 

@@ -38,7 +38,8 @@ from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.methods import DEFAULT, find_method
-from gaflow.terminal.attribution import make_console, render, show
+from gaflow.terminal.attribution import render
+from gaflow.terminal.console import make_console, show
 
 __all__ = ["explain"]
 

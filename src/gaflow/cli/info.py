@@ -20,7 +20,8 @@ from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
 from gaflow.models.memory import budget, free_memory, in_bytes
 from gaflow.tasks import TASKS
-from gaflow.terminal.attribution import make_console, one_line, show, table
+from gaflow.terminal.console import make_console, show, table
+from gaflow.view.text import one_line
 
 __all__ = ["info"]
 

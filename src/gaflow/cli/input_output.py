@@ -17,7 +17,7 @@ from gaflow.errors import TextError
 from gaflow.files import write_atomically
 from gaflow.methods import DEFAULT, find_method
 from gaflow.progress import Progress
-from gaflow.terminal.attribution import make_console
+from gaflow.terminal.console import make_console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,8 @@ from gaflow.cli.app import Json, app
 from gaflow.cli.input_output import print_json
 from gaflow.flow.information import INFORMATION
 from gaflow.methods import METHODS, Method, MethodInfo
-from gaflow.terminal.attribution import make_console, one_line, show
+from gaflow.terminal.console import make_console, show
+from gaflow.view.text import one_line
 
 __all__ = ["methods"]
 

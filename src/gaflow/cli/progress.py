@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 
 from gaflow.progress import Progress
-from gaflow.terminal.attribution import make_console
+from gaflow.terminal.console import make_console
 
 __all__ = ["INTERRUPTED", "stoppable", "watched"]
 

@@ -10,7 +10,7 @@ import typer
 from gaflow.cli.app import Json, app, count
 from gaflow.cli.input_output import check_folder, print_json, waiting
 from gaflow.methods import DEFAULT
-from gaflow.terminal.attribution import one_line
+from gaflow.view.text import one_line
 
 __all__ = ["report"]
 

@@ -1,8 +1,15 @@
-"""What every page has around it: the document, its policy, and styles of its own.
+"""The frame of every page: templates, style sheets, and the document with its content security policy.
 
-The convention this file owns: every style is scoped by a class named after the style sheet's own hash, so that
-fragments, of this version or another, disturb neither one another nor the notebook. A page allows itself nothing but
-its own style and, where it has one, the very script that it was written with.
+The conventions this file owns:
+
+**Nothing gets into a page unescaped.** Templates (templates/*.html) escape every value, after control characters have
+been written out. Only `Markup` is inserted as it is, and only this file makes it: rendered templates (`render`), our
+style sheets (`style`), our scripts (`static`), and SVG that our own figures wrote (`trusted_svg`).
+
+**Every style is scoped** by a class named after the hash of the style sheet. Fragments of this version and of another
+disturb neither each other nor the notebook around them.
+
+**A page allows itself nothing** but its style, its pictures and, if it has one, exactly the script it was written with.
 """
 
 from __future__ import annotations
@@ -12,37 +19,69 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from gaflow.html.attribution import level_class, safe
-from gaflow.view.shades import LEVELS, foreground, shade, underline
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-__all__ = ["document", "scope", "static", "style"]
+from gaflow.html.media import images, wave
+from gaflow.view.shades import LEVELS, RGB, foreground, hex_code, shade, underline
+from gaflow.view.summary import NO_CERTIFICATE
+from gaflow.view.text import shortened, visible
+
+__all__ = ["document", "level_class", "render", "scope", "static", "style", "trusted_svg"]
 
 
-def document(title: str, inside: str, *, kind: str, sheets: tuple[str, ...] = (), script: str = "") -> str:
-    """A whole page of class `kind` around `inside`; `sheets` are further style sheets in static/."""
-    rules = f"\n{style(*sheets)}"
-    policy = "default-src 'none'; style-src 'unsafe-inline'"  # browsers refuse whatever should not be here
-    if "<img " in inside:  # which only ours can be, since texts are escaped
+def render(template: str, **values: object) -> Markup:
+    """A file of templates/ filled with `values`, each of which is escaped unless it is `Markup`."""
+    return Markup(_environment().get_template(template).render(values))
+
+
+def document(
+    title: str,
+    body: Markup,
+    *,
+    kind: str,
+    sheets: tuple[str, ...] = (),
+    script: Markup | None = None,
+    images: bool = False,
+) -> str:
+    """A page of class `kind` around `body`; `sheets` are further style sheets in static/, `images` allows data URIs."""
+    rules = Markup("\n") + style(*sheets)
+    policy = "default-src 'none'; style-src 'unsafe-inline'"  # the bars of tables have styles of their own
+    if images:
         policy += "; img-src data:"
-    if script:  # and without bars, which have styles of their own, nothing but these two
+    if script is not None:
         policy = f"default-src 'none'; style-src '{_digest(rules)}'; script-src '{_digest(script)}'"
         policy += "; base-uri 'none'; form-action 'none'"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<meta name="generator" content="gaflow">\n'
-        f"<title>{safe(title)}</title>\n<style>{rules}</style>\n</head>\n"
-        f'<body class="{scope(*sheets)} page">\n<main class="{kind}">\n{inside}</main>\n'
-        + (f"<script>{script}</script>\n" if script else "")
-        + "</body>\n</html>\n"
+    page = render(
+        "document.html",
+        title=title,
+        body=body,
+        kind=kind,
+        policy=policy,
+        rules=rules,
+        scope=scope(*sheets),
+        script=script,
     )
+    return str(page)
+
+
+def trusted_svg(svg: str) -> Markup:
+    """An SVG drawing that gaflow itself has written."""
+    return Markup(svg)
+
+
+def level_class(level: int) -> str:
+    """The class of a shade: p1, p2, ... above 0, n1, n2, ... below, none for 0."""
+    if level == 0:
+        return ""
+    sign = "n" if level < 0 else "p"
+    return f"{sign}{abs(level)}"
 
 
 @cache
-def static(name: str) -> str:
-    """A file that comes with the package."""
-    return files("gaflow").joinpath(f"html/static/{name}").read_text("utf-8")
+def static(name: str) -> Markup:
+    """A style sheet or script of static/."""
+    return Markup(files("gaflow").joinpath("html", "static", name).read_text("utf-8"))
 
 
 @cache
@@ -52,31 +91,66 @@ def scope(*sheets: str) -> str:
 
 
 @cache
-def style(*sheets: str) -> str:
+def style(*sheets: str) -> Markup:
     """The style sheet, confined."""
-    return _sheet(*sheets).replace(".gaflow", f".{scope(*sheets)}")
+    return Markup(_sheet(*sheets).replace(".gaflow", f".{scope(*sheets)}"))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gaflow", "html/templates"),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["level_class"] = level_class
+    environment.filters["shortened"] = shortened
+    environment.filters["images"] = images
+    environment.filters["wave"] = wave
+    environment.globals["NO_CERTIFICATE"] = NO_CERTIFICATE
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment
+
+
+def _finalize(value: object) -> object:
+    """Every string that a template inserts, before it is escaped."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return value
 
 
 @cache
 def _sheet(*sheets: str) -> str:
     """The style sheet with `.gaflow` for a scope: the layout from its files, then the shades."""
-    rules = []
-    for level in (k for k in range(-LEVELS, LEVELS + 1) if k):
-        back = shade(level), shade(level, "dark")
-        front = foreground(back[0]), foreground(back[1])
-        shown = _both("background-color", *back) + _both("color", *front)
-        if level < 0:  # the sign must not hang on the colour alone
-            shown += "border-bottom:2px dashed;" + _both("border-color", underline(level), underline(level, "dark"))
-        rules.append(f".gaflow .{level_class(level)}{{{shown}}}\n")
-    return "".join([static("attribution.css"), *(static(name) for name in sheets), *rules])
+    parts = [static("attribution.css")]
+    for name in sheets:
+        parts.append(static(name))
+    for level in range(-LEVELS, LEVELS + 1):
+        if level != 0:
+            parts.append(Markup(f".gaflow .{level_class(level)}{{{_shade_rules(level)}}}\n"))
+    return "".join(parts)
 
 
-def _both(name: str, light: tuple[int, int, int], dark: tuple[int, int, int]) -> str:
-    """A colour on light and on dark pages; browsers that know no light-dark() keep to the first."""
-    a, b = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (light, dark))
-    return f"{name}:{a};{name}:light-dark({a},{b});"
+def _shade_rules(level: int) -> str:
+    light = shade(level)
+    dark = shade(level, "dark")
+    rules = _light_and_dark("background-color", light, dark)
+    rules += _light_and_dark("color", foreground(light), foreground(dark))
+    if level < 0:  # colour alone must not carry the sign
+        rules += "border-bottom:2px dashed;"
+        rules += _light_and_dark("border-color", underline(level), underline(level, "dark"))
+    return rules
 
 
-def _digest(script: str) -> str:
-    """The hash by which a browser knows a script that it may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _light_and_dark(name: str, light: RGB, dark: RGB) -> str:
+    """A colour on light and on dark pages; browsers without light-dark() use the first."""
+    return f"{name}:{hex_code(light)};{name}:light-dark({hex_code(light)},{hex_code(dark)});"
+
+
+def _digest(source: str) -> str:
+    """The hash by which a browser recognises a script or style that it may use."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

@@ -1,245 +1,221 @@
-"""The flow of one text as a page to play with: point at a token to see where its flow goes, layer by layer.
+"""The flow of one text as an interactive page: point at a token to see where its flow goes, layer by layer.
 
-`flow_page` makes one file that needs nothing outside it. Without its script it shows text and drawing as they are; with
-it, tokens answer to pointer and keyboard, layers can be stepped through and methods switched. What the script shows of
-a token is the *proportional split*: what leaves or enters a node is divided as the edges there are,
+`flow_page` makes one file that needs nothing outside it. Python writes the text, the tables and the data; the script
+(static/flow.js) draws the flow from the data. Without JavaScript the page shows the shaded text and the tables. For a
+token, the script shows the *proportional split*: flow that enters or leaves a node is divided as the edges there are,
 
     part[l+1, i] = sum_j part[l, j] f[l, i, j] / through[l, j]      (towards the output; likewise towards the input)
 
-over the shown edges, so that what goes by edges that are not shown is what is missing, and is told. A signed method has
-two flows, for and against, which can be switched between like methods; the scores are those of both.
+over the stored edges. Flow on other edges is missing from that, and the page says how much it is. A signed method has
+two flows, for and against; you can switch between them as between methods, and both show the same scores.
+
+The convention this file owns: amounts in the data are **millionths of the flow**, those of nodes to five digits and
+those of edges to four.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gaflow.arguments import whole_number
+from gaflow.attribution.attribution import Attribution
+from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
-from gaflow.html.attribution import View, certificate, flags, headline, level_class, safe, shortened, text, tokens
-from gaflow.html.document import document, static
-from gaflow.html.flow_svg import Lines, Place, drawing, label, millionths
-from gaflow.html.pages import named
-from gaflow.methods.base import AGAINST
-from gaflow.view.flow_graph import Graph
-from gaflow.view.shades import LEVELS, number_format, visible
-
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution
+from gaflow.html.document import document, render, static
+from gaflow.view.flow_graph import EdgeSelection, Graph
+from gaflow.view.shades import LEVELS
+from gaflow.view.summary import (
+    VALUE_AGAINST,
+    Attributions,
+    named_attributions,
+    require_same_text,
+    score_legend,
+    summarize,
+)
+from gaflow.view.text import shortened, visible
 
 __all__ = ["flow_page"]
 
-MOST = 1800  # edges of a method, besides a way from each token at either end to the other
-STILL = 600  # edges that are drawn before a token is pointed at
-_ALL = 3600  # edges of all methods together, in the same way
-_NAMED = 5  # tokens at the other end that are named
-_LISTED = 1200  # rows of the tables of all methods: if there are more, only the first has one
+STORED_EDGES = 1800  # of a method, besides a path from each token at either end to the other
+_STORED_EDGES_IN_ALL = 3600  # of all methods together, likewise
+_DRAWN_EDGES = 600  # before a token is pointed at
+_NAMED_TOKENS = 5  # tokens at the other end that are named
+_LISTED_TOKENS = 1200  # rows in the token tables of all methods: if there are more, only the first method has a table
+_LABEL = 16  # characters of a token beside its row
 
 
-def flow_page(
-    attributions: Attribution | Iterable[Attribution] | Mapping[str, Attribution],
-    path: str | Path | None = None,
-    *,
-    edges: int = MOST,
-) -> str:
-    """An interactive page about the flow of one text, by one method or by several that can be switched between.
+def flow_page(attributions: Attributions, path: str | Path | None = None, *, edges: int = STORED_EDGES) -> str:
+    """An interactive page about the flow of one text, by one method or by several to switch between.
 
-    Of every flow the strongest `edges` are kept (fewer if there are many methods), equally many in each layer, and the
-    page says how much they carry. Methods without a flow show their scores. It is also written to `path`, if given.
+    The strongest `edges` of every flow are stored (fewer if there are many methods), equally many in each layer, and
+    the page says how much they carry. Methods without a flow show their scores. The page is also written to `path`, if
+    given.
+
+        flow_page(explainer.compare("a gripping film.", methods=["agf", "signed_flow"]), "flow.html")
     """
-    if isinstance(edges, bool) or not isinstance(edges, int) or edges < 1:
-        raise ValueError(f"edges must be a whole number of at least 1, not {edges!r}")
-    found = named(attributions)
-    first = found[0][1]
-    if any((att.text, att.text_pair, att.tokens) != (first.text, first.text_pair, first.tokens) for _, att in found):
-        raise ValueError("the attributions are of different texts; make a page for each text")
-    if all(att.layers is None for _, att in found):
-        methods = ", ".join(dict.fromkeys(att.method for _, att in found))
-        raise ValueError(f"nothing flows by {methods}; take a flow method such as agf, or gaflow.html.page for scores")
-    found = [side for name, att in found for side in _sides(name, att)]
-    found.sort(key=lambda pair: pair[1].layers is None)  # what can be shown best comes first
-    flows = sum(att.flow is not None for _, att in found)
-    most = min(edges, _ALL // max(flows, 1))
-    made = _document(found, most)
+    whole_number("edges", edges)
+    named = named_attributions(attributions)
+    require_same_text(named)
+    if all(att.layers is None for _, att in named):
+        methods = ", ".join(dict.fromkeys(att.method for _, att in named))
+        advice = "take a flow method such as agf, or gaflow.html.page for scores"
+        raise ArgumentError(Argument("attributions"), f" have no flow (nothing flows by {methods}); {advice}")
+    single_flows: list[tuple[str, Attribution]] = []
+    for name, att in named:
+        single_flows.extend(_split_signed(name, att))
+    single_flows.sort(key=lambda named_att: named_att[1].layers is None)  # methods with a flow come first
+    flows = sum(att.flow is not None for _, att in single_flows)
+    stored = min(edges, _STORED_EDGES_IN_ALL // max(flows, 1))
+    html = _document(single_flows, stored)
     if path is not None:
-        write_atomically(Path(path), made.encode())
-    return made
+        write_atomically(Path(path), html.encode())
+    return html
 
 
-def _sides(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
-    """A signed attribution as two, each with one flow and what goes through its nodes; any other as it is."""
+def _split_signed(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
+    """A signed attribution as two, each with one flow and its through-flow; any other as it is."""
     if att.flow is not None and att.flow_against is not None:
-        flows = [(f"{name}, for", att.flow), (f"{name}, against", att.flow_against)]
-        flows.sort(key=lambda side: -side[1].value.item())  # nothing may flow for or against
-        return [(n, replace(att, flow=flow, flow_against=None, layers=flow.through()[0].numpy())) for n, flow in flows]
-    return [
-        (name, replace(att, layers=None) if AGAINST in att.diagnostics else att)
-    ]  # no nodes of what two flows leave
+        sides = [(f"{name}, for", att.flow), (f"{name}, against", att.flow_against)]
+        sides.sort(key=lambda side: -side[1].value.item())  # one of them may be 0
+        split = []
+        for side_name, flow in sides:
+            layers = flow.through()[0].numpy()
+            split.append((side_name, replace(att, flow=flow, flow_against=None, layers=layers)))
+        return split
+    if VALUE_AGAINST in att.diagnostics:  # the layers are differences of two flows, no flow
+        return [(name, replace(att, layers=None))]
+    return [(name, att)]
 
 
-def _document(found: list[tuple[str, Attribution]], most: int) -> str:
-    views = [View.of(name, att, "token") for name, att in found]
-    view, att = views[0], views[0].att
-    methods = [_method(name, each, most) for name, each in found]
-    lines = _lines(att, methods[0])
-    place = Place.of(lines.labels, max(len(m["layers"]) - 1 for m in methods))
-    few = len(att.tokens) * len(views) <= _LISTED
+def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
+    summaries = [summarize(att, name) for name, att in named]
+    first = summaries[0]
+    att = first.att
+    negative = "blue with a dashed line below"
+    legends = {}
+    for kind, signed in (("positive", False), ("signed", True)):
+        legends[kind] = score_legend(first.largest, "token", first.label, negative, signed=signed).words
     data = {
         "tokens": [visible(token) for token in att.tokens],
-        "labels": list(lines.labels),
-        "special": [int(s) for s in lines.special],
-        "runs": [run.tokens for each in view.runs for run in each],
+        "labels": [shortened(token, _LABEL) or "␣" for token in att.tokens],
+        "special": [int(special) for special in att.special_mask],
+        "runs": [run.tokens for source_runs in first.runs for run in source_runs],
         "levels": LEVELS,
-        "still": STILL,
-        "place": place.to_dict(),
-        "methods": methods,
+        "drawn_edges": _DRAWN_EDGES,
+        "legends": legends,
+        "methods": [_method_data(method_att, stored) for _, method_att in named],
     }
-    inside = "".join(
-        [
-            *(
-                f'<div data-method="{k}"{" hidden" if k else ""}>{headline(v, "h1")}{flags(v.att)}</div>\n'
-                for k, v in enumerate(views)
-            ),
-            _controls(views),
-            _legend(view),
-            text(view),
-            f'<p class="says" aria-live="polite">{_says(att, min(STILL, most))}</p>\n',
-            f'<div class="scroll">\n{drawing(lines.only(STILL), place)}</div>\n',
-            _HELP,
-            *(f'<div class="method" data-method="{k}">{_about(v, k == 0 or few)}</div>\n' for k, v in enumerate(views)),
-            f'<script type="application/json" id="flow-data">{_json(data)}</script>\n',
-        ]
+    body = render(
+        "flow.html",
+        summaries=summaries,
+        legend=score_legend(first.largest, "token", first.label, negative, signed=first.signed),
+        levels=LEVELS,
+        list_all_tokens=len(att.tokens) * len(summaries) <= _LISTED_TOKENS,
+        data=data,
     )
-    title = f"{att.label}: the flow of {shortened(att.text)}"
-    return document(title, inside, kind="flow", sheets=("flow.css",), script=static("flow.js"))
+    title = f"{first.label}: the flow of {shortened(att.text)}"
+    return document(title, body, kind="flow", sheets=("flow.css",), script=static("flow.js"))
 
 
-def _method(name: str, att: Attribution, most: int) -> dict[str, Any]:
-    """What the script knows of a method; numbers are those of the result, to six digits."""
-    value = 0.0 if att.layers is None else float(att.layers[0].sum())
-    made: dict[str, Any] = {
-        "name": visible(name),
-        "label": visible(att.label),
+def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
+    """What the script needs of a method; scores to six digits."""
+    data: dict[str, Any] = {
         "scores": [float(f"{score:.6g}") for score in att.scores.tolist()],
-        "value": value,
-        "layers": [] if att.layers is None else [millionths(row, value) for row in att.layers],
+        "value": 0.0,
+        "layers": [],
         "edges": [],
         "ends": [],
-        "says": _says(att, min(STILL, most), most),
+        "caption": _caption(att, stored),
     }
+    if att.layers is not None:
+        data["value"] = float(att.layers[0].sum())
+        data["layers"] = [_millionths(layer, data["value"]) for layer in att.layers]
     if att.flow is not None:
-        graph = Graph.of(att.flow)
-        shown = graph.strongest(most, ways=True)
-        for k in range(att.flow.edges.shape[1]):
-            mine = shown.layer == k
-            amounts = millionths(shown.amount[mine], value, digits=4)
-            ends = zip(shown.i[mine].tolist(), shown.j[mine].tolist(), amounts, strict=True)
-            made["edges"].append([x for edge in ends for x in edge])
-        if not shown.all:
-            made["ends"] = _ends(graph)
-    return made
+        selection = Graph.of(att.flow).strongest(stored, complete_paths=True)
+        data["edges"] = _edge_data(selection, data["value"])
+        if not selection.is_complete:
+            data["ends"] = _end_to_end(selection.graph)
+    return data
 
 
-def _says(att: Attribution, drawn: int, kept: int = 0) -> str:
+def _edge_data(selection: EdgeSelection, value: float) -> list[list[float]]:
+    """For each layer i, j, amount, i, j, amount, ... of its edges, weakest first."""
+    layers = []
+    for layer in range(len(selection.graph.edges)):
+        inside = selection.layer == layer
+        amounts = _millionths(selection.amount[inside], value, digits=4)
+        flat: list[float] = []
+        for i, j, amount in zip(selection.i[inside].tolist(), selection.j[inside].tolist(), amounts, strict=True):
+            flat += (i, j, amount)
+        layers.append(flat)
+    return layers
+
+
+def _millionths(amounts: np.ndarray, value: float, digits: int = 5) -> list[float]:
+    """Amounts as parts of the flow, to so many digits; 0 where nothing flows."""
+    if value <= 0:
+        return [0] * len(amounts)
+    parts = []
+    for amount in (amounts / value * 1e6).tolist():
+        rounded = float(f"{amount:.{digits}g}")
+        parts.append(int(rounded) if rounded.is_integer() else rounded)
+    return parts
+
+
+def _caption(att: Attribution, stored: int) -> str:
     """What is drawn, and what the script can draw of a token besides."""
     if att.certificate is None:
         return "This method has no flow: the bars are its scores."
     if att.flow is None:
-        what = "bars only" if att.layers is None else "nodes and bars only"
-        advice = "" if "windows" in att.diagnostics else " Explain again with keep_flow=True for the edges."
-        return f"The flow was not kept: {what}.{advice}"
+        drawn = "bars only" if att.layers is None else "nodes and bars only"
+        caption = f"The flow was not kept: {drawn}."
+        if "windows" not in att.diagnostics:
+            caption += " Explain again with keep_flow=True for the edges."
+        return caption
     graph = Graph.of(att.flow)
-    shown = graph.strongest(drawn)
-    says = shown.says("flow") if shown.amount.any() else "nothing flows"
-    said = f"The wider, the more flow; {says}."
-    if shown.all or not kept:
-        return said
-    more = graph.strongest(kept, ways=True)
-    if more.all:
-        return f"{said} Point at a token to see all of its edges."
-    among = f"the {len(more.amount):,} that are kept, which carry {more.share():.1%} of the flow"
-    return f"{said} Point at a token to see its own among {among}."
+    drawn_edges = graph.strongest(min(_DRAWN_EDGES, stored))
+    if not drawn_edges.count:
+        return "The wider, the more flow; nothing flows."
+    caption = f"The wider, the more flow; {drawn_edges.describe('flow')}."
+    if drawn_edges.is_complete:
+        return caption
+    stored_edges = graph.strongest(stored, complete_paths=True)
+    if stored_edges.is_complete:
+        return f"{caption} Point at a token to see all of its edges."
+    carried = f"{len(stored_edges.amount):,} stored edges, which carry {stored_edges.share():.1%} of the flow"
+    return f"{caption} Point at a token to see its edges among the {carried}."
 
 
-def _ends(graph: Graph) -> list[list[list[float]]]:
-    """Where the flow of each input token reaches the output, and that of each output token the input, by all edges.
+def _end_to_end(graph: Graph) -> list[list[list[float]]]:
+    """Where the flow of each input token comes from in the output, and where that of each output token ends.
 
-    For every token the largest of the other end as index, millionths of its own flow, index, ...
+    All edges count. For every token: the tokens with the largest parts at the other end, as index, millionths of the
+    token's flow, index, ...
     """
-    up = down = np.eye(graph.edges.shape[-1])
-    for edges in graph.edges:  # column j: what part of j's inflow comes from i
-        up = up @ _shares(edges.T)
-    for edges in graph.edges[::-1]:  # row i: what part of i's outflow goes to j
-        down = down @ _shares(edges)
-    return [[_largest(row) for row in parts] for parts in (up, down)]
+    t = graph.edges.shape[-1]
+    upwards = np.eye(t)
+    for edges in graph.edges:  # divides what enters token j among the tokens i above
+        upwards = upwards @ _row_shares(edges.T)
+    downwards = np.eye(t)
+    for edges in graph.edges[::-1]:  # divides what leaves token i among the tokens j below
+        downwards = downwards @ _row_shares(edges)
+    return [[_largest_parts(row) for row in parts] for parts in (upwards, downwards)]
 
 
-def _shares(edges: np.ndarray) -> np.ndarray:
-    total = edges.sum(1, keepdims=True)
-    return edges / np.where(total > 0, total, 1.0)
+def _row_shares(edges: np.ndarray) -> np.ndarray:
+    totals = edges.sum(1, keepdims=True)
+    return edges / np.where(totals > 0, totals, 1.0)
 
 
-def _largest(parts: np.ndarray) -> list[float]:
-    order = np.argsort(-parts, kind="stable")[:_NAMED]
-    return [x for k in order.tolist() if (part := round(1e6 * float(parts[k]))) for x in (k, part)]
-
-
-def _lines(att: Attribution, method: dict[str, Any]) -> Lines:
-    special = tuple(bool(s) for s in att.special_mask)
-    labels = tuple(label(token) for token in att.tokens)
-    layers, edges = (tuple(map(tuple, method[name])) for name in ("layers", "edges"))
-    return Lines(labels, special, tuple(att.scores.tolist()), layers, edges)
-
-
-def _controls(views: list[View]) -> str:
-    """What the script works with; hidden until it does."""
-    options = "".join(f'<option value="{k}">{safe(view.name)}</option>' for k, view in enumerate(views))
-    single = " hidden" if len(views) == 1 else ""
-    return (
-        f'<div class="controls" hidden>\n<label{single}>Method <select class="choose">{options}</select></label>\n'
-        '<span class="steps" role="group" aria-label="Layer"><button type="button" class="back">◀ '
-        '<span>layer below</span></button><output class="layer">all layers</output><button type="button" class="on">'
-        '<span>layer above</span> ▶</button><button type="button" class="all">all layers</button></span>\n</div>\n'
-    )
-
-
-_HELP = (
-    '<p class="help note" hidden>Point at a token, a node or a word of the text to see where its flow goes; click to '
-    "keep it. Keys: ↑ ↓ other tokens, ← → other layers, Esc everything again.</p>\n"
-)
-
-
-def _legend(view: View) -> str:
-    """The shades, as `markup.legend` shows them, with places for the script to write in."""
-    form = number_format(view.largest)
-    cells = [f'<i class="{level_class(k)}"></i>' if k else "<i></i>" for k in range(-LEVELS, LEVELS + 1)]
-    below, above = "".join(cells[:LEVELS]), "".join(cells[LEVELS:])
-    hidden = "" if view.signed else " hidden"
-    strip = f'<span class="strip below" aria-hidden="true"{hidden}>{below}</span>'
-    low = form(-view.largest) if view.signed else "0"
-    return (
-        f'<p class="legend"><span class="scale"><span class="low">{low}</span> {strip}<span class="strip" '
-        f'aria-hidden="true">{above}</span> <span class="high">{form(view.largest)}</span></span> <span class="of">'
-        "score per token; the stronger the shade, the larger; blue with a dashed line: below 0</span></p>\n"
-    )
-
-
-def _about(view: View, listed: bool) -> str:
-    return f"<h2><bdi>{safe(view.name)}</bdi></h2>\n" + certificate(view.att) + (tokens(view) if listed else "")
-
-
-def _json(data: Any) -> str:
-    """JSON that can stand inside a script element: it holds no character that could end it."""
-    made = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_plain)
-    return made.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.integer | np.floating):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+def _largest_parts(parts: np.ndarray) -> list[float]:
+    flat: list[float] = []
+    for token in np.argsort(-parts, kind="stable")[:_NAMED_TOKENS].tolist():
+        part = round(1e6 * float(parts[token]))
+        if part:
+            flat += (token, part)
+    return flat

@@ -17,7 +17,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 from gaflow.plots.elements import Box, box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
 from gaflow.plots.figure import GREY, INK, PAD, Picture, colour, facts, fitted, ink, name_of, styled, width_of, wrapped
-from gaflow.view.shades import number_format
+from gaflow.view.text import number_format
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution

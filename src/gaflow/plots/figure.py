@@ -25,8 +25,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 from PIL import Image
 
-from gaflow.html.attribution import shortened
 from gaflow.view.shades import foreground, shade, underline
+from gaflow.view.text import shortened
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution

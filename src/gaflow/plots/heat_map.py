@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 
-from gaflow.html import named
 from gaflow.plots.elements import box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
 from gaflow.plots.figure import (
     GREY,
@@ -33,7 +32,8 @@ from gaflow.plots.figure import (
     width_of,
     wrapped,
 )
-from gaflow.view.shades import number_format
+from gaflow.view.summary import named_attributions as named
+from gaflow.view.text import number_format
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution

@@ -11,8 +11,8 @@ from matplotlib.collections import LineCollection
 from gaflow.inputs.media import Image, Sound
 from gaflow.plots.elements import box, head, head_height, scale, scale_height, shaded, word
 from gaflow.plots.figure import INK, PAD, Picture, facts, name_of, styled, wrapped
-from gaflow.view.media import envelope, frames, heat_map, levels
-from gaflow.view.shades import number_format
+from gaflow.view.media import envelope, frames, heat_map
+from gaflow.view.text import number_format
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -36,7 +36,7 @@ def seen(att: Attribution) -> Picture:
         h, w = att.media.pixels.shape[:2]
         high, scores = side * h / w, att.scores[~att.special_mask]
     else:
-        high, scores = _WAVE + 14, np.array([score for *_, score in frames(att)])
+        high, scores = _WAVE + 14, np.array([frame.score for frame in frames(att)])
     tops = [head_height(below), head_height(below) + scale_height(says) + 10]
     picture = Picture.sized(_WIDTH, tops[1] + high + 2 * PAD, f"{name_of(att)} by {att.method}: {att.text}")
     with styled():
@@ -57,8 +57,8 @@ def seen(att: Attribution) -> Picture:
 
 def _wave(sheet: Axes, att: Attribution, sound: Sound, top: float, width: float) -> None:
     n, shown = len(sound.samples), frames(att)
-    boxes = [box(a / n * width, top, b / n * width, top + _WAVE) for a, b, _ in shown]
-    shaded(sheet, boxes, levels(att, np.array([score for *_, score in shown])).tolist())
+    boxes = [box(frame.start / n * width, top, frame.end / n * width, top + _WAVE) for frame in shown]
+    shaded(sheet, boxes, [frame.level for frame in shown])
     ends = envelope(sound)
     middle, step = top + _WAVE / 2, width / len(ends)
     lines = [

@@ -1,5 +1,7 @@
 """Attributions in a terminal: shaded text, tables and comparisons (extra `cli`)."""
 
-from gaflow.terminal.attribution import one_line
+from gaflow.terminal.attribution import render
+from gaflow.terminal.comparison import render_all
+from gaflow.terminal.console import make_console, show
 
-__all__ = ["one_line"]
+__all__ = ["make_console", "render", "render_all", "show"]

@@ -1,7 +1,7 @@
-"""What is shown of a network: the strongest edges, and how much they carry.
+"""The edges of a network that are drawn: the strongest ones, and how much they carry.
 
-The convention this file owns: **every layer may show equally many edges**, since each carries the whole flow. How much
-of it the shown edges carry is said for each layer and in all, so that nobody takes them for everything.
+The convention this file owns: **every layer shows equally many edges**, because each layer carries the whole flow. How
+much of it the drawn edges carry is reported for each layer and in total: readers must not mistake them for all edges.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import Flow
 
-__all__ = ["Graph", "Shown"]
+__all__ = ["EdgeSelection", "Graph"]
 
 
 @dataclass(frozen=True)
@@ -26,48 +28,64 @@ class Graph:
 
     @classmethod
     def of(cls, flow: Flow, name: str = "flow") -> Graph:
-        """What flows where, in a batch of one."""
+        """The amounts of a flow, a batch of one; `name` is the argument that it was given as."""
         if not isinstance(flow, Flow):
-            raise TypeError(f"{name} must be a Flow (an attribution's is att.flow), not {type(flow).__name__}")
+            message = f" must be a Flow (an attribution's is att.flow), not {type(flow).__name__}"
+            raise ArgumentTypeError(Argument(name), message)
         if len(flow.value) != 1:
-            raise ValueError(f"{name} must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
-        parts = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target, flow.through()))
-        return cls(*parts)
+            message = f" must be one flow, not a batch of {len(flow.value)}: index it, flow[0]"
+            raise ArgumentError(Argument(name), message)
+        return cls(
+            edges=_only_item(flow.edges),
+            source=_only_item(flow.source),
+            target=_only_item(flow.target),
+            through=_only_item(flow.through()),
+        )
 
-    def strongest(self, most: int, beside: np.ndarray | None = None, *, ways: bool = False) -> Shown:
-        """The strongest edges, about `most` in all; `beside` (l, t, t) is another flow, whose edges count too.
+    def strongest(self, count: int, other: np.ndarray | None = None, *, complete_paths: bool = False) -> EdgeSelection:
+        """The strongest edges, about `count` in all, weakest first; `other` (l, t, t) is a flow whose edges count too.
 
-        `ways` adds a way from each token at either end to the other end, along the strongest edge of every node on it.
+        `complete_paths` adds a path from each token at either end to the other end, along the strongest edge of
+        every node on it.
         """
         layers, t, _ = self.edges.shape
-        amounts = (self.edges if beside is None else np.maximum(self.edges, beside)).reshape(layers, -1)
-        each = min(max(1, most // layers), t * t)
-        order = np.argsort(-amounts, axis=1, kind="stable")[:, :each]
-        chosen = (np.arange(layers)[:, None] * t * t + order).ravel()
-        layer, place = np.divmod(np.unique(np.concatenate([chosen, _ways(amounts, t)]) if ways else chosen), t * t)
-        place, layer = (x[amounts[layer, place] > 0] for x in (place, layer))
-        rank = np.argsort(amounts[layer, place], kind="stable")  # the strongest is drawn last
-        layer, place = layer[rank], place[rank]
-        return Shown(layer, place // t, place % t, self.edges.reshape(layers, -1)[layer, place], self)
+        amounts = self.edges if other is None else np.maximum(self.edges, other)
+        amounts = amounts.reshape(layers, t * t)
+        per_layer = min(max(1, count // layers), t * t)
+        order = np.argsort(-amounts, axis=1, kind="stable")[:, :per_layer]
+        indices = (np.arange(layers)[:, None] * t * t + order).ravel()
+        if complete_paths:
+            indices = np.concatenate([indices, _path_edges(amounts.reshape(layers, t, t))])
+        indices = np.unique(indices)
+        indices = indices[amounts.ravel()[indices] > 0]
+        indices = indices[np.argsort(amounts.ravel()[indices], kind="stable")]
+        layer, i, j = np.unravel_index(indices, self.edges.shape)
+        return EdgeSelection(layer=layer, i=i, j=j, amount=self.edges[layer, i, j], graph=self)
 
 
-def _ways(amounts: np.ndarray, t: int) -> np.ndarray:
-    """Edges of the ways from end to end, as indices into `amounts` (l, t * t); ways that meet go on together."""
-    square, found = amounts.reshape(-1, t, t), []
-    above = below = np.arange(t)
-    for k in range(len(square)):  # from the input up: of j's edges, the strongest
-        best = square[k].argmax(0)[below]
-        found.append((k * t + best) * t + below)
-        below = np.unique(best)
-    for k in reversed(range(len(square))):
-        best = square[k].argmax(1)[above]
-        found.append((k * t + above) * t + best)
-        above = np.unique(best)
-    return np.concatenate(found)
+def _only_item(batch: Tensor) -> np.ndarray:
+    return batch[0].detach().cpu().double().numpy()
+
+
+def _path_edges(amounts: np.ndarray) -> np.ndarray:
+    """Edges of the paths from end to end, as indices into the flat `amounts` (l, t, t); paths that meet stay together."""
+    layers, t, _ = amounts.shape
+    edges = []
+    tokens = np.arange(t)
+    for layer in range(layers):  # from the input up: the strongest edge into each token j
+        best = amounts[layer].argmax(0)[tokens]
+        edges.append((layer * t + best) * t + tokens)
+        tokens = np.unique(best)
+    tokens = np.arange(t)
+    for layer in reversed(range(layers)):  # from the output down: the strongest edge out of each token i
+        best = amounts[layer].argmax(1)[tokens]
+        edges.append((layer * t + tokens) * t + best)
+        tokens = np.unique(best)
+    return np.concatenate(edges)
 
 
 @dataclass(frozen=True)
-class Shown:
+class EdgeSelection:
     """Some edges of a graph, weakest first."""
 
     layer: np.ndarray  # (m,) between node layers layer + 1 and layer
@@ -77,25 +95,35 @@ class Shown:
     graph: Graph
 
     @property
-    def all(self) -> bool:
-        """Nothing is left out."""
-        return int((self.amount > 0).sum()) == int((self.graph.edges > 0).sum())
+    def count(self) -> int:
+        """How many of these edges carry something; a comparison also selects edges of the other flow."""
+        return int((self.amount > 0).sum())
+
+    @property
+    def total(self) -> int:
+        """How many edges of the graph carry something."""
+        return int((self.graph.edges > 0).sum())
+
+    @property
+    def is_complete(self) -> bool:
+        """No edge is left out."""
+        return self.count == self.total
 
     def share(self) -> float:
-        """The part of the whole flow, summed over the layers, that these edges carry."""
+        """The fraction of the whole flow, summed over the layers, that these edges carry."""
         total = self.graph.edges.sum()
-        return float(self.amount.sum() / total) if total else 1.0
+        if total == 0:
+            return 1.0
+        return float(self.amount.sum() / total)
 
     def layer_shares(self) -> np.ndarray:
         """The same for each layer, (l,)."""
-        total = self.graph.edges.sum((1, 2))
-        held = np.bincount(self.layer, weights=self.amount, minlength=len(total))
-        return held / np.where(total > 0, total, 1.0)
+        totals = self.graph.edges.sum((1, 2))
+        carried = np.bincount(self.layer, weights=self.amount, minlength=len(totals))
+        return carried / np.where(totals > 0, totals, 1.0)
 
-    def says(self, kind: str) -> str:
-        """How many of how many edges, and what they carry."""
-        total = int((self.graph.edges > 0).sum())
-        shown = int((self.amount > 0).sum())
-        if shown == total:
-            return f"all {total:,} edges with {kind}"
-        return f"the {shown:,} strongest of {total:,} edges with {kind} carry {self.share():.1%} of it"
+    def describe(self, kind: str) -> str:
+        """How many of how many edges with `kind` (flow, capacity) these are, and how much of it they carry."""
+        if self.is_complete:
+            return f"all {self.total:,} edges with {kind}"
+        return f"the {self.count:,} strongest of {self.total:,} edges with {kind} carry {self.share():.1%} of it"

@@ -1,47 +1,35 @@
-"""Pictures and sounds with their scores on them: a heat map of patches, a wave with its frames shaded.
+"""Pictures and sounds with their scores: a heat map of patches, frames over time, the envelope of a wave.
 
-The conventions this file owns: a score's shade is that of texts, laid over the picture in grey the more strongly the
-larger the score, so that what scored nothing is still seen; where several bands of a sound share a time their scores
-are summed. A score below 0 has a dashed line at its lower edge, since the sign must not hang on the colour alone.
+The conventions this file owns: scores have the shades of texts. A shade is laid over the picture in grey, the more
+opaque the larger the score, so that patches without a score stay visible. If several bands of a sound share a time,
+their scores are summed. A dashed line marks the lower edge of scores below 0: colour alone must not carry the sign.
 """
 
 from __future__ import annotations
 
-import base64
-import io
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
-from gaflow.errors import MissingExtraError
+from gaflow.attribution.attribution import Attribution
 from gaflow.inputs.media import Image, Sound
-from gaflow.view.shades import LEVELS, shade
+from gaflow.view.shades import LEVELS, level_of, shade
 
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution
+__all__ = ["Frame", "envelope", "frames", "heat_map"]
 
-__all__ = ["depicted", "envelope", "frames", "heat_map", "levels"]
-
-_STRONGEST = 0.8  # of the shade, over the picture
-_SIDE = 320  # pixels at least that a picture is shown in
-_WIDE, _HIGH = 900, 120  # of a wave
-_BINS = 450  # points of a wave
+_OPACITY = 0.8  # of the strongest shade, over the picture
+_ENVELOPE_POINTS = 450
 
 
-def depicted(att: Attribution) -> str:
-    """The picture beside its heat map, or the shaded wave, as HTML that needs nothing from elsewhere."""
-    if isinstance(att.media, Image):
-        shown = ((att.media.pixels, "what the model saw"), (heat_map(att), "the same, each patch shaded by its score"))
-        size = f'style="width:{_SIDE}px;max-width:48%;image-rendering:pixelated"'
-        return "".join(f'<img src="{_uri(pixels)}" alt="{about}" {size}>\n' for pixels, about in shown)
-    assert isinstance(att.media, Sound)
-    return _wave(att, att.media)
+@dataclass(frozen=True)
+class Frame:
+    """A stretch of time of a sound."""
 
-
-def levels(att: Attribution, scores: np.ndarray) -> np.ndarray:
-    """The shades of scores, -LEVELS to LEVELS; the largest has the strongest."""
-    largest = np.abs(scores).max(initial=0.0)
-    return np.rint(scores / largest * LEVELS).astype(int) if largest > 0 else np.zeros(scores.shape, dtype=int)
+    start: int  # in samples
+    end: int
+    score: float
+    level: int  # of the shade
 
 
 def heat_map(att: Attribution) -> np.ndarray:
@@ -49,66 +37,48 @@ def heat_map(att: Attribution) -> np.ndarray:
     image = att.media
     assert isinstance(image, Image)
     rows, columns = image.grid
-    h, w = image.pixels.shape[:2]
-    level = levels(att, att.scores[~att.special_mask].reshape(rows, columns))
-    row, column = (np.arange(h) * rows // h)[:, None], (np.arange(w) * columns // w)[None, :]
-    colours = np.array([shade(k) for k in range(-LEVELS, LEVELS + 1)])[level + LEVELS]  # (rows, columns, 3)
-    part = _STRONGEST * (np.abs(level) / LEVELS)[row, column][..., None]
+    height, width, _ = image.pixels.shape
+    row = np.arange(height) * rows // height  # the patch that each pixel is in
+    column = np.arange(width) * columns // width
+    scores = att.scores[~att.special_mask].reshape(rows, columns)
+    levels = _levels(scores)[np.ix_(row, column)]  # (h, w)
+
+    shades = np.array([shade(level) for level in range(-LEVELS, LEVELS + 1)])
+    opacity = _OPACITY * (np.abs(levels) / LEVELS)[..., None]
     grey = image.pixels.mean(-1, keepdims=True)
-    made = (1 - part) * grey + part * colours[row, column]
-    last = np.append(np.diff(row[:, 0]) > 0, True)[:, None]
-    dashes = last & (level[row, column] < 0) & (np.arange(w) // 2 % 2 == 0)[None, :]
-    made[dashes] = 0
-    return made.round().astype(np.uint8)
+    pixels = (1 - opacity) * grey + opacity * shades[levels + LEVELS]
+
+    last_row_of_patch = np.append(np.diff(row) > 0, True)[:, None]
+    dash = (np.arange(width) // 2 % 2 == 0)[None, :]
+    pixels[last_row_of_patch & dash & (levels < 0)] = 0
+    return pixels.round().astype(np.uint8)
 
 
-def frames(att: Attribution) -> list[tuple[int, int, float]]:
-    """(first sample, last sample, score) of every stretch of time that has tokens, in order."""
-    found: dict[tuple[int, int], float] = {}
+def frames(att: Attribution) -> list[Frame]:
+    """Every stretch of time that has tokens, in order."""
+    scores: dict[tuple[int, int], float] = defaultdict(float)
     for span, score, special in zip(att.offsets, att.scores.tolist(), att.special_mask, strict=True):
         if not special:
-            found[span] = found.get(span, 0.0) + score
-    return [(a, b, score) for (a, b), score in sorted(found.items())]
+            scores[span] += score
+    spans = sorted(scores)
+    levels = _levels(np.array([scores[span] for span in spans]))
+    result = []
+    for (start, end), level in zip(spans, levels.tolist(), strict=True):
+        result.append(Frame(start=start, end=end, score=scores[start, end], level=level))
+    return result
 
 
-def envelope(sound: Sound, bins: int = _BINS) -> np.ndarray:
-    """The lowest and highest sample (n, 2) of up to `bins` equal stretches of time, in parts of the loudest."""
-    parts = np.array_split(sound.samples, min(bins, len(sound.samples)))
+def envelope(sound: Sound, points: int = _ENVELOPE_POINTS) -> np.ndarray:
+    """The lowest and highest sample (n, 2) of up to `points` equal stretches of time, relative to the loudest."""
     loudest = float(np.abs(sound.samples).max()) or 1.0
-    return np.array([[part.min(), part.max()] for part in parts]) / loudest
+    bounds = []
+    for part in np.array_split(sound.samples, min(points, len(sound.samples))):
+        bounds.append((part.min(), part.max()))
+    return np.array(bounds) / loudest
 
 
-def _wave(att: Attribution, sound: Sound) -> str:
-    n, shown = len(sound.samples), frames(att)
-    shades = levels(att, np.array([score for *_, score in shown]))
-    boxes = []
-    for (a, b, score), level in zip(shown, shades.tolist(), strict=True):
-        x, width = a / n * _WIDE, (b - a) / n * _WIDE
-        fill = "rgb({},{},{})".format(*shade(level))
-        title = f"{a / sound.rate:.2f} to {b / sound.rate:.2f} s: {score:.4g}"
-        boxes.append(
-            f'<rect x="{x:.2f}" y="0" width="{width:.2f}" height="{_HIGH}" fill="{fill}"><title>{title}</title></rect>'
-        )
-        if level < 0:
-            line = f'x1="{x:.2f}" x2="{x + width:.2f}" y1="{_HIGH - 1}" y2="{_HIGH - 1}"'
-            boxes.append(f'<line {line} stroke="#000" stroke-width="2" stroke-dasharray="4 3"/>')
-    ends = envelope(sound)
-    step = _WIDE / len(ends)
-    path = " ".join(
-        f"M{(k + 0.5) * step:.1f} {_HIGH / 2 * (1 - high):.1f}V{_HIGH / 2 * (1 - low) + 0.5:.1f}"
-        for k, (low, high) in enumerate(ends)
-    )
-    wave = f'<path d="{path}" stroke="#1a1c20" stroke-width="1" fill="none"/>'
-    size = f'viewBox="0 0 {_WIDE} {_HIGH}" role="img" aria-label="the sound over time, shaded by score"'
-    seconds = f'<p class="caption">0 to {n / sound.rate:.2f} s</p>\n'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="width:100%">{"".join(boxes)}{wave}</svg>\n{seconds}'
-
-
-def _uri(pixels: np.ndarray) -> str:
-    try:
-        from PIL import Image as pillow
-    except ImportError as error:
-        raise MissingExtraError(f"pictures need Pillow ({error}); run: pip install 'gaflow[image]'") from error
-    held = io.BytesIO()
-    pillow.fromarray(np.ascontiguousarray(pixels)).save(held, format="png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
+def _levels(scores: np.ndarray) -> np.ndarray:
+    """The shades of scores; the largest has the strongest."""
+    largest = float(np.abs(scores).max(initial=0.0))
+    levels = [level_of(score, largest) for score in scores.ravel().tolist()]
+    return np.array(levels, dtype=int).reshape(scores.shape)

@@ -1,42 +1,19 @@
-"""Where scores lie on a text, and the shades that show them.
+"""The colours that stand for scores.
 
-A shade grows with the size of the score: orange above 0, blue below, which people with any kind of colour blindness
-tell apart. On a light page it gets darker step by step, on a dark page lighter, so that it also works without
-colours; the sign is never told by colour alone (negative runs are underlined, see static/attribution.css).
-
-The convention this file owns: **what comes from outside is shown, never obeyed**. Characters that steer a reader's
-screen (control codes, bidirectional overrides) or cannot be stored as UTF-8 are written out, as in \\x1b.
+Scores above 0 are orange, scores below 0 blue; people with any kind of colour blindness can tell the two apart. The
+larger the score, the darker the shade (on a dark page: the lighter), so that shades also work in black and white.
+Colour alone never carries the sign: every renderer also draws a line below negative scores.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import TextUnit
-
-__all__ = [
-    "LEVELS",
-    "Run",
-    "contrast",
-    "foreground",
-    "luminance",
-    "number_format",
-    "runs",
-    "shade",
-    "spelled",
-    "underline",
-    "visible",
-]
+__all__ = ["LEVELS", "contrast", "foreground", "hex_code", "level_of", "luminance", "shade", "underline"]
 
 RGB = tuple[int, int, int]
-BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+BLACK: RGB = (0, 0, 0)
+WHITE: RGB = (255, 255, 255)
 LEVELS = 16  # shades on either side of 0
 
 # From score 0 to the largest; never so dark (on a dark page: so light) that the letters would have to change colour
@@ -47,124 +24,63 @@ _RAMPS: dict[tuple[str, int], tuple[str, ...]] = {
     ("dark", -1): ("1c1e22", "1a3149", "1d476f", "205f96", "2674b8"),
 }
 
-# C0 but tab and newline, DEL, C1, line separators, explicit bidirectional controls, lone surrogates, non-characters
-_STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
 
-
-@dataclass(frozen=True)
-class Run:
-    """Neighbouring characters that the same tokens stand for."""
-
-    start: int  # in characters of the source
-    end: int
-    score: float  # the sum over its tokens
-    tokens: tuple[int, ...]  # indices into Attribution.tokens
-
-
-def visible(text: str) -> str:
-    """`text` with everything that could steer a screen written out; newlines (of any system) and tabs stay."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _STEERING.sub(lambda found: _written_out(ord(found[0])), lines)
-
-
-def _written_out(code: int) -> str:
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-
-def runs(source: str, pieces: Sequence[TextUnit]) -> list[Run]:
-    """The coloured parts of `source` in order, given its tokens or words; what none of them covers is in no run.
-
-    Characters drawn as one (an emoji and its skin tone, a letter and its accents) stay together: a change of
-    colour between them would tear them apart. They have the sum of all their tokens' scores.
-    """
-    starts = _cluster_starts(source)
-    spans = {k: (_down(starts, p.start), _up(starts, p.end)) for k, p in enumerate(pieces) if p.start < p.end}
-    edges = sorted({edge for span in spans.values() for edge in span})
-    members: list[list[int]] = [[] for _ in edges]
-    for k, (start, end) in spans.items():
-        for at in range(bisect_left(edges, start), bisect_left(edges, end)):
-            members[at].append(k)
-    found: list[Run] = []
-    for at, mine in enumerate(members):
-        if mine:
-            tokens = sorted({token for k in mine for token in pieces[k].tokens})
-            score = math.fsum(pieces[k].score for k in mine)
-            found.append(Run(edges[at], edges[at + 1], score, tuple(tokens)))
-    return found
-
-
-def _down(starts: Sequence[int], at: int) -> int:
-    return starts[bisect_right(starts, at) - 1]
-
-
-def _up(starts: Sequence[int], at: int) -> int:
-    return starts[bisect_left(starts, at)]
-
-
-def _cluster_starts(text: str) -> list[int]:
-    """Where the characters begin that are drawn as one, and the end of the text."""
-    starts: list[int] = []
-    flags = 0
-    for at, char in enumerate(text):
-        flags = flags + 1 if "\U0001f1e6" <= char <= "\U0001f1ff" else 0
-        attached = (
-            char in "\u200c\u200d"
-            or unicodedata.category(char).startswith("M")
-            or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
-            or "\U000e0020" <= char <= "\U000e007f"  # the tags of regional flags
-            or (at > 0 and text[at - 1] == "\u200d")
-            or (flags > 0 and flags % 2 == 0)  # two letters make a flag
-        )
-        if not at or not attached:
-            starts.append(at)
-    return [*starts, len(text)]
-
-
-def number_format(largest: float) -> Callable[[float], str]:
-    """How to write scores up to `largest`: all with the same decimals, four digits for the largest."""
-    if largest > 0 and not 1e-4 <= largest < 1e6:
-        return lambda score: f"{score:.3e}"
-    decimals = 3 if largest == 0 else max(3 - math.floor(math.log10(largest)), 0)
-    return lambda score: f"{score:.{decimals}f}"
-
-
-def spelled(facts: Mapping[str, float | str]) -> dict[str, str]:
-    """What a method knows beside its scores, as a reader wants it."""
-    return {k.replace("_", " "): v if isinstance(v, str) else f"{v:.4g}" for k, v in facts.items()}
+def level_of(score: float, largest: float) -> int:
+    """The shade of a score, -LEVELS to LEVELS; `largest` and everything above it gets the strongest."""
+    if largest == 0:
+        if score == 0:
+            return 0
+        return int(math.copysign(LEVELS, score))
+    fraction = max(-1.0, min(score / largest, 1.0))
+    return round(fraction * LEVELS)
 
 
 def shade(level: int, scheme: str = "light") -> RGB:
     """The background of level -LEVELS to LEVELS, on a "light" or a "dark" page."""
-    ramp = [_rgb(colour) for colour in _RAMPS[scheme, -1 if level < 0 else 1]]
-    amount = min(abs(level) / LEVELS, 1.0) ** 1.5  # sets large scores apart where many are alike
-    at = amount * (len(ramp) - 1)
-    low = min(int(at), len(ramp) - 2)
-    return _mix(ramp[low], ramp[low + 1], at - low)
+    sign = -1 if level < 0 else 1
+    ramp = _RAMPS[scheme, sign]
+    fraction = min(abs(level) / LEVELS, 1.0) ** 1.5  # sets large scores apart where many are alike
+    position = fraction * (len(ramp) - 1)
+    step = min(int(position), len(ramp) - 2)
+    return _mix(_rgb(ramp[step]), _rgb(ramp[step + 1]), position - step)
 
 
 def underline(level: int, scheme: str = "light") -> RGB:
     """The line below a run, between its background and its letters: stronger for larger scores."""
-    back = shade(level, scheme)
-    return _mix(back, foreground(back), 0.3 + 0.6 * min(abs(level) / LEVELS, 1.0))
+    background = shade(level, scheme)
+    strength = 0.3 + 0.6 * min(abs(level) / LEVELS, 1.0)
+    return _mix(background, foreground(background), strength)
 
 
-def foreground(back: RGB) -> RGB:
+def foreground(background: RGB) -> RGB:
     """Black or white, whichever contrasts more: at least 4.58 to 1 on any colour."""
-    return max((BLACK, WHITE), key=lambda colour: contrast(colour, back))
+    if contrast(BLACK, background) >= contrast(WHITE, background):
+        return BLACK
+    return WHITE
 
 
 def contrast(a: RGB, b: RGB) -> float:
     """WCAG 2's contrast ratio of two colours, 1 to 21."""
-    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
 
 
 def luminance(colour: RGB) -> float:
     """WCAG 2's relative luminance, 0 (black) to 1 (white): what is left in a black and white print."""
-    linear = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = (_linear(channel) for channel in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def hex_code(colour: RGB) -> str:
+    """A colour as style sheets and terminals write it: "#e8600f"."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def _linear(channel: int) -> float:
+    """A channel of sRGB, 0 to 255, in linear light, 0 to 1."""
+    if channel <= 10:
+        return channel / 3294.6
+    return ((channel / 255 + 0.055) / 1.055) ** 2.4
 
 
 def _mix(a: RGB, b: RGB, amount: float) -> RGB:
@@ -172,5 +88,5 @@ def _mix(a: RGB, b: RGB, amount: float) -> RGB:
     return red, green, blue
 
 
-def _rgb(colour: str) -> RGB:
-    return int(colour[:2], 16), int(colour[2:4], 16), int(colour[4:], 16)
+def _rgb(code: str) -> RGB:
+    return int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)

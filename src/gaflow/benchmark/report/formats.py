@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gaflow.benchmark.report.tables import Cell, Column, Matrix, Table
-from gaflow.view.shades import visible
+from gaflow.view.text import visible
 
 __all__ = ["as_csv", "markdown", "matrix_table", "plain", "shown", "tex", "tex_text"]
 

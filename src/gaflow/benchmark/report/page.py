@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup, escape
+
 from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.formats import matrix_table, shown
 from gaflow.benchmark.report.tables import Matrix, Table
-from gaflow.html.attribution import View, flags, headline, level_class, safe, shared_legend, text
-from gaflow.html.document import document
-from gaflow.view.shades import LEVELS, number_format
+from gaflow.html.document import document, level_class, render
+from gaflow.view.shades import LEVELS
+from gaflow.view.summary import shared_legend, summarize
+from gaflow.view.text import visible
 
 __all__ = ["page"]
 
@@ -45,7 +48,7 @@ def page(
             "shared by all pairs of a table (Bonferroni).</p>\n"
         )
         parts += [_matrix(matrix, first=k == 0) for k, matrix in enumerate(pairs)]
-    return document(f"Faithfulness on {names}", "".join(parts), kind="report", sheets=("report.css",))
+    return document(f"Faithfulness on {names}", Markup("".join(parts)), kind="report", sheets=("report.css",))
 
 
 def _notes(every: Sequence[DataSetReport]) -> str:
@@ -109,15 +112,9 @@ def _matrix(matrix: Matrix, *, first: bool) -> str:
 
 def _example(data: DataSetReport) -> str:
     """One text by all methods, a row each."""
-    views = [View.of(name, att, "token") for name, att in data.example.items()]
-    each = ""
-    for view in views:
-        largest = f'<p class="largest">{number_format(view.largest)(view.largest)}</p>'
-        each += f'<div class="row"><h2>{_bdi(view.name)}</h2><div>{text(view)}</div>{largest}</div>\n'
-    about = headline(views[0], "h3", method=False) + flags(views[0].att) + shared_legend(views)
-    return (
-        f'<section class="example">\n<h3>{_bdi(data.name)}</h3>\n{about}<div class="rows">\n{each}</div>\n</section>\n'
-    )
+    summaries = [summarize(att, name) for name, att in data.example.items()]
+    legend = shared_legend(summaries, "blue with a dashed line below")
+    return render("example.html", name=data.name, summaries=summaries, legend=legend)
 
 
 def _figure(caption: str, svg: str) -> str:
@@ -128,6 +125,11 @@ def _figure(caption: str, svg: str) -> str:
 
 def _names(every: Sequence[DataSetReport]) -> str:
     return ", ".join(_bdi(data.name) for data in every)
+
+
+def safe(text: str) -> str:
+    """`text` as it may stand between tags and in quoted attributes."""
+    return str(escape(visible(text)))
 
 
 def _bdi(text: str) -> str:

@@ -1,308 +1,392 @@
 "use strict";
+// Draws the flow of one text from the data in the page, and shows where the flow of a token goes.
+//
+// data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
+//   levels (shades on either side of 0); drawn_edges (before a token is pointed at); legends; methods.
+// method: scores (per token); value of the flow; layers[k][i] (through-flow of token i in node layer k, 0 is the input);
+//   edges[k] = [i, j, amount, ...] (from token i of layer k + 1 to token j of layer k, weakest first);
+//   ends (see endOf); caption. Amounts are millionths of the flow.
 (() => {
-  const page = document.querySelector("main"), svg = page.querySelector(".drawing"), one = name => page.querySelector(name);
-  const data = JSON.parse(document.getElementById("flow-data").textContent), at = data.place, t = data.tokens.length;
+  const page = document.querySelector("main");
+  const svg = page.querySelector(".drawing");
+  const data = JSON.parse(document.getElementById("flow-data").textContent);
+  const tokenCount = data.tokens.length;
   const spans = [...page.querySelectorAll(".text span:not(.unread)")];
-  const group = name => svg.querySelector("." + name);
+
   let method = data.methods[0];
-  let layer = null; // node layer that is looked at; null: all of them
-  let kept = null; // {layer, tokens} that was clicked or focused
-  let pointed = null; // {layer, tokens} below the pointer
-  let paths = [], circles = [];
+  let layer = null; // the node layer in focus; null: all of them
+  let selected = null; // {layer, tokens} that was clicked or focused
+  let hovered = null; // {layer, tokens} below the pointer
+  let paths = []; // SVG elements of the edges, per layer
+  let circles = []; // SVG elements of the nodes, per node layer
 
-  const x = k => at.left + k * at.column, y = i => at.top + i * at.row;
-  const percent = part => (100 * part).toFixed(1) + "%", figure = value => String(Number(value.toPrecision(4)));
+  const find = selector => page.querySelector(selector);
+  const group = name => svg.querySelector("." + name);
+  const percent = part => (100 * part).toFixed(1) + "%";
+  const number = value => String(Number(value.toPrecision(4)));
   const sum = list => list.reduce((a, b) => a + b, 0);
+  const lastLayer = () => method.layers.length - 1; // -1 without a flow
 
-  function put(parent, tag, attributes, text) {
-    const made = document.createElementNS(svg.namespaceURI, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text !== undefined) made.textContent = text;
-    parent.append(made);
-    return made;
+  function append(parent, tag, attributes, text) {
+    const element = document.createElementNS(svg.namespaceURI, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
   }
+
+  // Layout, in pixels: tokens in rows with their scores as bars, node layers in columns, the input at the left.
+  // Rows and columns are closer the more there are.
+  const layout = (() => {
+    const layerCount = Math.max(...data.methods.map(each => each.layers.length)) - 1;
+    const row = tokenCount <= 24 ? 24 : tokenCount <= 64 ? 19 : 15;
+    const column = layerCount <= 6 ? 110 : layerCount <= 12 ? 72 : 48;
+    const bar = 84; // length of the longest bar
+    const label = Math.max(40, ...labelWidths());
+    return {
+      row,
+      column,
+      bar,
+      label,
+      left: label + bar + 32, // of the input layer
+      top: 44, // of the first token
+      widestEdge: 0.5 * row,
+      thinnestEdge: 0.3,
+      radius: Math.min(7, 0.42 * row), // of a node that the whole flow goes through
+      smallestRadius: 0.7, // of a node that is drawn
+    };
+  })();
+  const x = k => layout.left + k * layout.column;
+  const y = i => layout.top + i * layout.row;
+
+  function labelWidths() {
+    const probe = append(group("names"), "g", {class: "chosen"}); // bold, as a selected token
+    const widths = data.labels.map(label => append(probe, "text", {}, label).getComputedTextLength());
+    probe.remove();
+    return widths;
+  }
+
+  // Drawing: what depends on the method alone
 
   function draw() {
-    const top = method.layers.length - 1, wide = top < 0 ? at.left + 20 : x(top) + at.names + 24;
-    svg.setAttribute("width", wide);
-    svg.setAttribute("viewBox", `0 0 ${wide} ${svg.getAttribute("height")}`);
-    svg.setAttribute("aria-label", top < 0 ? `Scores of ${t} tokens` : `Flow through ${top + 1} layers of ${t} tokens`);
+    const last = lastLayer();
+    const width = last < 0 ? layout.left + 20 : x(last) + layout.label + 24;
+    const height = layout.top + layout.row * tokenCount;
+    svg.setAttribute("width", width);
+    svg.setAttribute("height", height);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const scores = `Scores of ${tokenCount} tokens`;
+    svg.setAttribute("aria-label", last < 0 ? scores : `Flow through ${last + 1} layers of ${tokenCount} tokens`);
     for (const name of ["heads", "edges", "nodes", "bars", "names"]) group(name).replaceChildren();
-    for (let k = 0; k <= top; k++) {
-      put(group("heads"), "text", {x: x(k), y: at.top - 24}, k === 0 ? "input" : k === top ? "output" : k);
+    for (let k = 0; k <= last; k++) {
+      const head = k === 0 ? "input" : k === last ? "output" : k;
+      append(group("heads"), "text", {x: x(k), y: layout.top - 24}, head);
     }
-    drawEdges();
+    paths = method.edges.map(drawLayer);
     drawNodes();
     drawBars();
-    drawNames(top);
+    drawNames();
   }
 
-  function drawEdges() {
-    paths = method.edges.map((each, k) => {
-      const half = at.column / 2, made = [];
-      for (let e = 0; e < each.length; e += 3) {
-        const rise = (each[e] - each[e + 1]) * at.row;
-        const curve = `M${x(k)} ${y(each[e + 1])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
-        made.push(put(group("edges"), "path", {d: curve}));
-      }
-      return made;
-    });
+  function drawLayer(edges, k) {
+    const half = layout.column / 2;
+    const drawn = [];
+    for (let e = 0; e < edges.length; e += 3) {
+      const rise = (edges[e] - edges[e + 1]) * layout.row;
+      const curve = `M${x(k)} ${y(edges[e + 1])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
+      drawn.push(append(group("edges"), "path", {d: curve}));
+    }
+    return drawn;
   }
 
   function drawNodes() {
-    circles = method.layers.map((each, k) => each.map((_, i) => put(group("nodes"), "circle", {cx: x(k), cy: y(i)})));
-    method.layers.forEach((each, k) => each.forEach((amount, i) => {
-      const spot = put(group("nodes"), "circle", {class: "spot", cx: x(k), cy: y(i), r: Math.min(at.row / 2, 11)});
+    const nodes = group("nodes");
+    circles = method.layers.map((amounts, k) => amounts.map((_, i) => append(nodes, "circle", {cx: x(k), cy: y(i)})));
+    method.layers.forEach((amounts, k) => amounts.forEach((_, i) => {
+      const spot = append(nodes, "circle", {class: "spot", cx: x(k), cy: y(i), r: Math.min(layout.row / 2, 11)});
       spot.dataset.layer = k;
       spot.dataset.token = i;
     }));
   }
 
+  // Bars end a little left of the input layer; bars of signed scores begin in the middle.
   function drawBars() {
-    const largest = Math.max(...method.scores.map(Math.abs)) || 1, signed = Math.min(...method.scores) < 0;
+    const largest = Math.max(...method.scores.map(Math.abs)) || 1;
+    const signed = Math.min(...method.scores) < 0;
+    const zero = layout.left - 14 - (signed ? layout.bar / 2 : layout.bar);
     method.scores.forEach((score, i) => {
-      const size = at.bar * Math.abs(score) / largest * (signed ? 0.5 : 1);
-      const zero = at.left - 14 - (signed ? at.bar / 2 : at.bar);
-      const place = {x: zero - (score < 0 ? size : 0), y: y(i - 0.3), width: size, height: 0.6 * at.row};
-      const bar = put(group("bars"), "rect", score < 0 ? {class: "less", ...place} : place);
-      put(bar, "title", {}, `${data.labels[i]}: ${figure(score)}`);
+      const width = layout.bar * Math.abs(score) / largest * (signed ? 0.5 : 1);
+      const box = {x: score < 0 ? zero - width : zero, y: y(i - 0.3), width, height: 0.6 * layout.row};
+      const bar = append(group("bars"), "rect", box);
+      if (score < 0) bar.classList.add("less");
+      append(bar, "title", {}, `${data.labels[i]}: ${number(score)}`);
     });
   }
 
-  function drawNames(top) {
+  function drawNames() {
     const names = group("names");
+    const right = layout.left - 24 - layout.bar;
     names.setAttribute("role", "listbox");
     names.setAttribute("aria-label", "Tokens");
     data.labels.forEach((label, i) => {
-      const said = `${label}, score ${figure(method.scores[i])}`;
-      const name = put(names, "g", {role: "option", tabindex: i ? -1 : 0, "aria-label": said, "aria-selected": false});
+      const score = number(method.scores[i]);
+      const attributes = {role: "option", tabindex: i ? -1 : 0, "aria-selected": false};
+      const name = append(names, "g", {...attributes, "aria-label": `${label}, score ${score}`});
       if (data.special[i]) name.classList.add("special");
       name.dataset.token = i;
-      const left = at.left - 20 - at.bar;
-      put(name, "rect", {x: 1.5, y: y(i) - at.row / 2 + 1, width: left - 3, height: at.row - 2, rx: 3});
-      put(name, "text", {x: left - 4, y: y(i)}, label);
-      if (top > 0) {
-        const end = {x: x(top) + 16, y: y(i), "data-token": i, "data-layer": top};
-        put(name, "text", end, label);
+      append(name, "rect", {x: 1.5, y: y(i) - layout.row / 2 + 1, width: right + 1, height: layout.row - 2, rx: 3});
+      append(name, "text", {x: right, y: y(i)}, label);
+      if (lastLayer() > 0) {
+        const end = {x: x(lastLayer()) + 16, y: y(i), "data-token": i, "data-layer": lastLayer()};
+        append(name, "text", end, label);
       }
-      put(name, "title", {}, `${data.tokens[i]}: ${figure(method.scores[i])}`);
+      append(name, "title", {}, `${data.tokens[i]}: ${score}`);
     });
   }
 
-  // Where the flow of the chosen nodes comes from and goes to, each node dividing it as its shown edges are.
-  function reach(chosen) {
-    const parts = method.layers.map(() => new Float64Array(t));
-    const carried = method.edges.map(each => new Float64Array(each.length / 3));
-    for (const i of chosen.tokens) parts[chosen.layer][i] = method.layers[chosen.layer][i];
-    const spread = (k, from, to, source, goal) => {
-      const each = method.edges[k];
-      for (let e = 0; e < each.length; e += 3) {
-        const node = each[e + source], held = parts[from][node];
-        if (!held) continue;
-        const part = held * each[e + 2] / method.layers[from][node];
-        parts[to][each[e + goal]] += part;
+  // Where the flow of the chosen tokens comes from and goes to: every node divides it in proportion to its edges.
+  function trace(choice) {
+    const parts = method.layers.map(() => new Float64Array(tokenCount));
+    const carried = method.edges.map(edges => new Float64Array(edges.length / 3));
+    for (const i of choice.tokens) parts[choice.layer][i] = method.layers[choice.layer][i];
+
+    function spread(k, from, to, near, far) { // near, far: where an edge keeps its token in layers `from` and `to`
+      const edges = method.edges[k];
+      for (let e = 0; e < edges.length; e += 3) {
+        const node = edges[e + near];
+        if (!parts[from][node]) continue;
+        const part = parts[from][node] * edges[e + 2] / method.layers[from][node];
+        parts[to][edges[e + far]] += part;
         carried[k][e / 3] = part;
       }
-    };
-    for (let k = chosen.layer; k < method.edges.length; k++) spread(k, k, k + 1, 1, 0);
-    for (let k = chosen.layer - 1; k >= 0 && method.edges.length; k--) spread(k, k + 1, k, 0, 1);
-    return {parts, carried};
+    }
+
+    for (let k = choice.layer; k < method.edges.length; k++) spread(k, k, k + 1, 1, 0);
+    for (let k = Math.min(choice.layer, method.edges.length) - 1; k >= 0; k--) spread(k, k + 1, k, 0, 1);
+    return {parts, carried, amount: sum([...parts[choice.layer]])};
   }
+
+  // Painting: what depends on the layer in focus and on the chosen tokens
 
   function show() {
-    const chosen = pointed || kept, flows = method.layers.length > 0;
-    const found = chosen && flows ? reach(chosen) : null;
-    paintEdges(found, chosen);
-    paintNodes(found, chosen);
-    paintText(chosen);
+    const choice = hovered || selected;
+    const last = lastLayer();
+    const traced = choice && last >= 0 ? trace(choice) : null;
+    paintEdges(traced);
+    paintNodes(traced, choice);
+    paintText(choice);
     [...group("names").children].forEach((name, i) => {
-      const mine = Boolean(chosen && chosen.tokens.includes(i));
-      name.classList.toggle("chosen", mine);
-      name.setAttribute("aria-selected", mine);
+      const chosen = Boolean(choice && choice.tokens.includes(i));
+      name.classList.toggle("chosen", chosen);
+      name.setAttribute("aria-selected", chosen);
     });
     [...group("heads").children].forEach((head, k) => head.classList.toggle("now", k === layer));
-    const last = method.layers.length - 1;
-    one(".layer").textContent = !flows ? "no layers" : layer === null ? "all layers" : name(layer);
-    one(".back").disabled = !flows || layer === 0;
-    one(".on").disabled = !flows || layer === last;
-    one(".all").disabled = !flows || layer === null;
-    one(".says").replaceChildren(...say(chosen, found));
+    find(".layer").textContent = last < 0 ? "no layers" : layer === null ? "all layers" : layerName(layer);
+    find(".back").disabled = last < 0 || layer === 0;
+    find(".on").disabled = last < 0 || layer === last;
+    find(".all").disabled = last < 0 || layer === null;
+    find(".says").replaceChildren(...describe(choice, traced));
   }
 
-  const name = k => k === 0 ? "input (layer 0)" : k === method.layers.length - 1 ? `output (layer ${k})` : `layer ${k}`;
-
-  function paintEdges(found, chosen) {
-    const all = found ? found.carried : method.edges.map(each => each.filter((_, e) => e % 3 === 2));
-    const held = found ? sum([...found.parts[chosen.layer]]) / 5 : 0; // or a thin trickle would look like a river
-    const largest = Math.max(held, ...all.map(each => each.length ? Math.max(...each) : 0)) || 1;
-    const leading = found ? all.map(least) : [];
-    paths.forEach((each, k) => each.forEach((path, e) => {
-      const part = all[k][e] / largest, near = layer === null || k === layer || k === layer - 1;
-      const mine = Boolean(found) && all[k][e] > 0;
-      // all that is kept would be too much to look at; layers that are looked at show more
-      const some = Math.floor(data.still / (layer !== null && near ? 2 : paths.length));
-      path.classList.toggle("weak", !mine && e < each.length - Math.max(some, 1));
-      path.classList.toggle("mine", mine);
-      const leads = mine && all[k][e] >= leading[k];
-      path.setAttribute("stroke-width", Math.max(at.widest * part, leads ? 1 : at.thinnest).toFixed(2));
-      const plain = (0.12 + 0.6 * Math.sqrt(part)) * (near ? 1 : 0.15);
-      const dark = !found ? plain : mine ? Math.max(0.06 + 0.66 * Math.sqrt(part), leads ? 0.45 : 0) : 0.05;
-      path.setAttribute("stroke-opacity", dark.toFixed(2));
-    }));
+  function layerName(k) {
+    if (k === 0) return "input (layer 0)";
+    return k === lastLayer() ? `output (layer ${k})` : `layer ${k}`;
   }
 
-  // What the strongest few of a layer's edges carry at least: these are to be seen, however little it is.
-  function least(carried) {
+  function paintEdges(traced) {
+    const amounts = traced ? traced.carried : method.edges.map(edges => edges.filter((_, e) => e % 3 === 2));
+    const least = traced ? traced.amount / 5 : 0; // or a thin trickle would look like a river
+    const largest = Math.max(least, ...amounts.flatMap(layerAmounts => [...layerAmounts])) || 1;
+    paths.forEach((layerPaths, k) => {
+      const near = layer === null || k === layer || k === layer - 1;
+      // all stored edges would be too many to look at; layers in focus show more of them
+      const drawn = Math.max(Math.floor(data.drawn_edges / (layer !== null && near ? 2 : paths.length)), 1);
+      const leading = traced ? leadingAmount(amounts[k]) : Infinity;
+      layerPaths.forEach((path, e) => {
+        const amount = amounts[k][e];
+        const mine = Boolean(traced) && amount > 0;
+        const leads = mine && amount >= leading;
+        const strength = Math.sqrt(amount / largest);
+        let opacity = (0.12 + 0.6 * strength) * (near ? 1 : 0.15);
+        if (traced) opacity = mine ? Math.max(0.06 + 0.66 * strength, leads ? 0.45 : 0) : 0.05;
+        const width = Math.max(layout.widestEdge * amount / largest, leads ? 1 : layout.thinnestEdge);
+        path.classList.toggle("weak", !mine && e < layerPaths.length - drawn);
+        path.classList.toggle("mine", mine);
+        path.setAttribute("stroke-width", width.toFixed(2));
+        path.setAttribute("stroke-opacity", opacity.toFixed(2));
+      });
+    });
+  }
+
+  // The smallest amount among the strongest few edges of a layer: these must be visible, however little they carry.
+  function leadingAmount(carried) {
     const order = [...carried].filter(part => part > 0).sort((a, b) => b - a);
     return order.length ? order[Math.min(5, order.length - 1)] : Infinity;
   }
 
-  function paintNodes(found, chosen) {
-    const whole = found ? sum([...found.parts[chosen.layer]]) || 1 : 1e6;
-    circles.forEach((each, k) => each.forEach((circle, i) => {
-      const part = (found ? found.parts[k][i] : method.layers[k][i]) / whole, size = at.radius * Math.sqrt(part);
-      circle.setAttribute("r", (size >= at.smallest ? size : 0).toFixed(2));
-      circle.classList.toggle("mine", Boolean(found));
-      circle.classList.toggle("far", !found && layer !== null && k !== layer);
+  function paintNodes(traced, choice) {
+    const whole = traced ? traced.amount || 1 : 1e6;
+    const amounts = traced ? traced.parts : method.layers;
+    circles.forEach((layerCircles, k) => layerCircles.forEach((circle, i) => {
+      const radius = layout.radius * Math.sqrt(amounts[k][i] / whole);
+      circle.setAttribute("r", (radius >= layout.smallestRadius ? radius : 0).toFixed(2));
+      circle.classList.toggle("mine", Boolean(traced));
+      circle.classList.toggle("far", !traced && layer !== null && k !== layer);
     }));
     for (const ring of svg.querySelectorAll(".ring")) ring.remove();
-    for (const i of found ? chosen.tokens : []) {
-      put(group("nodes"), "circle", {class: "ring", cx: x(chosen.layer), cy: y(i), r: at.radius + 2});
+    if (!traced) return;
+    for (const i of choice.tokens) {
+      append(group("nodes"), "circle", {class: "ring", cx: x(choice.layer), cy: y(i), r: layout.radius + 2});
     }
   }
 
-  // The text has the shades of the layer that is looked at: its through-flow, or the method's scores.
-  function paintText(chosen) {
-    const flow = layer !== null && method.layers.length;
-    const each = flow ? method.layers[layer].map(part => part / 1e6 * method.value) : method.scores;
-    const scores = data.runs.map(run => sum(run.map(i => each[i]))), largest = Math.max(...scores.map(Math.abs), 0);
-    const total = sum(each.map(Math.abs)), signed = Math.min(...each) < 0;
+  // The text is shaded by the layer in focus: by its through-flow, or else by the method's scores.
+  function paintText(choice) {
+    const flow = layer !== null && lastLayer() >= 0;
+    const scores = flow ? method.layers[layer].map(part => part / 1e6 * method.value) : method.scores;
+    const runScores = data.runs.map(run => sum(run.map(i => scores[i])));
+    const largest = Math.max(...runScores.map(Math.abs), 0);
+    const total = sum(scores.map(Math.abs)) || 1;
+    const signed = Math.min(...scores) < 0;
     spans.forEach((span, r) => {
-      const level = largest ? Math.round(scores[r] / largest * data.levels) : 0;
+      const run = data.runs[r];
+      const level = largest ? Math.round(runScores[r] / largest * data.levels) : 0;
       span.className = level ? (level < 0 ? "n" : "p") + Math.abs(level) : "";
-      span.classList.toggle("chosen", Boolean(chosen && data.runs[r].some(i => chosen.tokens.includes(i))));
-      const names = data.runs[r].map(i => data.tokens[i]).join(" ");
-      span.title = `${figure(scores[r])} (${percent(total ? Math.abs(scores[r]) / total : 0)} of all): ${names}`;
+      span.classList.toggle("chosen", Boolean(choice && run.some(i => choice.tokens.includes(i))));
+      const tokens = run.map(i => data.tokens[i]).join(" ");
+      span.title = `${number(runScores[r])} (${percent(Math.abs(runScores[r]) / total)} of all scores): ${tokens}`;
     });
-    one(".low").textContent = signed ? figure(-largest) : "0";
-    one(".high").textContent = figure(largest);
-    one(".below").hidden = !signed;
-    const what = flow ? `flow through each token of ${name(layer)}` : "score per token";
-    one(".of").textContent = what + "; the stronger the shade, the larger" + (signed ? "; dashed line: below 0" : "");
+    find(".low").textContent = signed ? number(-largest) : "0";
+    find(".high").textContent = number(largest);
+    find(".below").hidden = !signed;
+    const words = signed ? data.legends.signed : data.legends.positive;
+    find(".of").textContent = flow ? words.replace(/^[^;]*/, `flow through each token of ${layerName(layer)}`) : words;
   }
 
-  function say(chosen, found) {
-    if (!chosen) return [method.says];
-    const bold = document.createElement("b"), names = chosen.tokens.map(i => data.tokens[i]).join(" ");
-    bold.textContent = `“${names}”`;
-    const score = `score ${figure(sum(chosen.tokens.map(i => method.scores[i])))}`;
-    if (!found) return [bold, `: ${score}. ${method.says}`];
-    const held = sum([...found.parts[chosen.layer]]), last = method.layers.length - 1;
-    const said = [bold, ` in ${name(chosen.layer)}: ${percent(held / 1e6)} of the flow (${score}).`];
-    if (!held || !method.edges.length) return said;
-    if (chosen.layer < last) said.push(` Of it, the output holds ${list(end(found.parts, chosen, 0), held)}.`);
-    if (chosen.layer > 0) said.push(` Of it, the input gets ${list(end(found.parts, chosen, 1), held)}.`);
-    const drawn = sum([...found.parts[chosen.layer < last ? last : 0]]) / held;
-    if (method.ends.length && (chosen.layer === 0 || chosen.layer === last) && drawn < 0.9995) {
-      said.push(` The lines carry ${percent(drawn)} of it from end to end; the rest goes by edges not shown.`);
+  function describe(choice, traced) {
+    if (!choice) return [method.caption];
+    const tokens = document.createElement("b");
+    tokens.textContent = `“${choice.tokens.map(i => data.tokens[i]).join(" ")}”`;
+    const score = `score ${number(sum(choice.tokens.map(i => method.scores[i])))}`;
+    if (!traced) return [tokens, `: ${score}. ${method.caption}`];
+    const {parts, amount} = traced;
+    const last = lastLayer();
+    const sentences = [tokens, ` in ${layerName(choice.layer)}: ${percent(amount / 1e6)} of the flow (${score}).`];
+    if (!amount || !method.edges.length) return sentences;
+    if (choice.layer < last) sentences.push(` Of it, the output holds ${listEnd(endOf(parts, choice, 0), amount)}.`);
+    if (choice.layer > 0) sentences.push(` Of it, the input gets ${listEnd(endOf(parts, choice, 1), amount)}.`);
+    const atEnd = choice.layer === 0 || choice.layer === last;
+    const drawn = sum([...parts[choice.layer < last ? last : 0]]) / amount;
+    if (method.ends.length && atEnd && drawn < 0.9995) {
+      sentences.push(` The lines carry ${percent(drawn)} of it from end to end; the rest goes by edges not shown.`);
     }
-    return said;
+    return sentences;
   }
 
-  // What the far end has of a chosen token: by all edges where the page knows that, else by those that are shown.
-  function end(parts, chosen, down) {
-    const last = method.layers.length - 1, near = down ? last : 0, shown = parts[down ? 0 : last];
-    if (!method.ends.length || chosen.layer !== near) return {parts: shown, rest: "by edges not shown"};
-    const known = new Float64Array(t);
-    for (const i of chosen.tokens) {
-      const each = method.ends[down][i];
-      for (let e = 0; e < each.length; e += 2) known[each[e]] += each[e + 1] / 1e6 * method.layers[near][i];
+  // The parts of the chosen tokens' flow at the output (direction 0) or at the input (1). For tokens at the opposite
+  // end, method.ends[direction][i] = [token, millionths of i's flow, ...] counts all edges; else only stored ones count.
+  function endOf(parts, choice, direction) {
+    const last = lastLayer();
+    const near = direction ? last : 0;
+    if (!method.ends.length || choice.layer !== near) {
+      return {parts: parts[direction ? 0 : last], missing: "by edges not shown"};
     }
-    return {parts: known, rest: "others"};
+    const exact = new Float64Array(tokenCount);
+    for (const i of choice.tokens) {
+      const pairs = method.ends[direction][i];
+      for (let e = 0; e < pairs.length; e += 2) exact[pairs[e]] += pairs[e + 1] / 1e6 * method.layers[near][i];
+    }
+    return {parts: exact, missing: "others"};
   }
 
-  function list({parts, rest: missing}, held) {
-    const order = [...parts.keys()].filter(i => parts[i] >= 5e-4 * held).sort((a, b) => parts[b] - parts[a] || a - b).slice(0, 5);
-    const named = order.map(i => `“${data.labels[i]}” ${percent(parts[i] / held)}`);
-    const rest = sum(order.map(i => parts[i])), lost = Math.max(held - sum([...parts]), 0);
-    if (held - rest - lost > 5e-4 * held) named.push(`${percent((held - rest - lost) / held)} others`);
-    if (lost > 5e-4 * held) named.push(`${percent(lost / held)} ${missing}`);
-    return named.join(", ") || "nothing";
+  function listEnd({parts, missing}, amount) {
+    const threshold = 5e-4 * amount;
+    const order = [...parts.keys()].filter(i => parts[i] >= threshold).sort((a, b) => parts[b] - parts[a] || a - b);
+    const named = order.slice(0, 5);
+    const list = named.map(i => `“${data.labels[i]}” ${percent(parts[i] / amount)}`);
+    const lost = Math.max(amount - sum([...parts]), 0);
+    const others = amount - sum(named.map(i => parts[i])) - lost;
+    if (others > threshold) list.push(`${percent(others / amount)} others`);
+    if (lost > threshold) list.push(`${percent(lost / amount)} ${missing}`);
+    return list.join(", ") || "nothing";
   }
 
   // Pointer, keys and controls
 
-  function target(event) {
-    const found = event.target instanceof Element ? event.target.closest("[data-token],.text span:not(.unread)") : null;
-    if (!found) return null;
-    const here = layer === null || !method.layers.length ? 0 : layer;
-    if (!("token" in found.dataset)) return {layer: here, tokens: data.runs[spans.indexOf(found)] || []};
-    return {layer: "layer" in found.dataset ? Number(found.dataset.layer) : here, tokens: [Number(found.dataset.token)]};
+  function choiceAt(event) {
+    const element = event.target instanceof Element ? event.target.closest("[data-token],.text span:not(.unread)") : null;
+    if (!element) return null;
+    const current = layer === null || lastLayer() < 0 ? 0 : layer;
+    if (!("token" in element.dataset)) return {layer: current, tokens: data.runs[spans.indexOf(element)] || []};
+    const tokens = [Number(element.dataset.token)];
+    return {layer: "layer" in element.dataset ? Number(element.dataset.layer) : current, tokens};
   }
 
-  function focus(i) {
+  function focusToken(i) {
     const names = [...group("names").children];
     names.forEach((name, k) => name.setAttribute("tabindex", k === i ? 0 : -1));
     names[i].focus();
   }
 
   function step(by) {
-    const last = method.layers.length - 1;
+    const last = lastLayer();
     if (last < 0) return;
-    layer = layer === null ? (by > 0 ? 0 : last) : Math.min(Math.max(layer + by, 0), last);
-    if (kept) kept = {...kept, layer};
+    if (layer === null) layer = by > 0 ? 0 : last;
+    else layer = Math.min(Math.max(layer + by, 0), last);
+    if (selected) selected = {...selected, layer};
     show();
   }
 
-  page.addEventListener("pointerover", event => {
-    const found = event.pointerType === "touch" ? null : target(event);
-    if (JSON.stringify(found) === JSON.stringify(pointed)) return;
-    pointed = found;
-    show();
-  });
-  page.addEventListener("pointerleave", () => { pointed = null; show(); });
-  page.addEventListener("click", event => {
-    const found = target(event);
-    if (!found) return;
-    pointed = null;
-    if (found.tokens.length) focus(found.tokens[0]);
-    kept = found;
-    show();
-  });
-  page.addEventListener("focusin", event => {
-    if (!event.target.closest(".names")) return;
-    kept = target(event);
-    show();
-  });
-  page.addEventListener("keydown", event => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select,summary")) return;
-    const inside = event.target.closest(".names"), now = inside ? Number(event.target.dataset.token) : 0;
-    const moves = {ArrowUp: now - 1, ArrowDown: now + 1, Home: 0, End: t - 1};
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1);
-    else if (event.key === "Escape") { kept = pointed = layer = null; show(); }
-    else if (inside && event.key in moves) focus(Math.min(Math.max(moves[event.key], 0), t - 1));
-    else return;
-    event.preventDefault();
-  });
-  one(".back").addEventListener("click", () => step(-1));
-  one(".on").addEventListener("click", () => step(1));
-  one(".all").addEventListener("click", () => { layer = null; show(); });
-  one(".choose").addEventListener("change", event => { choose(Number(event.target.value)); });
-
-  function choose(index) {
+  function switchTo(index) {
     method = data.methods[index];
-    const last = method.layers.length - 1;
+    const last = lastLayer();
     if (layer !== null) layer = last < 0 ? null : Math.min(layer, last);
-    if (kept) kept = {...kept, layer: Math.min(kept.layer, Math.max(last, 0))};
-    pointed = null;
+    if (selected) selected = {...selected, layer: Math.min(selected.layer, Math.max(last, 0))};
+    hovered = null;
     for (const part of page.querySelectorAll("[data-method]")) part.hidden = Number(part.dataset.method) !== index;
     draw();
     show();
   }
 
+  page.addEventListener("pointerover", event => {
+    const choice = event.pointerType === "touch" ? null : choiceAt(event);
+    if (JSON.stringify(choice) === JSON.stringify(hovered)) return;
+    hovered = choice;
+    show();
+  });
+  page.addEventListener("pointerleave", () => { hovered = null; show(); });
+  page.addEventListener("click", event => {
+    const choice = choiceAt(event);
+    if (!choice) return;
+    hovered = null;
+    if (choice.tokens.length) focusToken(choice.tokens[0]);
+    selected = choice;
+    show();
+  });
+  page.addEventListener("focusin", event => {
+    if (!event.target.closest(".names")) return;
+    selected = choiceAt(event);
+    show();
+  });
+  page.addEventListener("keydown", event => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select,summary")) return;
+    const inList = event.target.closest(".names");
+    const token = inList ? Number(event.target.dataset.token) : 0;
+    const moves = {ArrowUp: token - 1, ArrowDown: token + 1, Home: 0, End: tokenCount - 1};
+    if (event.key === "ArrowLeft") step(-1);
+    else if (event.key === "ArrowRight") step(1);
+    else if (event.key === "Escape") { selected = hovered = layer = null; show(); }
+    else if (inList && event.key in moves) focusToken(Math.min(Math.max(moves[event.key], 0), tokenCount - 1));
+    else return;
+    event.preventDefault();
+  });
+  find(".back").addEventListener("click", () => step(-1));
+  find(".on").addEventListener("click", () => step(1));
+  find(".all").addEventListener("click", () => { layer = null; show(); });
+  find(".choose").addEventListener("change", event => switchTo(Number(event.target.value)));
+
   page.classList.add("live");
-  one(".controls").hidden = false;
-  one(".help").hidden = false;
-  one(".choose").selectedIndex = 0; // browsers keep what was chosen before a page is loaded again
-  choose(0);
+  for (const name of [".controls", ".says", ".help"]) find(name).hidden = false;
+  find(".choose").selectedIndex = 0; // browsers restore the choice when a page is loaded again
+  switchTo(0);
 })();

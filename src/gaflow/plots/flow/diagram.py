@@ -26,7 +26,7 @@ from gaflow.flow.routes import routes as widest_routes
 from gaflow.plots.figure import facts, fitted, name_of
 from gaflow.plots.flow.frame import LABEL, Drawing
 from gaflow.plots.flow.strokes import Pen
-from gaflow.view.flow_graph import Graph, Shown
+from gaflow.view.flow_graph import EdgeSelection, Graph
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -70,7 +70,7 @@ def flow_diagram(
     cut, missing = _cut_of(flow, cut)
     _check(graph, ways, cut, edges)
     shown, names = graph.strongest(edges, other), _names(tokens, graph)
-    said = [f"the wider, the more flow; {shown.says('flow')}" if graph.edges.any() else "nothing flows"]
+    said = [f"the wider, the more flow; {shown.describe('flow')}" if graph.edges.any() else "nothing flows"]
     if other is not None:
         said.append("orange with an outline: more than in the other flow; blue dashes: less")
     if ways:
@@ -116,7 +116,7 @@ def network_diagram(
     graph = Graph(given, None, None, np.ones((len(given) + 1, given.shape[-1])))
     _check(graph, [], None, edges)
     shown, names = graph.strongest(edges), _names(tokens, graph)
-    said = f"the wider, the more capacity; {shown.says('capacity')}"
+    said = f"the wider, the more capacity; {shown.describe('capacity')}"
     terminals = terminals or returning
     if terminals:
         said += f"; dashed: edges of the terminals, capacity {given.shape[-1]} each"
@@ -184,7 +184,7 @@ def _say_routes(ways: Sequence[Route], names: Sequence[str]) -> str:
     return f"orange, at one width: the widest routes, {', '.join(each)} of the flow"
 
 
-def _say_cut(cut: MinCut, shown: Shown) -> str:
+def _say_cut(cut: MinCut, shown: EdgeSelection) -> str:
     if cut.dead or cut.bottleneck is None:
         return "no minimum cut: there is no path"
     crossed = len(_crossed(cut, shown)[0])
@@ -196,7 +196,7 @@ def _say_cut(cut: MinCut, shown: Shown) -> str:
     )
 
 
-def _crossed(cut: MinCut, shown: Shown) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _crossed(cut: MinCut, shown: EdgeSelection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The drawn edges that are in the cut: layer, i, j."""
     members = {(edge.layer, edge.i, edge.j) for edge in cut.edges}
     every = zip(shown.layer.tolist(), shown.i.tolist(), shown.j.tolist(), strict=True)

@@ -17,7 +17,7 @@ from gaflow.plots.elements import head, head_height
 from gaflow.plots.figure import GREY, PAD, Picture, fitted, styled, width_of, wrapped
 from gaflow.plots.flow.layout import EDGE, Layout, edge_of
 from gaflow.plots.flow.strokes import Pen
-from gaflow.view.flow_graph import Graph, Shown
+from gaflow.view.flow_graph import EdgeSelection, Graph
 
 __all__ = ["LABEL", "Drawing"]
 
@@ -34,7 +34,7 @@ class Drawing:
     """A graph and all that is written around it, on its way to the paper."""
 
     graph: Graph
-    shown: Shown
+    shown: EdgeSelection
     names: list[str]
     special: np.ndarray  # (t,) bool
     direction: str
@@ -93,7 +93,7 @@ class Drawing:
         size = _label_size(place.row)
         names = [fitted(name, size, LABEL) for name in self.names]
         pen.labels(names, self.special, self.graph.through[[0, -1]], size)
-        pen.heads(None if self.shown.all else self.shown.layer_shares())
+        pen.heads(None if self.shown.is_complete else self.shown.layer_shares())
         at = place.bottom + self._foot(inner) - 12 * len(self._caption(inner))
         for k, line in enumerate(self._caption(inner)):
             axes.text(0, at + 12 * k, line, size=8, color=GREY, va="top")
@@ -115,7 +115,10 @@ class Drawing:
 
     def _foot(self, inner: float) -> float:
         return (
-            (0.0 if self.shown.all else 12.0) + (26.0 if self.returning else 0.0) + 8 + 12 * len(self._caption(inner))
+            (0.0 if self.shown.is_complete else 12.0)
+            + (26.0 if self.returning else 0.0)
+            + 8
+            + 12 * len(self._caption(inner))
         )
 
     def _caption(self, inner: float) -> list[str]:

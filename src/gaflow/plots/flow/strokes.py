@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from gaflow.plots.elements import level_of, word
 from gaflow.plots.figure import GREY, INK, colour
 from gaflow.plots.flow.layout import Layout
-from gaflow.view.flow_graph import Graph, Shown
+from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
 
 __all__ = ["Pen"]
@@ -47,7 +47,7 @@ class Pen:
         """Of the largest node."""
         return min(0.3 * self.layout.row, 6.0)
 
-    def edges(self, shown: Shown, other: np.ndarray | None = None) -> None:
+    def edges(self, shown: EdgeSelection, other: np.ndarray | None = None) -> None:
         """The edges, in grey; beside an `other` flow (l, t, t) orange where there is more here and blue where less."""
         ends = self._ends(shown.layer, shown.i, shown.j)
         tones = [_grey(0.3 + 0.7 * part) for part in (shown.amount / self.largest) ** 0.7]
@@ -114,7 +114,7 @@ class Pen:
             faces = [colour(level_of(amount, largest)) for amount in amounts.tolist()]
         self.axes.scatter(x, y, s=size, facecolors=faces, edgecolors=[INK], linewidths=0.5, zorder=3)
 
-    def arrows(self, shown: Shown, terminals: bool) -> None:
+    def arrows(self, shown: EdgeSelection, terminals: bool) -> None:
         """A tip at the head of every edge."""
         ends = self._ends(shown.layer, shown.i, shown.j)
         every = np.arange(self.layout.tokens)
@@ -126,7 +126,7 @@ class Pen:
         along = along / np.maximum(np.hypot(*along.T), 1e-9)[:, None]
         self._tips(heads - along * (self.radius + 0.5), along)
 
-    def numbers(self, shown: Shown, source: np.ndarray | None, target: np.ndarray | None) -> None:
+    def numbers(self, shown: EdgeSelection, source: np.ndarray | None, target: np.ndarray | None) -> None:
         """The amount of every edge, written near its tail."""
         near = 0.27 if self.forward else 0.73
         every = [*zip(self._ends(shown.layer, shown.i, shown.j), shown.amount.tolist(), strict=True)]

@@ -1,0 +1,462 @@
+"""What a reader is told about an attribution, worded once for pages, figures and the terminal.
+
+The conventions this file owns: the largest score in the text has the strongest shade; special tokens are not counted
+for that, because they often hold most of all. A share is a score's fraction of the sum of all absolute scores, special
+tokens included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.words import UNITS, TextUnit, Unit
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.flow.result import Certificate
+from gaflow.inputs.media import Image
+from gaflow.view.shades import LEVELS, level_of
+from gaflow.view.text import Run, number_format, one_line, runs, shortened
+
+__all__ = [
+    "NO_CERTIFICATE",
+    "Attributions",
+    "Flag",
+    "Legend",
+    "Passage",
+    "Summary",
+    "TextPiece",
+    "TokenScore",
+    "TopUnit",
+    "Verdict",
+    "named_attributions",
+    "relative_legend",
+    "require_same_text",
+    "score_legend",
+    "shared_legend",
+    "summarize",
+]
+
+Attributions = Attribution | Iterable[Attribution] | Mapping[str, Attribution]
+
+NO_CERTIFICATE = "This method solves no flow problem, so there is no certificate."
+VALUE_AGAINST = "value_against"  # diagnostic of signed flow methods: the value of the flow that is subtracted
+_WARNING = "warning"  # diagnostic that is a sentence
+_ROUNDING = 1e-12  # a difference of two flows that is this small, relative to them, is 0
+_CERTIFICATE_MEANINGS = {
+    "conservation": "largest imbalance at a node, relative to the flow",
+    "dual": "largest error of a flow on an edge, computed from the potentials, relative to the flow",
+    "centrality": "largest error of a flow on an edge, computed from the barrier, relative to the flow",
+    "gap": "upper bound of the distance to the maximum flow",
+    "cut": "upper bound of every flow",
+    "kappa": "smallest sum of the capacities of a layer",
+    "mu": "barrier parameter",
+    "epsilon": "barrier parameter, relative",
+    "edges": "edges that can carry flow",
+    "negligible": "capacities dropped, below 1e-100 of the largest",
+    "iterations": "factorisations",
+}
+_MAX_FLOW_MEANINGS = {  # of plain maximum flows, in integers
+    "gamma": "capacities were whole numbers, int(gamma times capacity); 0: as fine as 64 bits allow",
+    "clamped": "gamma is smaller than the algorithms print it, so that 64 bits hold all capacities",
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A warning that readers must not miss."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the certificate says about the flow."""
+
+    name: str  # "certified", "not certified" or "nothing to certify"
+    text: str
+    numbers: tuple[tuple[str, str, str], ...]  # name, value, meaning
+
+
+@dataclass(frozen=True)
+class Legend:
+    """The scale of shades, and what it means."""
+
+    low: str  # the number at its lower end
+    high: str
+    signed: bool  # the scale begins below 0
+    words: str
+
+    @property
+    def levels(self) -> range:
+        """The shades of the scale, in order."""
+        lowest = -LEVELS if self.signed else 0
+        return range(lowest, LEVELS + 1)
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """Characters of a text that have one shade."""
+
+    text: str
+    level: int | None = None  # of the shade; None: the characters belong to no token
+    tooltip: str = ""
+    unread: bool = False  # the model has not read them
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The text, or the second text of a pair."""
+
+    caption: str  # "text" or "pair"; empty if there is only one
+    pieces: tuple[TextPiece, ...]
+
+
+@dataclass(frozen=True)
+class TopUnit:
+    """A word or sentence of large absolute score, as tables show it."""
+
+    text: str
+    start: int  # in characters of its text
+    end: int
+    segment: str  # "text" or "pair"; empty if there is only one text
+    occurrence: str  # "2 of 3" if the text has the word more than once
+    score: str
+    share: str
+    fraction: float  # of the largest score in the table, -1 to 1
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """A token in the list of all tokens."""
+
+    text: str
+    score: str
+    share: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """An attribution, and what its shades and shares are relative to."""
+
+    name: str  # of the method, or as the user calls it
+    att: Attribution
+    unit: Unit  # what is shaded as one
+    runs: tuple[tuple[Run, ...], ...]  # of the text and, if there is one, of the pair
+    largest: float  # absolute score of a run
+    largest_token: float  # absolute score of a token, special ones included
+    total: float  # sum of all absolute scores, divided by `largest_token`: the sum itself may overflow
+
+    @property
+    def signed(self) -> bool:
+        """Some token has a score below 0."""
+        return bool((self.att.scores < 0).any())
+
+    @property
+    def unit_name(self) -> str:
+        """What a score belongs to, in words."""
+        if self.att.media is None:
+            return self.unit
+        return "patch" if isinstance(self.att.media, Image) else "frame"
+
+    @property
+    def label(self) -> str:
+        """The label of the explained output, on one line."""
+        return one_line(self.att.label)
+
+    @property
+    def headline(self) -> str:
+        """The explained label and its probability."""
+        if self.att.probability is None:
+            return self.label
+        return f"{self.label} {self.att.probability:.1%}"
+
+    @property
+    def title(self) -> str:
+        """What a page or figure is about, on one line."""
+        return f"{self.headline} by {one_line(self.name)}: {shortened(self.att.text)}"
+
+    def facts(self, *, method: bool = True) -> list[str]:
+        """What stands below the headline; `method=False` leaves out which method explained it."""
+        att = self.att
+        predicted = att.prediction == att.label
+        facts = []
+        if predicted:
+            facts.append("predicted by the model")
+        elif isinstance(att.target, tuple) and att.probability is not None:
+            facts.append("probability of the first of the two")
+        facts.append(f"{one_line(att.output_name)} {att.output:.4g}")
+        if method:
+            facts.append(f"explained by {one_line(self.name)}")
+        if not predicted:
+            facts.append(f"the model predicts {one_line(att.prediction)}")
+        facts.append(f"{len(att.tokens)} tokens")
+        return facts
+
+    @property
+    def text_flags(self) -> list[Flag]:
+        """Flags that hold for every method on the same text."""
+        if not self.att.truncated:
+            return []
+        return [Flag("truncated", f"the model read only the first {len(self.att.tokens)} tokens")]
+
+    @property
+    def method_flags(self) -> list[Flag]:
+        """Flags of this method's result."""
+        flags = []
+        certificate = self.att.certificate
+        if certificate is not None and certificate.dead:
+            flags.append(Flag("dead", "nothing flows from the output to the input, so every score is 0"))
+        elif certificate is not None and not certificate.converged:
+            flags.append(Flag("not converged", "the solver stopped early; do not rely on these scores"))
+        if _WARNING in self.att.diagnostics:
+            flags.append(Flag("warning", one_line(str(self.att.diagnostics[_WARNING]))))
+        return flags
+
+    @property
+    def flags(self) -> list[Flag]:
+        """Everything that readers must not miss."""
+        return self.text_flags + self.method_flags
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the certificate says; None without one."""
+        certificate = self.att.certificate
+        if certificate is None:
+            return None
+        numbers = _certificate_numbers(certificate)
+        if certificate.dead:
+            return Verdict("nothing to certify", "no path leads from the output to the input", numbers)
+        error = max(certificate.conservation, certificate.dual, certificate.centrality)
+        text = f"{self._flow_values()}, optimal to {error:.0e}, {certificate.iterations} steps"
+        if certificate.negligible:
+            text += f"; {certificate.negligible} negligible capacities were dropped"
+        if not certificate.converged:
+            return Verdict("not certified", f"the solver stopped early: {text}", numbers)
+        return Verdict("certified", text, numbers)
+
+    def _flow_values(self) -> str:
+        """The value of the flow, or of the flows for and against."""
+        one_layer = self.att.scores if self.att.layers is None else self.att.layers[0]  # scores may sum over layers
+        value = float(one_layer.sum())
+        if VALUE_AGAINST not in self.att.diagnostics:
+            return f"flow {value:.4g}"
+        against = float(self.att.diagnostics[VALUE_AGAINST])
+        supporting = value + against
+        if supporting <= _ROUNDING * against:
+            supporting = 0.0
+        return f"flow {supporting:.4g} for, {against:.4g} against"
+
+    @property
+    def special_share(self) -> float | None:
+        """The share of all special tokens; None if every score is 0."""
+        if self.total == 0:
+            return None
+        return math.fsum(abs(self.att.normalized()[self.att.special_mask])) / self.total
+
+    @property
+    def special_note(self) -> str:
+        """A sentence about the special tokens' share; empty if they have none."""
+        if not self.special_share:
+            return ""
+        names = []
+        for index in np.flatnonzero(self.att.special_mask):
+            names.append(shortened(self.att.tokens[index]))
+        return f"special tokens ({', '.join(dict.fromkeys(names))}) hold {self.special_share:.1%} of all scores"
+
+    @property
+    def diagnostics(self) -> list[str]:
+        """What else the method reports; warnings are flags, and the flow against is part of the verdict."""
+        lines = []
+        for name, value in self.att.diagnostics.items():
+            if name not in (_WARNING, VALUE_AGAINST):
+                text = shortened(value) if isinstance(value, str) else f"{value:.4g}"
+                lines.append(f"{one_line(name.replace('_', ' '))} {text}")
+        return lines
+
+    def share(self, score: float) -> str:
+        """A score's share of all scores."""
+        if self.total == 0:
+            return "-"
+        return f"{abs(score) / self.largest_token / self.total:.1%}"
+
+    def strongest(self) -> str:
+        """The score that has the strongest shade, and its share."""
+        return f"{number_format(self.largest)(self.largest)} ({self.share(self.largest)})"
+
+    def legend(self, negative: str) -> Legend | None:
+        """The scale of the shades, None if every score is 0; `negative` describes scores below 0."""
+        if self.largest == 0:
+            return None
+        return score_legend(self.largest, self.unit_name, self.label, negative, signed=self.signed)
+
+    def passages(self, unread: int) -> list[Passage]:
+        """The text and the pair in shaded pieces; at most `unread` characters of what the model has not read."""
+        captions = [""] if self.att.text_pair is None else ["text", "pair"]
+        sources = [self.att.text, self.att.text_pair or ""]
+        passages = []
+        for caption, source, source_runs in zip(captions, sources, self.runs, strict=False):
+            pieces = []
+            end = 0
+            for run in source_runs:
+                if end < run.start:
+                    pieces.append(TextPiece(source[end : run.start]))
+                pieces.append(self._shaded(source, run))
+                end = run.end
+            if end < len(source):
+                pieces.append(self._rest(source[end:], unread))
+            passages.append(Passage(caption, tuple(pieces)))
+        return passages
+
+    def _shaded(self, source: str, run: Run) -> TextPiece:
+        tokens = " ".join(self.att.tokens[index] for index in run.tokens)
+        tooltip = f"{run.score:.6g} ({self.share(run.score)} of all scores): {tokens}"
+        return TextPiece(source[run.start : run.end], level_of(run.score, self.largest), tooltip)
+
+    def _rest(self, text: str, longest: int) -> TextPiece:
+        """The characters after the last token."""
+        if not self.att.truncated or not text.strip():
+            return TextPiece(text)
+        if len(text) > longest:
+            text = f"{text[:longest]} (and {len(text) - longest} more characters)"
+        return TextPiece(text, tooltip="not read by the model", unread=True)
+
+    def top(self, count: int, unit: Unit = "word") -> list[TopUnit]:
+        """The `count` words (or other units) of largest absolute score."""
+        units = UNITS[unit](self.att)
+        ranked = sorted(units, key=lambda each_unit: -abs(each_unit.score))[:count]
+        largest = max((abs(ranked_unit.score) for ranked_unit in ranked), default=0.0)
+        form = number_format(largest)
+        rows = []
+        for ranked_unit in ranked:
+            row = TopUnit(
+                text=ranked_unit.text,
+                start=ranked_unit.start,
+                end=ranked_unit.end,
+                segment=self.segment_name(ranked_unit),
+                occurrence=_occurrence(ranked_unit, units),
+                score=form(ranked_unit.score),
+                share=self.share(ranked_unit.score),
+                fraction=ranked_unit.score / largest if largest > 0 else 0.0,
+            )
+            rows.append(row)
+        return rows
+
+    def segment_name(self, unit: TextUnit) -> str:
+        """Which of two texts a unit is from; empty if there is only one."""
+        if self.att.text_pair is None:
+            return ""
+        return "pair" if unit.segment else "text"
+
+    def tokens(self) -> list[TokenScore]:
+        """Every token with its score and share."""
+        form = number_format(self.largest_token)
+        rows = []
+        for token, score in zip(self.att.tokens, self.att.scores.tolist(), strict=True):
+            rows.append(TokenScore(token, form(score), self.share(score)))
+        return rows
+
+
+def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -> Summary:
+    """The summary of `att`, shaded by token, word or sentence; `name` is used in place of the method's."""
+    units = UNITS[unit](att)
+    sources = [att.text] if att.text_pair is None else [att.text, att.text_pair]
+    text_runs = []
+    for segment, source in enumerate(sources):
+        inside = [text_unit for text_unit in units if text_unit.segment == segment and att.media is None]
+        text_runs.append(tuple(runs(source, inside)))
+    scores = [run.score for source_runs in text_runs for run in source_runs]
+    if not scores:  # pictures and sounds have no text to be shaded
+        scores = [text_unit.score for text_unit in units]
+    return Summary(
+        name=att.method if name is None else name,
+        att=att,
+        unit=unit,
+        runs=tuple(text_runs),
+        largest=max((abs(score) for score in scores), default=0.0),
+        largest_token=float(abs(att.scores).max(initial=0.0)),
+        total=math.fsum(abs(att.normalized())),
+    )
+
+
+def score_legend(largest: float, unit: str, label: str, negative: str, *, signed: bool) -> Legend:
+    """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
+    form = number_format(largest)
+    if signed:
+        words = f"score per {unit}; orange speaks for {label}, {negative} against it"
+        return Legend(form(-largest), form(largest), signed, words)
+    return Legend("0", form(largest), signed, f"score per {unit}; the stronger the shade, the larger")
+
+
+def relative_legend(words: str, label: str, negative: str, *, signed: bool) -> Legend:
+    """A scale for several rows that are each shaded by their own largest value; `words` describe that value."""
+    if signed:  # orange is no vote for the label where a method has no signs
+        words += f"; orange: above 0; {negative}: below 0, so against {label}"
+        return Legend("-100%", "100%", signed, words)
+    return Legend("0", "100%", signed, words)
+
+
+def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:
+    """One scale for several methods, each shaded by its own largest score."""
+    signed = any(summary.signed for summary in summaries)
+    words = f"of each method's largest score per {summaries[0].unit_name}, special tokens aside"
+    return relative_legend(words, summaries[0].label, negative, signed=signed)
+
+
+def named_attributions(attributions: Attributions) -> list[tuple[str, Attribution]]:
+    """One attribution, several, or a dict of them, as (name, attribution); anything else is refused."""
+    named: list[tuple[str, Attribution]] = []
+    if isinstance(attributions, Mapping):
+        for name, att in attributions.items():
+            named.append((str(name), att))
+    elif isinstance(attributions, Iterable) and not isinstance(attributions, str):
+        for att in attributions:
+            named.append((getattr(att, "method", ""), att))
+    else:
+        named.append((getattr(attributions, "method", ""), attributions))
+    for _, att in named:
+        if not isinstance(att, Attribution):
+            message = f" must be Attribution objects, in a list or dict, not {type(att).__name__}"
+            raise ArgumentTypeError(Argument("attributions"), message)
+    if not named:
+        raise ArgumentError(Argument("attributions"), " is empty; give at least one attribution")
+    return named
+
+
+def require_same_text(named: Sequence[tuple[str, Attribution]]) -> None:
+    """Refuse attributions of different texts."""
+    _, first = named[0]
+    for _, att in named:
+        if (att.text, att.text_pair, att.tokens) != (first.text, first.text_pair, first.tokens):
+            raise ArgumentError(Argument("attributions"), " are of different texts; show one text at a time")
+
+
+def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str], ...]:
+    meanings = dict(_CERTIFICATE_MEANINGS)
+    if certificate.mu == 0:
+        meanings |= _MAX_FLOW_MEANINGS
+    rows = []
+    for name, meaning in meanings.items():
+        value = getattr(certificate, name)
+        text = str(value)
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, float):
+            text = f"{value:.4g}"
+        rows.append((name, text, meaning))
+    return tuple(rows)
+
+
+def _occurrence(unit: TextUnit, units: Sequence[TextUnit]) -> str:
+    """Which of several equal words a unit is."""
+    starts = []
+    for other in units:
+        if (other.text, other.segment) == (unit.text, unit.segment):
+            starts.append(other.start)
+    if len(starts) == 1:
+        return ""
+    return f"{starts.index(unit.start) + 1} of {len(starts)}"
