@@ -99,7 +99,7 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         torch.autograd.grad(model(ids).logits[0, 0], list(model.parameters()), allow_unused=True)
 
     def look() -> Trace:
-        return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
+        return trace(model, batch, [((1.0, (0,)),)] * len(batch.mask))
 
     seen = look()
     capacities = information.by_layer(information.agf, seen.attentions, seen.gradients)

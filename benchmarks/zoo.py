@@ -27,10 +27,10 @@ from torch import nn
 
 import gaflow
 from benchmarks.report import provenance
-from benchmarks.zoo_models import TASKS, build, classes, make_batch, read_output
+from benchmarks.zoo_models import TASKS, build, classes, make_batch, trace_output
 from gaflow.errors import UnsupportedModelError
 from gaflow.models.adapters import ADAPTERS, runs_alone
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.tracing import Trace
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = {
@@ -178,7 +178,7 @@ def _trace(model: nn.Module, kind: str, task: str, lengths: Sequence[int], only:
         cut = batch.mask.shape[1] > 0
         inputs = {name: x[only : only + 1, :n] if cut else x[only : only + 1] for name, x in batch.inputs.items()}
         batch = replace(batch, inputs=inputs, mask=batch.mask[only : only + 1, :n], padded=False)
-    return trace(model, batch, lambda _: lambda logits, items: read_output(logits))
+    return trace_output(model, batch)
 
 
 def _same(together: Trace, item: int, alone: Trace) -> bool:

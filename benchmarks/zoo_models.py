@@ -16,8 +16,11 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 
 from gaflow.inputs.batch import Batch
+from gaflow.models.forward import forward
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace, backward
 
-__all__ = ["TASKS", "build", "classes", "make_batch", "read_output"]
+__all__ = ["TASKS", "build", "classes", "make_batch", "read_output", "trace_output"]
 
 TASKS = {
     "text-classification": "SEQUENCE_CLASSIFICATION",
@@ -204,3 +207,12 @@ def _sounds(model: Any, kind: str, b: int, draw: torch.Generator) -> dict[str, T
 def read_output(logits: Tensor) -> Tensor:
     """The explained scalar of every input, (b,): the first class, at the fourth position where there are several."""
     return logits[:, 0] if logits.dim() == 2 else logits[:, min(3, logits.shape[1] - 1), 0]
+
+
+def trace_output(model: Any, batch: Batch) -> Trace:
+    """The trace of that scalar."""
+    with borrow(model):
+        forward_pass = forward(model, batch)
+        logits = forward_pass.logits
+        position = (0,) if logits.dim() == 2 else (min(3, logits.shape[1] - 1), 0)
+        return backward(forward_pass, [((1.0, position),)] * len(logits))

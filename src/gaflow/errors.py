@@ -24,6 +24,7 @@ __all__ = [
     "TooLargeError",
     "UnknownMethodError",
     "UnsupportedModelError",
+    "unsupported",
 ]
 
 
@@ -117,3 +118,11 @@ class JobError(GaflowError, ValueError):
 
 class TooLargeError(GaflowError, MemoryError):
     """A batch or a text needs more memory than the device has left; the message names what would fit."""
+
+
+def unsupported(model: object, reason: str) -> UnsupportedModelError:
+    """The error for a model that cannot be traced: why not, and which models can."""
+    return UnsupportedModelError(
+        f"{type(model).__name__} cannot be traced: {reason}. Use a model with softmax self-attention, such as "
+        "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa or ModernBERT"
+    )

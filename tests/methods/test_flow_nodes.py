@@ -16,9 +16,10 @@ from gaflow.inputs.encoding import encode
 from gaflow.methods import FlowMethod
 from gaflow.methods.flow_nodes import NODES, name_at_layer, nodes_of
 from gaflow.models.limits import padding_of
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.tracing import Trace
 from tests.support.models import SENTENCE, bert, gpt2
 from tests.support.traces import make_trace, random_trace
+from tests.support.tracing import trace_logit
 
 TEXTS = ["a good film", SENTENCE, ("a dog", "very good")]
 
@@ -27,7 +28,7 @@ def traced(build=bert, texts=TEXTS) -> Trace:
     model, tokenizer = build()
     model = model.double()
     batch = collate(encode(tokenizer, texts), padding_of(model, tokenizer))
-    return trace(model, batch, lambda logits: lambda found, items: found[:, 0])
+    return trace_logit(model, batch)
 
 
 def chosen_of(nodes, found: Trace) -> list[list[int]]:

@@ -11,8 +11,10 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.methods.lrp import propagate
 from gaflow.methods.lrp.propagate import _start
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
-from gaflow.models.tracing import borrow, forward, roots, trace
-from gaflow.tasks.targets import explained_scalar
+from gaflow.models.embeddings import roots
+from gaflow.models.forward import forward
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import trace
 from tests.support.bert_by_hand import Bert
 from tests.support.models import FAMILIES, SENTENCE, bert, deberta, gpt2, modernbert
 from tests.support.relevance import Wrapped, changed, terms, traced
@@ -34,8 +36,8 @@ def everything(model, tokenizer, text, target: Any = 1):
     question = found.require_model()
     with borrow(model):
         with RelevanceMode(roots(model), 1, torch.float64) as mode:
-            seen = forward(model, question.batch)
-        y = question.read(seen.logits, [0])
+            seen = forward(model, question.batch, verify_dependence=True)
+        y = question.scalar(seen.logits, [0])
         _start(y, seen.logits, mode.marks)
         return torch.autograd.grad(y.sum(), list(seen.hidden))
 
@@ -130,9 +132,7 @@ def test_relevance_is_the_same_on_an_accelerator(family):
     batch = make_batch(tokenizer)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
     moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
-    found = propagate(
-        trace(model.cuda(), moved, lambda _: lambda z, items: explained_scalar(z, [terms(1) for _ in items]))
-    )
+    found = propagate(trace(model.cuda(), moved, [terms(1)] * len(moved.mask)))
     assert found.attention.is_cuda
     assert_close(found.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
 
@@ -282,7 +282,7 @@ def test_a_trace_without_a_model_cannot_be_propagated():
     model, tokenizer = bert()
     found = traced(model, tokenizer)
     object.__setattr__(found, "model", None)
-    with pytest.raises(GaflowError, match="asks the model again"):
+    with pytest.raises(GaflowError, match="runs the model again"):
         propagate(found)
 
 

@@ -20,7 +20,7 @@ from gaflow.models.tracing import TracedModel, trace
 from tests.support.models import FAMILIES, SENTENCE, bert, gpt2
 from tests.support.path_traces import TEXTS, traced
 from tests.support.traces import random_trace
-from tests.support.tracing import assert_close, first_logit, state
+from tests.support.tracing import assert_close, state, trace_logit
 
 SINGLE = ("modernbert",)  # its softmax is in float32 whatever the model is in
 
@@ -108,7 +108,7 @@ def at(question: TracedModel, parts):
     there[ordinary] = parts.to(absent.dtype).flatten()
     handle = embedding.register_forward_hook(lambda m, i, o: absent + there[..., None] * (o - absent))
     try:
-        return trace(model, batch, lambda _: question.read, residual=True)
+        return trace(model, batch, question.terms, residual=True)
     finally:
         handle.remove()
 
@@ -217,7 +217,7 @@ def test_half_precision_is_added_up_in_float32():
     model = model.bfloat16()
     padding = padding_of(model, tokenizer)
     batch = collate(encode(tokenizer, [TEXTS[0]]), padding, None, neutral_tokens(tokenizer, padding))
-    found = trace(model, batch, first_logit, residual=True)
+    found = trace_logit(model, batch, residual=True)
     whole, single = (along_path(found, Paths(4, 4, 0, 1), batch_size=size).gradient for size in (None, 1))
     assert whole.dtype == torch.float32
     assert (whole - single).abs().max() < 2e-2 * whole.abs().max()

@@ -20,7 +20,7 @@ from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import Trace, TracedModel
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
-from tests.support.tracing import state
+from tests.support.tracing import logit_terms, state
 
 SHORT = "this dog is very smart"
 NAMES = ["ig", "kernel_shap", "lime"]
@@ -196,7 +196,7 @@ def linear_trace(ordinary, special=2):
     given = {name: torch.tensor([value]) for name, value in inputs.items()}
     batch = Batch(given, torch.ones(1, n, dtype=torch.bool), False, (encoding,), {"pad": 0})
     model = Linear(n)
-    question = TracedModel(model, batch, lambda logits, items: logits[:, 1])
+    question = TracedModel(model, batch, logit_terms(batch, 1))
     empty = (torch.zeros(1, 1, n, n),)
     exact = (model.weight[:, 1] * (model.embedding.weight[ids] - model.embedding.weight[0])).sum(-1).detach().numpy()
     exact[[k for k, s in enumerate(segments) if s < 0]] = 0

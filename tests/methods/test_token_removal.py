@@ -9,7 +9,7 @@ from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.limits import padding_of
 from gaflow.models.tracing import TracedModel
 from tests.support.models import SENTENCE, bert, gpt2
-from tests.support.tracing import state
+from tests.support.tracing import logit_terms, state
 
 SHORT = "this dog is very smart"
 
@@ -19,7 +19,7 @@ def ask(texts=(SENTENCE, SHORT), build=bert, **changes):
     padding = padding_of(model, tokenizer)
     encodings = encode(tokenizer, texts)
     batch = collate(encodings, padding, neutral=neutral_tokens(tokenizer, padding))
-    return TracedModel(model.double(), batch, lambda logits, items: logits[:, 1])
+    return TracedModel(model.double(), batch, logit_terms(batch, 1))
 
 
 def subset(text, *absent):
@@ -117,7 +117,7 @@ class Odd(nn.Module):
 )
 def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(read, message):
     question = ask()
-    odd = TracedModel(Odd(read), question.batch, question.read)
+    odd = TracedModel(Odd(read), question.batch, question.terms)
     text = TokenRemoval.of(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match=message):
         text(text.vector(0.5))
@@ -127,16 +127,16 @@ def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(rea
 def test_a_model_without_word_embeddings_is_refused():
     question = ask()
     with pytest.raises(UnsupportedModelError, match="Linear has no word embeddings"):
-        TokenRemoval.of(TracedModel(nn.Linear(2, 2), question.batch, question.read), 0, None, None)
+        TokenRemoval.of(TracedModel(nn.Linear(2, 2), question.batch, question.terms), 0, None, None)
 
 
 def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
     question = ask()
     model = Odd(lambda embedding, ids: embedding(ids)[0])
     model.embedding.register_forward_hook(lambda _module, _given, own: (own, 1.0))  # as quantised embeddings give
-    odd = TracedModel(model, question.batch, question.read)
+    odd = TracedModel(model, question.batch, question.terms)
     with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
         TokenRemoval.of(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match="not token by token"):
-        odd.logits([0], words=torch.zeros(1, question.batch.mask.shape[1], 4).double())
+        odd.logits([0], embeddings=torch.zeros(1, question.batch.mask.shape[1], 4).double())
     assert len(model.embedding._forward_hooks) == 1

@@ -11,15 +11,15 @@ from torch.overrides import TorchFunctionMode
 
 import gaflow
 from benchmarks.zoo import condition
-from benchmarks.zoo_models import build, make_batch, read_output
+from benchmarks.zoo_models import build, make_batch, read_output, trace_output
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.batch import Batch, batches
 from gaflow.inputs.encoding import encode
 from gaflow.models.adapters import ADAPTERS, REFUSED, find_adapter, runs_alone
 from gaflow.models.adapters.observed import AttentionLayer, averages, place, watch
+from gaflow.models.forward import forward
 from gaflow.models.limits import padding_of
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import forward, trace
 from tests.support.models import SENTENCE, wordpiece
 
 TEXT, TOKENS, PICTURE = "text-classification", "token-classification", "image-classification"
@@ -55,10 +55,6 @@ each_case = pytest.mark.parametrize(("kind", "task"), CASES, ids=[" ".join(case)
 FROM_NOWHERE = {("funnel", TOKENS), ("pvt", PICTURE)}  # some keys of theirs come from no node of the layer below
 
 
-def first(_):
-    return lambda logits, items: read_output(logits)
-
-
 def make(kind: str, task: str, lengths=(40, 40), **changes) -> tuple[Any, Any]:
     model = build(kind, task, **changes)
     return model, make_batch(model, kind, task, list(lengths))
@@ -83,7 +79,7 @@ def test_every_way_to_read_attention_is_among_the_cases():
 @each_case
 def test_every_node_takes_averages_of_the_layer_below(kind, task):
     model, batch = make(kind, task)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     sums = found.attention.sum(-1)
     assert sums.max() <= 1 + 1e-5
     if (kind, task) not in FROM_NOWHERE:
@@ -130,16 +126,16 @@ def test_the_gradient_is_the_slope_of_the_output_when_the_parts_of_an_edge_grow_
         seen = forward(model, batch)
         with watch(model) as softmaxes:
             model(**batch.inputs)
-        found = trace(model, batch, first)
+        found = trace_output(model, batch)
     order = [s.weights.shape for s in softmaxes]
     parts = [a for layer in seen.layers for a in layer.parts]
     assert [tuple(a.shape) for a in parts] == [tuple(shape) for shape in order[: len(parts)]]
     chosen = len(seen.layers) // 2
     layer = seen.layers[chosen]
-    assert layer.lay is not None
+    assert layer.layout is not None
     direction = torch.randn(layer.weights().shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     free = [torch.zeros_like(a, requires_grad=True) for a in layer.parts]
-    grown = torch.autograd.grad((layer.lay(*free) * direction).sum(), free)
+    grown = torch.autograd.grad((layer.layout(*free) * direction).sum(), free)
     start = sum(len(each.parts) for each in seen.layers[:chosen])
     y = []
     for step in (1e-5, -1e-5):
@@ -167,10 +163,10 @@ def test_the_gradient_is_the_slope_of_the_output_when_the_parts_of_an_edge_grow_
 def test_a_change_of_one_place_changes_the_rows_that_the_network_says(kind, task, layers):
     """A row of attention changes if its node or one of its keys does; in the residual stream a node stays itself."""
     model, batch = double(*make(kind, task))
-    before = trace(model, batch, first)
+    before = trace_output(model, batch)
     t = before.mask.shape[1]
     for place_ in (1, t // 2, t - 2):
-        after = trace(model, disturbed(batch, place_, t), first)
+        after = trace_output(model, disturbed(batch, place_, t))
         reached = torch.zeros(t, dtype=torch.bool)
         reached[place_] = True
         for layer in range(layers):
@@ -214,7 +210,7 @@ def first_queries_and_keys(model, attention, embeddings):
 
 def test_longformer_with_a_window_over_everything_is_dense_attention():
     model, batch = make("longformer", TOKENS, attention_window=80)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     attention = model.longformer.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)[:, :40]
     with torch.no_grad():
@@ -225,7 +221,7 @@ def test_longformer_with_a_window_over_everything_is_dense_attention():
 
 def test_longformer_has_rows_of_global_tokens_and_columns_for_them_beside_its_window():
     model, batch = make("longformer", TEXT)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     attention = model.longformer.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)[:, :40]
     near = (torch.arange(40)[:, None] - torch.arange(40)).abs() <= 2
@@ -242,7 +238,7 @@ def test_longformer_has_rows_of_global_tokens_and_columns_for_them_beside_its_wi
 def test_big_bird_attends_in_blocks_and_to_the_first_one_twice(kind):
     """In evaluation mode the random blocks are all the first block, beside the global ones and the neighbours."""
     model, batch = make("big_bird", TEXT, attention_type=kind)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     attention = model.bert.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)
     times = torch.ones(10, 10)
@@ -261,7 +257,7 @@ def test_big_bird_attends_in_blocks_and_to_the_first_one_twice(kind):
 def test_a_model_that_exchanges_its_layers_gets_them_back():
     model, batch = make("big_bird", TEXT, lengths=(12, 12))  # too short for blocks
     before = condition(model)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     assert condition(model) == before
     assert model.bert.attention_type == "block_sparse"
     assert_close(found.attention.sum(-1), torch.ones(2, 2, 4, 12))
@@ -269,7 +265,7 @@ def test_a_model_that_exchanges_its_layers_gets_them_back():
 
 def test_funnel_keeps_its_pooled_nodes_at_the_first_of_their_places():
     model, batch = make("funnel", TEXT, lengths=(16, 16), block_sizes=[1, 1, 1], block_repeats=[1, 1, 1])
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     nodes = [found.attention[0, layer].sum((0, 2)).nonzero().flatten().tolist() for layer in range(3)]
     assert nodes == [list(range(16)), [0, 1, 3, 5, 7, 9, 11, 13], [0, 1, 5, 9]]
     keys = [found.attention[0, layer].sum((0, 1)).nonzero().flatten().tolist() for layer in range(3)]
@@ -278,7 +274,7 @@ def test_funnel_keeps_its_pooled_nodes_at_the_first_of_their_places():
 
 def test_swin_merges_four_patches_into_the_keys_of_the_next_stage():
     model, batch = make("swin", PICTURE)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     third = found.attention[0, 2, 0].reshape(64, 8, 8)[0]  # the first stage has 8 x 8 patches, the second 4 x 4
     blocks = third.reshape(4, 2, 4, 2).transpose(1, 2).reshape(16, 4)
     assert_close(blocks, blocks[:, :1].expand(-1, 4))
@@ -290,7 +286,7 @@ def test_swin_merges_four_patches_into_the_keys_of_the_next_stage():
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral", "gemma", "gpt2"])
 def test_a_decoder_has_no_edges_into_the_future_and_is_read_at_its_last_token(kind):
     model, batch = make(kind, TEXT, lengths=(16, 11))
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     future = torch.ones(16, 16).triu(1).bool()
     assert found.attention[..., future].abs().max() == 0
     assert found.gradient[..., future].abs().max() == 0
@@ -303,7 +299,7 @@ def test_a_decoder_has_no_edges_into_the_future_and_is_read_at_its_last_token(ki
 
 def test_encoder_decoders_are_explained_by_their_encoder():
     model, batch = make("bart", TEXT, lengths=(16, 11), encoder_layers=3, decoder_layers=1)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     assert (found.adapter, found.attention.shape[1]) == ("encoder", 3)
     with torch.no_grad():
         expected = model(**batch.inputs, output_attentions=True).encoder_attentions if eager(model) else ()
@@ -331,7 +327,7 @@ def test_texts_of_one_length_run_together_where_padding_would_change_the_answer(
 @pytest.mark.parametrize("method", ["partial_lrp", "transatt"])
 def test_relevance_does_not_follow_attention_in_parts(method):
     model, batch = make("longformer", TEXT)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     with pytest.raises(UnsupportedModelError, match=r"in parts \(windows and global tokens\)"):
         gaflow.METHODS[method](found)
 
@@ -339,7 +335,7 @@ def test_relevance_does_not_follow_attention_in_parts(method):
 @pytest.mark.parametrize("kind", ["big_bird", "funnel", "longformer", "xlnet"])
 def test_methods_that_need_no_more_than_a_trace_work(kind):
     model, batch = make(kind, TEXT)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     for method in ("af", "gf", "agf", "rawatt", "rollout", "attgrads"):
         scores = gaflow.METHODS[method](found).values
         assert scores.shape == found.mask.shape
@@ -350,7 +346,7 @@ def test_methods_that_need_no_more_than_a_trace_work(kind):
 @each_case
 def test_hidden_states_are_those_of_the_layers_or_missing(kind, task):
     model, batch = make(kind, task)
-    found = trace(model, batch, first)
+    found = trace_output(model, batch)
     if found.hidden:
         assert len(found.hidden) == found.attention.shape[1] + 1
     else:
@@ -368,7 +364,7 @@ def test_a_family_without_attention_is_refused_before_it_runs(kind):
     model.register_forward_pre_hook(lambda *_: pytest.fail("the model ran"))
     batch = make_batch(build("bert", TEXT), "bert", TEXT, [8])
     with pytest.raises(UnsupportedModelError, match=REFUSED[kind].split(":")[0]):
-        trace(model, batch, first)
+        trace_output(model, batch)
 
 
 def test_no_family_is_both_adapted_and_refused():
@@ -378,7 +374,7 @@ def test_no_family_is_both_adapted_and_refused():
 def test_perceiver_with_more_latents_than_tokens_is_refused():
     model, batch = make("perceiver", TEXT, lengths=(16, 7))
     with pytest.raises(UnsupportedModelError, match="8 latents are more than the 7 places"):
-        trace(model, batch, first)
+        trace_output(model, batch)
 
 
 class Fused(nn.Module):
@@ -409,7 +405,7 @@ class Fused(nn.Module):
 def test_the_attention_of_torch_itself_is_seen():
     ids = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
     batch = Batch({"input_ids": ids}, torch.ones(2, 4, dtype=torch.bool), False, ())
-    found, expected = (trace(Fused(fused), batch, first) for fused in (True, False))
+    found, expected = (trace_output(Fused(fused), batch) for fused in (True, False))
     assert found.adapter == expected.adapter == "softmaxes"
     assert found.attention.shape == (2, 1, 2, 4, 4)
     assert_close(found.attention, expected.attention)
@@ -422,13 +418,13 @@ def test_an_edge_of_several_parts_has_their_sum_and_the_slope_of_their_growth():
     layer = AttentionLayer(parts, lambda a, b: a + b)
     slopes = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[4.0, -5.0]]]])
     assert_close(layer.weights(), torch.tensor([[[[0.3, 0.7]]]]))
-    assert_close(layer.slope(slopes), torch.tensor([[[[2.0, 1.0]]]]))
-    assert_close(layer.slope([slopes[0], None]), torch.tensor([[[[0.2 / 0.3, 1.2 / 0.7]]]]))
+    assert_close(layer.gradient(slopes), torch.tensor([[[[2.0, 1.0]]]]))
+    assert_close(layer.gradient([slopes[0], None]), torch.tensor([[[[0.2 / 0.3, 1.2 / 0.7]]]]))
 
 
 def test_a_part_of_its_own_keeps_its_gradient_and_what_stands_for_nothing_has_none():
     layer = AttentionLayer((torch.tensor([[[[0.0, 1.0]]]]),), lambda a: torch.cat([a, 0 * a], -2))
-    assert_close(layer.slope([torch.tensor([[[[3.0, 7.0]]]])]), torch.tensor([[[[0.0, 7.0], [0.0, 0.0]]]]))
+    assert_close(layer.gradient([torch.tensor([[[[3.0, 7.0]]]])]), torch.tensor([[[[0.0, 7.0], [0.0, 0.0]]]]))
 
 
 def test_places_are_averaged_and_rows_put_where_they_belong():

@@ -19,10 +19,10 @@ from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch
 from gaflow.methods.base import Scores
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.tracing import Trace
 from tests.support.models import FAMILIES, SIZE, bert, byte_bpe
 from tests.support.task_models import listener, picture, sound, viewer
-from tests.support.tracing import SHORT, assert_close, first_logit, make_batch, state
+from tests.support.tracing import SHORT, assert_close, make_batch, state, trace_logit
 
 
 class Tiny(nn.Module):
@@ -58,7 +58,7 @@ class Tiny(nn.Module):
 def tiny_trace(*given, **settings):
     ids = torch.tensor([[1, 2]])
     batch = Batch({"input_ids": ids}, torch.ones(1, 2, dtype=torch.bool), False, cast(Any, ()))
-    return trace(Tiny(*given, **settings), batch, first_logit, residual=True)
+    return trace_logit(Tiny(*given, **settings), batch, residual=True)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_model_without_residual_sums_is_refused_only_where_they_are_asked_for(
     with pytest.raises(UnsupportedModelError, match="no addition of layer 1 joins its attention to a residual stream"):
         tiny_trace("attended if x[0, 0] > 1 else x + attended")
     model, tokenizer = bert()
-    found = trace(model, make_batch(tokenizer), first_logit)
+    found = trace_logit(model, make_batch(tokenizer))
     assert found.stream == found.stream_gradient == ()
 
 
@@ -123,7 +123,7 @@ def test_every_family_shows_the_sums_of_every_layer(family):
     model, tokenizer = EVERY[family]()
     before = state(model)
     batch = make_batch(tokenizer)
-    found, plain = trace(model, batch, first_logit, residual=True), trace(model, batch, first_logit)
+    found, plain = trace_logit(model, batch, residual=True), trace_logit(model, batch)
     assert state(model) == before
     assert torch.equal(found.attention, plain.attention)
     assert torch.equal(found.gradient, plain.gradient)
@@ -190,7 +190,7 @@ def test_hooks_written_for_the_family_see_the_same_sums(family):
     finally:
         for handle in handles:
             handle.remove()
-    found = trace(model, batch, first_logit, residual=True)
+    found = trace_logit(model, batch, residual=True)
     assert len(seen) == len(found.stream_gradient)
     for total, gradient in zip(seen, found.stream_gradient, strict=True):
         assert_close(gradient, total.grad)
@@ -199,15 +199,15 @@ def test_hooks_written_for_the_family_see_the_same_sums(family):
 @pytest.mark.parametrize("family", EVERY)
 def test_above_the_last_attention_only_rows_that_the_head_reads_have_a_gradient(family):
     model, tokenizer = EVERY[family]()
-    found = trace(model, make_batch(tokenizer), first_logit, residual=True)
+    found = trace_logit(model, make_batch(tokenizer), residual=True)
     assert torch.equal((found.stream_gradient[-1] != 0).any(-1), found.rows() > 0)
 
 
 @pytest.mark.parametrize("family", EVERY)
 def test_a_batch_shows_what_its_texts_show_alone(family):
     model, tokenizer = EVERY[family]()
-    together = trace(model, make_batch(tokenizer), first_logit, residual=True)
-    alone = trace(model, make_batch(tokenizer, [SHORT]), first_logit, residual=True)
+    together = trace_logit(model, make_batch(tokenizer), residual=True)
+    alone = trace_logit(model, make_batch(tokenizer, [SHORT]), residual=True)
     n = alone.mask.shape[1]
     for name in ("stream", "stream_gradient"):
         for of_batch, of_one in zip(getattr(together, name), getattr(alone, name), strict=True):

@@ -10,8 +10,9 @@ from torch import nn
 
 from benchmarks.zoo import condition
 from benchmarks.zoo_models import build
-from gaflow.errors import UnsupportedModelError
-from gaflow.models.restore import borrow, replaced_embeddings, roots, unsupported, word_embedding
+from gaflow.errors import UnsupportedModelError, unsupported
+from gaflow.models.embeddings import replaced_embeddings, roots, word_embedding
+from gaflow.models.restore import borrow
 
 
 class Pair(nn.Module):

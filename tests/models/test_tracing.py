@@ -21,9 +21,11 @@ from transformers.models.bert import modeling_bert
 from gaflow import Explainer
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.forward import forward
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace, backward, trace
 from tests.support.models import FAMILIES, SENTENCE, bert, distilbert, roberta
-from tests.support.tracing import SHORT, assert_close, first_logit, make_batch, state
+from tests.support.tracing import SHORT, assert_close, logit_terms, make_batch, state, trace_logit
 
 
 def assert_same_trace(a, b, tolerance=2e-5):
@@ -36,7 +38,7 @@ def assert_same_trace(a, b, tolerance=2e-5):
 def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer)
-    found = trace(model, batch, first_logit)
+    found = trace_logit(model, batch)
     b, t = batch.mask.shape
     assert found.attention.shape[0] == b
     assert found.attention.shape[-2:] == (t, t)
@@ -58,7 +60,7 @@ def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family
 def test_the_output_is_the_models_own(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace(model, batch, lambda _: lambda logits, items: logits[:, 1] - logits[:, 2])
+    found = trace(model, batch, [((1.0, (1,)), (-1.0, (2,)))])
     inputs = {k: v for k, v in batch.inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
     if family == "distilbert":
         inputs.pop("token_type_ids")
@@ -71,9 +73,9 @@ def test_the_output_is_the_models_own(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_gives_what_its_texts_give_alone(family):
     model, tokenizer = FAMILIES[family]()
-    together = trace(model, make_batch(tokenizer), first_logit)
+    together = trace_logit(model, make_batch(tokenizer))
     for k, text in enumerate((SENTENCE, SHORT)):
-        alone = trace(model, make_batch(tokenizer, [text]), first_logit)
+        alone = trace_logit(model, make_batch(tokenizer, [text]))
         n = alone.mask.shape[1]
         assert_close(together.attention[k : k + 1, ..., :n, :n], alone.attention)
         assert_close(together.gradient[k : k + 1, ..., :n, :n], alone.gradient)
@@ -92,7 +94,7 @@ def test_padding_on_the_left_changes_nothing(family):
     inputs = {name: torch.stack([v[0], v[1].roll(t - n)]) for name, v in right.inputs.items()}
     inputs["position_ids"] = torch.stack([torch.arange(t), (torch.arange(t) - (t - n)).clamp(min=0)])
     left = Batch(inputs, inputs["attention_mask"].bool(), True, right.encodings)
-    a, b = trace(model, right, first_logit), trace(model, left, first_logit)
+    a, b = trace_logit(model, right), trace_logit(model, left)
     assert_close(a.attention[1, ..., :n, :n], b.attention[1, ..., t - n :, t - n :])
     assert_close(a.gradient[1, ..., :n, :n], b.gradient[1, ..., t - n :, t - n :])
     assert a.gradient[1].abs().max() > 0
@@ -104,7 +106,7 @@ def test_the_gradient_is_the_change_of_y_when_one_attention_weight_changes(monke
     model, tokenizer = bert()
     model.double()
     batch = make_batch(tokenizer, [SHORT])
-    gradient = trace(model, batch, first_logit).gradient
+    gradient = trace_logit(model, batch).gradient
     original = modeling_bert.eager_attention_forward
     bump: dict = {}
 
@@ -140,7 +142,7 @@ def test_the_gradient_of_hidden_states_is_the_change_of_y_when_one_changes():
     model, tokenizer = bert()
     model.double()
     batch = make_batch(tokenizer, [SHORT])
-    found = trace(model, batch, first_logit)
+    found = trace_logit(model, batch)
     for layer, gradient in enumerate(found.hidden_gradient[1:]):
         assert gradient is not None
         direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(layer)).double()
@@ -156,7 +158,7 @@ def test_the_gradient_of_hidden_states_is_the_change_of_y_when_one_changes():
 
 def test_with_a_cls_head_only_the_first_row_of_the_top_layer_has_a_gradient():
     model, tokenizer = bert()
-    gradient = trace(model, make_batch(tokenizer, [SENTENCE]), first_logit).gradient
+    gradient = trace_logit(model, make_batch(tokenizer, [SENTENCE])).gradient
     assert gradient[0, -1, :, 1:].abs().max() == 0
     assert gradient[0, -1, :, 0].abs().max() > 0
 
@@ -177,12 +179,12 @@ def test_the_model_is_left_exactly_as_found(family, mode):
     if mode == "frozen":
         model.requires_grad_(False)
     before = state(model)
-    trace(model, make_batch(tokenizer), first_logit)
+    trace_logit(model, make_batch(tokenizer))
     assert state(model) == before
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("where", ["forward", "choose", "backward"])
+@pytest.mark.parametrize("where", ["forward", "between", "backward"])
 def test_the_model_is_left_exactly_as_found_when_something_fails(error, where):
     model, tokenizer = bert()
     model.train().requires_grad_(False)
@@ -190,25 +192,29 @@ def test_the_model_is_left_exactly_as_found_when_something_fails(error, where):
     def fail(*_):
         raise error("stop")
 
-    def choose(logits):
-        if where == "choose":
-            fail()
-        if where == "backward":
-            logits.register_hook(fail)
-        return first_logit(logits)
-
     if where == "forward":
         model.bert.encoder.layer[1].register_forward_hook(fail)
     before = state(model)
+    batch = make_batch(tokenizer)
+
+    def trace_and_fail():
+        with borrow(model):
+            forward_pass = forward(model, batch)
+            if where == "between":
+                fail()
+            if where == "backward":
+                forward_pass.logits.register_hook(fail)
+            backward(forward_pass, logit_terms(batch))
+
     with pytest.raises(error, match="stop"):
-        trace(model, make_batch(tokenizer), choose)
+        trace_and_fail()
     assert state(model) == before
     assert model.config._attn_implementation == "sdpa"
 
 
 def test_a_traced_model_can_still_be_pickled():
     model, tokenizer = bert()
-    trace(model, make_batch(tokenizer), first_logit)
+    trace_logit(model, make_batch(tokenizer))
     assert pickle.dumps(model)
 
 
@@ -220,7 +226,7 @@ def test_hooks_that_were_there_before_stay_and_run():
         model.set_attn_implementation("eager")
         model(**make_batch(tokenizer).inputs, output_attentions=True)
     before = state(model)
-    trace(model, make_batch(tokenizer), first_logit)
+    trace_logit(model, make_batch(tokenizer))
     assert state(model) == before
     assert len(seen) == 2
 
@@ -229,7 +235,7 @@ def test_hooks_that_were_there_before_stay_and_run():
 def test_the_trace_does_not_depend_on_the_mode_it_is_taken_in(mode):
     model, tokenizer = roberta()
     batch = make_batch(tokenizer)
-    plain = trace(model, batch, first_logit)
+    plain = trace_logit(model, batch)
     if mode == "train":
         model.train()
     if mode == "frozen":
@@ -238,7 +244,7 @@ def test_the_trace_does_not_depend_on_the_mode_it_is_taken_in(mode):
         model.roberta.embeddings.requires_grad_(False)
         model.roberta.encoder.layer[0].requires_grad_(False)
     with torch.no_grad() if mode == "no_grad" else torch.inference_mode(mode == "inference_mode"):
-        found = trace(model, batch, first_logit)
+        found = trace_logit(model, batch)
     assert_same_trace(found, plain, 0)
     assert not any(x.is_inference() or x.requires_grad for x in (*found.attentions, *found.gradients))
     for a, b in zip(found.hidden_gradient, plain.hidden_gradient, strict=True):
@@ -255,7 +261,7 @@ def test_one_forward_and_one_backward_pass_and_no_gradient_of_any_weight(monkeyp
     model.register_forward_hook(lambda *_: calls.append("forward"))
     for weight in model.parameters():
         weight.register_hook(lambda _: calls.append("weight"))
-    trace(model, make_batch(tokenizer), first_logit)
+    trace_logit(model, make_batch(tokenizer))
     assert calls == ["forward", "grad"]
     assert all(p.grad is None for p in model.parameters())
 
@@ -263,8 +269,8 @@ def test_one_forward_and_one_backward_pass_and_no_gradient_of_any_weight(monkeyp
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_attention_and_gradient_come_in_float32_or_wider(dtype):
     model, tokenizer = distilbert()
-    plain = trace(model, make_batch(tokenizer), first_logit)
-    found = trace(model.to(dtype), make_batch(tokenizer), first_logit)
+    plain = trace_logit(model, make_batch(tokenizer))
+    found = trace_logit(model.to(dtype), make_batch(tokenizer))
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert found.attention.dtype == found.gradient.dtype == wide
     assert found.hidden[0].dtype == dtype
@@ -283,7 +289,7 @@ def test_a_config_nested_in_another_is_set_and_restored():
     inner, tokenizer = bert()
     outer = Wrapper(inner, bert()[0].config)
     outer.config._attn_implementation = "flash_attention_2"
-    found = trace(outer, make_batch(tokenizer), first_logit)
+    found = trace_logit(outer, make_batch(tokenizer))
     assert found.attention.shape[1] == 3
     assert outer.config._attn_implementation == "flash_attention_2"
     assert inner.config._attn_implementation == "sdpa"
@@ -300,26 +306,26 @@ def test_a_compiled_model_is_traced_as_it_was_before():
 
     model, tokenizer = bert()
     batch = make_batch(tokenizer)
-    assert_same_trace(trace(Compiled(model), batch, first_logit), trace(model, batch, first_logit), 0)
+    assert_same_trace(trace_logit(Compiled(model), batch), trace_logit(model, batch), 0)
 
 
 def test_a_decoder_fills_no_cache():
     model, tokenizer = FAMILIES["gpt2"]()
     seen = []
     model.register_forward_pre_hook(lambda _, __, options: seen.append(options["use_cache"]), with_kwargs=True)
-    trace(model, make_batch(tokenizer), first_logit)
+    trace_logit(model, make_batch(tokenizer))
     assert seen == [False]
 
 
 def test_threads_may_share_a_model():
     model, tokenizer = bert()
     batches = [make_batch(tokenizer, [text]) for text in (SENTENCE, SHORT, "x", "the dog")]
-    alone = [trace(model, batch, first_logit) for batch in batches]
+    alone = [trace_logit(model, batch) for batch in batches]
     found: dict = {}
 
     def work(k):
         for _ in range(3):
-            found[k] = trace(model, batches[k], first_logit)
+            found[k] = trace_logit(model, batches[k])
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for thread in threads:
@@ -370,7 +376,7 @@ def test_a_model_that_cannot_be_traced_says_why_and_what_to_use(kind):
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 2]])
     batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, torch.ones_like(ids).bool(), False, ())
     with pytest.raises(UnsupportedModelError, match=reason) as caught:
-        trace(model, batch, first_logit)
+        trace_logit(model, batch)
     assert type(model).__name__ in str(caught.value)
     assert "BERT" in str(caught.value)
 
@@ -379,26 +385,26 @@ def test_a_model_made_in_inference_mode_is_refused():
     with torch.inference_mode():
         model, tokenizer = bert()
     with pytest.raises(UnsupportedModelError, match="inference_mode"):
-        trace(model, make_batch(tokenizer), first_logit)
+        trace_logit(model, make_batch(tokenizer))
 
 
 def test_a_model_that_hides_a_layer_is_read_by_its_softmaxes():
     model, tokenizer = bert()
-    plain = trace(model, make_batch(tokenizer), first_logit)
+    plain = trace_logit(model, make_batch(tokenizer))
 
     def drop(_, __, outputs):
         outputs["attentions"] = outputs["attentions"][1:]
         return outputs
 
     model.register_forward_hook(drop)
-    found = trace(model, make_batch(tokenizer), first_logit)
+    found = trace_logit(model, make_batch(tokenizer))
     assert (plain.adapter, found.adapter) == ("", "softmaxes")
     assert_same_trace(found, plain, 0)
 
 
 def test_a_model_that_comes_to_hand_out_copies_is_read_by_its_softmaxes():
     explainer = Explainer(*bert())
-    plain = trace(explainer.model, make_batch(explainer.tokenizer), first_logit)
+    plain = trace_logit(explainer.model, make_batch(explainer.tokenizer))
     expected = explainer(SENTENCE, "attgrads")
 
     def copy(_, __, outputs):
@@ -406,7 +412,7 @@ def test_a_model_that_comes_to_hand_out_copies_is_read_by_its_softmaxes():
         return outputs
 
     explainer.model.register_forward_hook(copy)
-    found = trace(explainer.model, make_batch(explainer.tokenizer), first_logit)
+    found = trace_logit(explainer.model, make_batch(explainer.tokenizer))
     assert (plain.adapter, found.adapter) == ("", "softmaxes")
     assert_same_trace(found, plain, 0)
     assert explainer(SENTENCE, "attgrads").to_dict() == expected.to_dict()
@@ -416,7 +422,7 @@ def test_an_output_cut_off_from_autograd_is_refused():
     model, tokenizer = bert()
     model.classifier.register_forward_hook(lambda _, __, logits: logits.detach())
     with pytest.raises(UnsupportedModelError, match="cut off from autograd"):
-        trace(model, make_batch(tokenizer), first_logit)
+        trace_logit(model, make_batch(tokenizer))
 
 
 def test_an_output_without_logits_is_refused():
@@ -430,13 +436,13 @@ def test_an_output_without_logits_is_refused():
 
     _, tokenizer = bert()
     with pytest.raises(UnsupportedModelError, match="no logits"):
-        trace(Bare(), make_batch(tokenizer, [SHORT]), first_logit)
+        trace_logit(Bare(), make_batch(tokenizer, [SHORT]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_asking_again_gives_the_traced_output(family):
     model, tokenizer = FAMILIES[family]()
-    found = trace(model, make_batch(tokenizer), first_logit)
+    found = trace_logit(model, make_batch(tokenizer))
     with torch.no_grad():
         logits = found.require_model().logits([1, 0, 1])
         assert not logits.requires_grad
@@ -449,12 +455,12 @@ def test_asking_again_gives_the_traced_output(family):
 def test_asking_again_takes_other_words(family, eager):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    question = trace(model, batch, first_logit).require_model()
+    question = trace_logit(model, batch).require_model()
     before = state(model)
     ids = batch.inputs["input_ids"]
     words = model.get_input_embeddings()(ids).detach().flip(1).requires_grad_()
     given = {"attention_mask": batch.inputs["attention_mask"]}
-    y = question.output([0], words=words, eager=eager)
+    y = question.output([0], embeddings=words, eager=eager)
     torch.testing.assert_close(y, model(inputs_embeds=words, **given).logits[:, 0], rtol=1e-4, atol=1e-5)
     (slope,) = torch.autograd.grad(y.sum(), words)
     assert bool((slope != 0).any())
@@ -464,7 +470,7 @@ def test_asking_again_takes_other_words(family, eager):
 def test_asking_again_may_leave_the_attention_implementation_alone():
     model, tokenizer = bert()
     model.set_attn_implementation("sdpa")
-    question = trace(model, make_batch(tokenizer), first_logit).require_model()
+    question = trace_logit(model, make_batch(tokenizer)).require_model()
     seen = []
     model.register_forward_hook(lambda *_: seen.append(model.config._attn_implementation))
     question.output([0])
@@ -475,16 +481,16 @@ def test_asking_again_may_leave_the_attention_implementation_alone():
 def test_a_method_that_asks_again_can_tell_how_far_it_is():
     model, tokenizer = bert()
     told = []
-    trace(model, make_batch(tokenizer), first_logit, told.append).require_model().report(0.5)
+    trace_logit(model, make_batch(tokenizer), report=told.append).require_model().report(0.5)
     assert told == [0.5]
-    trace(model, make_batch(tokenizer), first_logit).require_model().report(0.5)
+    trace_logit(model, make_batch(tokenizer)).require_model().report(0.5)
 
 
 def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
     model, tokenizer = bert()
     model.train()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace(model, batch, first_logit)
+    found = trace_logit(model, batch)
     before = state(model)
     ids = batch.inputs["input_ids"].repeat(2, 1)
     ids[1, 2] = tokenizer.mask_token_id
@@ -498,7 +504,7 @@ def test_the_rows_read_are_those_that_the_head_pools():
     expected = {"bert": "first", "distilbert": "first", "gpt2": "last"}
     for family, pooled in expected.items():
         model, tokenizer = FAMILIES[family]()
-        found = trace(model, make_batch(tokenizer), first_logit)
+        found = trace_logit(model, make_batch(tokenizer))
         last = found.mask.sum(-1) - 1
         where = torch.zeros_like(last) if pooled == "first" else last
         assert torch.equal(found.rows(), torch.nn.functional.one_hot(where, found.mask.shape[1]).float()), family
@@ -506,7 +512,7 @@ def test_the_rows_read_are_those_that_the_head_pools():
 
 def test_a_mean_pooling_head_reads_all_real_rows_alike():
     model, tokenizer = FAMILIES["modernbert"](classifier_pooling="mean")
-    found = trace(model, make_batch(tokenizer), first_logit)
+    found = trace_logit(model, make_batch(tokenizer))
     torch.testing.assert_close(found.rows(), found.mask / found.mask.sum(-1, keepdim=True))
 
 
@@ -514,7 +520,7 @@ def test_an_output_that_depends_on_nothing_reads_no_row():
     model, tokenizer = bert()
     with torch.no_grad():
         model.classifier.weight[0] = 0
-    assert trace(model, make_batch(tokenizer), first_logit).rows().tolist() == [[0.0] * 14] * 2
+    assert trace_logit(model, make_batch(tokenizer)).rows().tolist() == [[0.0] * 14] * 2
 
 
 def test_a_trace_of_bare_tensors_cannot_ask_again():
@@ -525,8 +531,8 @@ def test_a_trace_of_bare_tensors_cannot_ask_again():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
 def test_half_precision_gives_what_float32_gives_up_to_its_rounding(dtype, tolerance):
-    plain = trace(bert()[0], make_batch(bert()[1]), first_logit)
-    found = trace(bert()[0].to(dtype), make_batch(bert()[1]), first_logit)
+    plain = trace_logit(bert()[0], make_batch(bert()[1]))
+    found = trace_logit(bert()[0].to(dtype), make_batch(bert()[1]))
     assert_close(found.attention, plain.attention, tolerance)
     assert (found.gradient - plain.gradient).abs().max() <= tolerance * plain.gradient.abs().max()
     assert torch.equal(found.rows(), plain.rows())
@@ -539,8 +545,8 @@ def test_gradients_of_float16_neither_vanish_nor_overflow(size):
     with torch.no_grad():
         model.classifier.weight.mul_(size)
     model.classifier.bias.data.zero_()
-    plain = trace(model, make_batch(tokenizer), first_logit)
-    found = trace(model.half(), make_batch(tokenizer), first_logit)
+    plain = trace_logit(model, make_batch(tokenizer))
+    found = trace_logit(model.half(), make_batch(tokenizer))
     for layer in range(3):
         scale = plain.gradient[:, layer].abs().max()
         assert (found.gradient[:, layer] - plain.gradient[:, layer]).abs().max() <= 0.02 * scale
@@ -554,7 +560,7 @@ def test_layers_that_torch_quantised_are_refused():
         warnings.simplefilter("ignore")  # torch would rather have its users elsewhere
         model = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
     with pytest.raises(UnsupportedModelError, match=r"quantised layers .* load it unquantised"):
-        trace(model, make_batch(tokenizer), first_logit)
+        trace_logit(model, make_batch(tokenizer))
 
 
 def test_weights_that_are_integers_do_not_matter_if_the_layers_have_gradients():
@@ -573,9 +579,7 @@ def test_weights_that_are_integers_do_not_matter_if_the_layers_have_gradients():
     for one, other in zip(coded.bert.encoder.layer, plain.bert.encoder.layer, strict=True):
         one.attention.self.value = Coded(one.attention.self.value)
         other.attention.self.value.weight.data = one.attention.self.value.weight * one.attention.self.value.scale
-    assert_same_trace(
-        trace(coded, make_batch(tokenizer), first_logit), trace(plain, make_batch(tokenizer), first_logit)
-    )
+    assert_same_trace(trace_logit(coded, make_batch(tokenizer)), trace_logit(plain, make_batch(tokenizer)))
 
 
 def test_a_model_that_fails_in_its_precision_says_so():
@@ -583,8 +587,8 @@ def test_a_model_that_fails_in_its_precision_says_so():
     model, tokenizer = FAMILIES["modernbert"]()
     model.double()
     with pytest.raises(UnsupportedModelError, match=r"not finite in float.*dtype=torch\.float32"):
-        trace(model, make_batch(tokenizer), first_logit)
-    assert trace(model, make_batch(tokenizer, [SENTENCE]), first_logit).gradient.isfinite().all()
+        trace_logit(model, make_batch(tokenizer))
+    assert trace_logit(model, make_batch(tokenizer, [SENTENCE])).gradient.isfinite().all()
 
 
 def test_a_model_whose_gradient_is_lost_on_the_way_is_refused():
@@ -600,4 +604,4 @@ def test_a_model_whose_gradient_is_lost_on_the_way_is_refused():
     model, tokenizer = bert()
     model.bert.encoder.layer[1].register_forward_hook(lambda _, __, out: Lost.apply(out))
     with pytest.raises(UnsupportedModelError, match="no gradient of the output reaches the attention of layer 0"):
-        trace(model, make_batch(tokenizer), first_logit)
+        trace_logit(model, make_batch(tokenizer))

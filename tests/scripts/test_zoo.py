@@ -5,8 +5,7 @@ import json
 import pytest
 
 from benchmarks.zoo import ROOT, Finding, check, inspect, limited, page, row
-from benchmarks.zoo_models import TASKS, build, classes
-from gaflow.models.tracing import trace
+from benchmarks.zoo_models import TASKS, build, classes, trace_output
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 STORED = json.loads((ROOT / "benchmarks" / "results" / "zoo.json").read_text(encoding="utf-8"))
@@ -79,13 +78,13 @@ def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
     model = build("bert", TEXT)
     blank = Finding(TEXT, "bert", "BertForSequenceClassification", "not built")
     assert check(model, blank).sound
-    original = trace
+    original = trace_output
 
     def careless(model, *args):
         model.bert.encoder.training = True
         return original(model, *args)
 
-    monkeypatch.setattr("benchmarks.zoo.trace", careless)
+    monkeypatch.setattr("benchmarks.zoo.trace_output", careless)
     found = check(model, blank)
     assert not found.sound
     assert "not left as found" in row(found)

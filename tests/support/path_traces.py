@@ -3,9 +3,8 @@
 from gaflow.inputs.batch import collate, neutral_tokens
 from gaflow.inputs.encoding import encode
 from gaflow.models.limits import padding_of
-from gaflow.models.tracing import trace
 from tests.support.models import FAMILIES, SENTENCE, bert
-from tests.support.tracing import first_logit
+from tests.support.tracing import trace_logit
 
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")
 
@@ -15,4 +14,4 @@ def traced(build=bert, texts=TEXTS, residual=True):
     model = model if build is FAMILIES["modernbert"] else model.double()
     padding = padding_of(model, tokenizer)
     batch = collate(encode(tokenizer, list(texts)), padding, None, neutral_tokens(tokenizer, padding))
-    return trace(model, batch, first_logit, residual=residual)
+    return trace_logit(model, batch, residual=residual)

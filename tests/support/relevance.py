@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from gaflow.models.tracing import trace
-from gaflow.tasks.targets import LogitTerm, explained_scalar
+from gaflow.tasks.targets import LogitTerm
 from tests.support.models import SENTENCE, bert
 from tests.support.tracing import SHORT, make_batch
 
@@ -19,11 +19,7 @@ def terms(target: Any) -> tuple[LogitTerm, ...]:
 
 def traced(model, tokenizer, texts=(SENTENCE, SHORT), target: Any = 1):
     targets = target if isinstance(target, list) else [target] * len(texts)
-    return trace(
-        model,
-        make_batch(tokenizer, texts),
-        lambda _: lambda z, items: explained_scalar(z, [terms(targets[k]) for k in items]),
-    )
+    return trace(model, make_batch(tokenizer, texts), [terms(target) for target in targets])
 
 
 class Wrapped(nn.Module):

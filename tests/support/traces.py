@@ -5,8 +5,9 @@ import torch
 
 from gaflow.inputs.batch import Padding, collate
 from gaflow.inputs.encoding import encode
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.tracing import Trace
 from tests.support.models import SENTENCE
+from tests.support.tracing import trace_logit
 
 
 def make_trace(attention, gradient=None, mask=None):
@@ -38,4 +39,4 @@ def assert_scores(found, expected):
 def bert_trace(made, texts=(SENTENCE, "a good film")):
     model, tokenizer = made
     batch = collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
-    return trace(model, batch, lambda _: lambda logits, items: logits[:, 0])
+    return trace_logit(model, batch)

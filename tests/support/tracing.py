@@ -1,9 +1,14 @@
-"""A batch for a tokenizer, the state of a model, and the output that most tests of tracing explain."""
+"""A batch for a tokenizer, the state of a model, and traces of the logit that most tests explain."""
+
+from typing import Any
 
 import torch
+from torch import nn
 
-from gaflow.inputs.batch import Padding, collate
+from gaflow.inputs.batch import Batch, Padding, collate
 from gaflow.inputs.encoding import encode
+from gaflow.models.tracing import Trace, trace
+from gaflow.tasks.targets import LogitTerm
 from tests.support.models import SENTENCE
 
 SHORT = "a good film"
@@ -13,8 +18,14 @@ def make_batch(tokenizer, texts=(SENTENCE, SHORT)):
     return collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
 
 
-def first_logit(_):
-    return lambda logits, items: logits[:, 0]
+def logit_terms(batch: Batch, index: int = 0) -> list[tuple[LogitTerm, ...]]:
+    """Terms that explain the same logit of each item."""
+    return [((1.0, (index,)),)] * len(batch.mask)
+
+
+def trace_logit(model: nn.Module, batch: Batch, index: int = 0, **options: Any) -> Trace:
+    """The trace of that logit."""
+    return trace(model, batch, logit_terms(batch, index), **options)
 
 
 def state(model):

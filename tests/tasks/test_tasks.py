@@ -10,7 +10,7 @@ import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.jobs import attribute
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime
-from gaflow.models.tracing import TracedModel
+from gaflow.models.forward import compute_logits
 from gaflow.tasks import TASKS, task_of
 from tests.support.task_models import CASES
 from tests.support.tracing import state
@@ -53,8 +53,7 @@ def logits_of(name, item):
     given = explainer(name)
     (encoding,) = given.encode([item])
     with torch.no_grad():
-        question = TracedModel(given.model, given.collate([encoding]), lambda z, _: z)
-        return encoding, question.logits([0])[0]
+        return encoding, compute_logits(given.model, given.collate([encoding]).inputs)[0]
 
 
 def test_there_is_a_case_for_every_task():
@@ -137,9 +136,9 @@ def test_gradients_are_those_of_the_explained_output(name):
     direction = torch.randn(words.shape, dtype=words.dtype, generator=torch.Generator().manual_seed(0))
     leaf = words.clone().requires_grad_()
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(question.output([0], words=leaf).sum(), leaf)
+        (slope,) = torch.autograd.grad(question.output([0], embeddings=leaf).sum(), leaf)
     with torch.no_grad():
-        ahead, behind = (question.output([0], words=words + h * direction).item() for h in (1e-4, -1e-4))
+        ahead, behind = (question.output([0], embeddings=words + h * direction).item() for h in (1e-4, -1e-4))
     assert (slope * direction).sum().item() == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
 
 

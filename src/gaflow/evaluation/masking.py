@@ -27,11 +27,13 @@ from torch import Tensor, nn
 
 from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError, GaflowError, TextError, UnsupportedModelError
-from gaflow.inputs.batch import Batch, Padding, neutral_tokens
+from gaflow.inputs.batch import Padding, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.token_removal import absent_token
+from gaflow.models.embeddings import word_embedding
+from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
-from gaflow.models.tracing import TracedModel, borrow, word_embedding
+from gaflow.models.restore import borrow
 from gaflow.progress import Report, silent
 
 __all__ = ["DELETE", "Condition", "MaskedOutputs", "Masker", "find_replacement", "masked_count", "masks"]
@@ -208,8 +210,7 @@ class Masker:
         `embed` gives the word embeddings (r, t, d) of ids (r, t).
         """
         longest = int(self.lengths[texts].max())
-        real = np.arange(longest) < self.lengths[texts, None]
-        return self._run({name: values[texts, :longest] for name, values in self.inputs.items()}, real, embed)
+        return self._run({name: values[texts, :longest] for name, values in self.inputs.items()}, embed)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Word embeddings (r, t, d) of ids (r, t)."""
@@ -234,20 +235,16 @@ class Masker:
         for name, values in self.inputs.items():
             moved = np.take_along_axis(values[texts], order, 1)
             inputs[name] = np.where(real, moved, _padding_value(name, self.padding))
-        return self._run(inputs, real, None)
+        return self._run(inputs, None)
 
-    def _run(
-        self, inputs: dict[str, np.ndarray], real: np.ndarray, embed: Callable[[Tensor], Tensor] | None
-    ) -> tuple[np.ndarray, float]:
-        """Log-probabilities (r, classes) and seconds of one pass; `real` (r, t) marks what is not padding."""
+    def _run(self, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None) -> tuple[np.ndarray, float]:
+        """Log-probabilities (r, classes) and seconds of one pass."""
         device = _device(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
-        batch = Batch(tensors, torch.from_numpy(real).to(device), not real.all(), ())
         with torch.inference_mode(False), torch.no_grad():
             started = time.perf_counter()
             embeddings = None if embed is None else embed(tensors["input_ids"])
-            traced = TracedModel(self.model, batch, _no_output)
-            logits = traced.logits(range(len(real)), words=embeddings, eager=False)
+            logits = compute_logits(self.model, tensors, embeddings=embeddings, eager=False)
             on_host = logits.cpu().double()  # waits for the device, so that the time is that of the pass
             seconds = time.perf_counter() - started
         if not bool(torch.isfinite(on_host).all()):
@@ -356,10 +353,6 @@ def _padding_value(input_name: str, padding: Padding) -> int:
     if input_name == "token_type_ids":
         return padding.segment
     return 0
-
-
-def _no_output(logits: Tensor, items: Sequence[int]) -> Tensor:
-    raise AssertionError("only the logits of a masked text are read")
 
 
 def _embedding(model: nn.Module) -> nn.Module:

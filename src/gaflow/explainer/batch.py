@@ -6,7 +6,7 @@ The convention this file owns: attributions are on the host and without padding,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -20,11 +20,13 @@ from gaflow.flow.result import BatchCertificate, Certificate, Flow
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
+from gaflow.models.forward import forward
 from gaflow.models.memory import device_of, fitting
-from gaflow.models.tracing import Readout, Trace, trace
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace, backward
 from gaflow.progress import Report, silent
 from gaflow.tasks.media_inputs import name_tokens
-from gaflow.tasks.targets import ExplainedOutput, explained_scalar
+from gaflow.tasks.targets import ExplainedOutput
 
 __all__ = ["BatchResult", "Timings", "explain_batch"]
 
@@ -80,18 +82,13 @@ def explain_batch(
         batch = runner.collate(encodings)
         device = device_of(runner.model)
         on_gpu = measure and device.type == "cuda"
-        outputs: list[ExplainedOutput] = []
-
-        def choose(logits: Tensor) -> Readout:
-            outputs[:] = runner.head.outputs(logits, batch.encodings, targets)
-            return lambda logits, items: explained_scalar(logits, [outputs[k].terms for k in items])
 
         def report_part(part: float) -> None:
             if part < 1:  # a finished method is reported below
                 report(len(timings.methods) + part)
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
-        traced = trace(runner.model, batch, choose, report_part, residual=residual)
+        traced, outputs = _trace(runner, batch, targets, residual, report_part)
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner.model, batch, traced)
         if on_gpu:
@@ -109,6 +106,17 @@ def explain_batch(
                 torch.cuda.reset_peak_memory_stats(device)
             report(len(timings.methods))
     return BatchResult(by_text, traced.logits, timings)
+
+
+def _trace(
+    runner: Runner, batch: Batch, targets: Sequence[Any], residual: bool, report: Callable[[float], object]
+) -> tuple[Trace, list[ExplainedOutput]]:
+    """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
+    with borrow(runner.model):
+        forward_pass = forward(runner.model, batch, residual=residual)
+        outputs = runner.head.outputs(forward_pass.logits, batch.encodings, targets)
+        traced = backward(forward_pass, [output.terms for output in outputs], report)
+    return traced, outputs
 
 
 def _name_media_tokens(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:

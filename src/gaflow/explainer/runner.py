@@ -14,9 +14,9 @@ from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
+from gaflow.models.forward import compute_logits
 from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
-from gaflow.models.tracing import TracedModel
 from gaflow.tasks import TASKS, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
@@ -72,6 +72,6 @@ class Runner:
 
     def logits(self, encodings: Sequence[Encoding]) -> Tensor:
         """Logits (b, ...) of one batch from a forward pass without gradients."""
-        model = TracedModel(self.model, self.collate(encodings), lambda logits, items: logits)
+        batch = self.collate(encodings)
         with torch.inference_mode(False), torch.no_grad():
-            return model.logits(range(len(encodings)), eager=False)
+            return compute_logits(self.model, batch.inputs, eager=False)

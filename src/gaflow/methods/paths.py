@@ -42,9 +42,10 @@ from gaflow.methods.text_random import TextGenerator
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
+from gaflow.models.forward import forward
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace, forward
+from gaflow.models.tracing import Trace
 
 __all__ = ["Paths", "along_path"]
 
@@ -265,20 +266,18 @@ def _pass(
         inputs, traced_model.batch.mask[at, :n], padded, tuple(traced_model.batch.encodings[k] for k in items)
     )
     with borrow(traced_model.model):
-        seen = forward(
-            traced_model.model, batch, residual=residual, words=words, proven=False
-        )  # the trace has proven it
-        of_attention, *of_states = seen.slopes(traced_model.read(seen.logits, items))
+        forward_pass = forward(traced_model.model, batch, residual=residual, embeddings=words)
+        gradients = forward_pass.gradients(traced_model.scalar(forward_pass.logits, items))
     with torch.no_grad():
-        states = [*(h.detach() for h in seen.hidden), *(x.stream for x in seen.sums)]
+        states = [*(h.detach() for h in forward_pass.hidden), *(x.stream for x in forward_pass.residual_sums)]
         for x in states:
             if x.shape[1] != n:
                 raise UnsupportedModelError(f"a path needs one hidden state per token, not {x.shape[1]} for {n} tokens")
         states = [x.to(accumulation_dtype(x)) for x in states]
-        found = [g for part in of_states for g in part]
-        slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(states, found, strict=True)]
-        gradients = [g.to(accumulation_dtype(g)) for g in of_attention]
-    return gradients, slopes, states
+        of_states = [*gradients.hidden, *gradients.residual_sums]
+        slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(states, of_states, strict=True)]
+        of_attention = [g.to(accumulation_dtype(g)) for g in gradients.attention]
+    return of_attention, slopes, states
 
 
 def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:

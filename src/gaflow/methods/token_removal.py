@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
-from gaflow.models.tracing import TracedModel, borrow, word_embedding
+from gaflow.models.embeddings import word_embedding
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import TracedModel
 
 __all__ = [
     "TokenRemoval",
@@ -96,7 +98,7 @@ class TokenRemoval:
         """`y` (s,) for `presence` (s, m) in a single pass; gradients flow if they are enabled."""
         s, words = len(presence), self.words(presence)
         inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
-        return self.traced_model.output([self.item] * s, words=words, eager=False, **inputs)
+        return self.traced_model.output([self.item] * s, embeddings=words, eager=False, **inputs)
 
     def values(self, presence: Tensor, tell: Callable[[float], object] = lambda part: None) -> Tensor:
         """`y` (s,) without gradients for any number of rows, each different one computed once, told as it goes."""

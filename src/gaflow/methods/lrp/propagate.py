@@ -23,7 +23,10 @@ from gaflow.methods.lrp.marks import Marks
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.methods.lrp.rules import RULES, Linear
 from gaflow.models.attention_tensors import detached_without_padding, stack_layers
-from gaflow.models.tracing import ForwardPass, Trace, TracedModel, borrow, forward, roots
+from gaflow.models.embeddings import roots
+from gaflow.models.forward import ForwardPass, forward
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace, TracedModel
 
 __all__ = ["Relevance", "propagate"]
 
@@ -64,13 +67,13 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
     with borrow(model), _as_written():
         mode = RelevanceMode(roots(model), items, dtype)
         with mode:
-            seen = forward(model, batch)
-        _check_carriers(mode, seen)
-        y = traced_model.read(seen.logits, range(items))
-        _start(y, seen.logits, mode.marks)
-        wanted = [*seen.attentions, *mode.seeds]
+            forward_pass = forward(model, batch, verify_dependence=True)
+        _check_carriers(mode, forward_pass)
+        y = traced_model.scalar(forward_pass.logits, range(items))
+        _start(y, forward_pass.logits, mode.marks)
+        wanted = [*forward_pass.attentions, *mode.seeds]
         found = torch.autograd.grad(y.sum(), wanted, allow_unused=True, materialize_grads=True)
-    layers = len(seen.attentions)
+    layers = len(forward_pass.attentions)
     with torch.no_grad():
         arrived = torch.zeros(items, dtype=dtype, device=y.device)
         for relevance in found[layers:]:
@@ -108,17 +111,17 @@ def _first_rules(y: Tensor) -> list[Any]:
     return list(found.values())
 
 
-def _check_carriers(mode: RelevanceMode, seen: ForwardPass) -> None:
-    if any(layer.lay or layer.edges for layer in seen.layers):
+def _check_carriers(mode: RelevanceMode, forward_pass: ForwardPass) -> None:
+    if any(layer.layout or layer.edges for layer in forward_pass.layers):
         raise UnsupportedModelError(
-            f"relevance propagation does not follow attention that comes in parts ({seen.adapter.name}); use a "
+            f"relevance propagation does not follow attention that comes in parts ({forward_pass.adapter.name}); use a "
             "method of another family, such as agf or attgrads"
         )
     if not mode.seeds:
         raise UnsupportedModelError(
             "relevance propagation found no place where the model reads the weights of get_input_embeddings()"
         )
-    for what, tensors in (("logits", [seen.logits]), ("attention weights", seen.attentions)):
+    for what, tensors in (("logits", [forward_pass.logits]), ("attention weights", forward_pass.attentions)):
         if not all(mode.marks.carries(t) for t in tensors):
             raise UnsupportedModelError(
                 f"relevance propagation lost sight of the model's {what}: they come from an operation that torch does "
@@ -139,7 +142,7 @@ def _check_output(output: Tensor, trace: Trace) -> None:
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Compiled parts of a model run as the Python they were, whose operations can be seen."""
+    """Compiled parts of a model run as the Python they were, whose operations can be forward_pass."""
     stance: Any = getattr(torch.compiler, "set_stance", None)
     if stance is None:  # before torch 2.6
         yield

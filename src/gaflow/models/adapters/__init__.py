@@ -16,12 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
+from gaflow.errors import unsupported
 from gaflow.models.adapters.full_attention import encoder, encoder_softmaxes, full_attention, own, softmaxes
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, watch
 from gaflow.models.adapters.pooled_text import canine, funnel, perceiver
 from gaflow.models.adapters.sparse_text import big_bird, longformer
 from gaflow.models.adapters.vision import hiera, levit, reduced, swin
-from gaflow.models.restore import unsupported
 
 __all__ = [
     "ADAPTERS",

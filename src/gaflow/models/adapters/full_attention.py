@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from gaflow.errors import unsupported
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, Softmax
-from gaflow.models.restore import unsupported
 
 __all__ = ["encoder", "encoder_softmaxes", "full_attention", "own", "softmaxes", "stacked"]
 
@@ -58,12 +58,12 @@ def stacked(seen: ObservedPass, found: Sequence[Softmax], module: Any = None) ->
         )
     items = len(seen.mask)
 
-    def lay(weights: Tensor) -> Tensor:
+    def layout(weights: Tensor) -> Tensor:
         return weights.reshape(items, -1, *weights.shape[-2:])
 
     edges = [() if s.edge is None else (s.edge,) for s in found]
     return [
-        AttentionLayer((s.weights,), None if s.weights.dim() == 4 else lay, edge)
+        AttentionLayer((s.weights,), None if s.weights.dim() == 4 else layout, edge)
         for s, edge in zip(found, edges, strict=True)
     ]
 

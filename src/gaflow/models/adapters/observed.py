@@ -1,11 +1,11 @@
 """What is seen of a forward pass, and what an adapter makes of it.
 
 A layer of the network is a matrix of attention, but models compute it in parts: windows, blocks, fewer rows after
-pooling. A `Layer` holds the parts `a` as the model used them, still in autograd's graph, and a **linear** map `lay`
-to the matrix: `A = lay(a)`. An element of `A` may stand for several parts (BigBird attends to a block twice), or for a
+pooling. A `Layer` holds the parts `a` as the model used them, still in autograd's graph, and a **linear** map `layout`
+to the matrix: `A = layout(a)`. An element of `A` may stand for several parts (BigBird attends to a block twice), or for a
 share of one (Swin merges four patches into a node). Its gradient is the slope of `y` when its parts grow together:
 
-    A = lay(a)        dy/dA = lay(a * dy/da) / lay(a)        so that  sum(A * dy/dA) = sum(a * dy/da)
+    A = layout(a)        dy/dA = layout(a * dy/da) / layout(a)        so that  sum(A * dy/dA) = sum(a * dy/da)
 
 where a part that is its own element keeps its own gradient. Elements that stand for nothing are 0 and have none.
 
@@ -38,7 +38,7 @@ class AttentionLayer:
     """One layer of attention."""
 
     parts: tuple[Tensor, ...]  # any shapes, as the model used them
-    lay: Callable[..., Tensor] | None = None  # parts -> (b, h, t, t), linear; None: the only part is that already
+    layout: Callable[..., Tensor] | None = None  # parts -> (b, h, t, t), linear; None: the only part is that already
     edges: tuple[GradientEdge, ...] = ()  # where to differentiate, if the parts are mere copies of what the model used
 
     def handles(self) -> Sequence[Tensor | GradientEdge]:
@@ -47,18 +47,23 @@ class AttentionLayer:
 
     def weights(self) -> Tensor:
         """A, (b, h, t, t)."""
-        return self.parts[0] if self.lay is None else self.lay(*self.parts)
+        return self.parts[0] if self.layout is None else self.layout(*self.parts)
 
-    def slope(self, gradients: Sequence[Tensor | None]) -> Tensor:
+    def gradient(self, of_parts: Sequence[Tensor | None]) -> Tensor:
         """dy/dA, (b, h, t, t), from dy/da of the parts; None is zero."""
-        known = [torch.zeros_like(a) if g is None else g.view_as(a) for a, g in zip(self.parts, gradients, strict=True)]
-        if self.lay is None:
-            return known[0]
-        pairs = [
-            (a.to(accumulation_dtype(a)), g.to(accumulation_dtype(a))) for a, g in zip(self.parts, known, strict=True)
-        ]
-        total = self.lay(*(a for a, _ in pairs))
-        return torch.where(total > 0, self.lay(*(a * g for a, g in pairs)) / total.clamp_min(1e-45), 0)
+        gradients = []
+        for part, gradient in zip(self.parts, of_parts, strict=True):
+            gradients.append(torch.zeros_like(part) if gradient is None else gradient.view_as(part))
+        if self.layout is None:
+            return gradients[0]
+        wide_parts = []
+        products = []
+        for part, gradient in zip(self.parts, gradients, strict=True):
+            wide = part.to(accumulation_dtype(part))
+            wide_parts.append(wide)
+            products.append(wide * gradient.to(wide.dtype))
+        weights = self.layout(*wide_parts)
+        return torch.where(weights > 0, self.layout(*products) / weights.clamp_min(1e-45), 0)
 
 
 @dataclass(frozen=True)

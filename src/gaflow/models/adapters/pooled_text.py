@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaflow.errors import unsupported
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, place
-from gaflow.models.restore import unsupported
 
 __all__ = ["canine", "funnel", "perceiver", "placed"]
 

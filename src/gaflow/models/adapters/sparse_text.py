@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaflow.errors import unsupported
 from gaflow.models.adapters.full_attention import stacked
 from gaflow.models.adapters.observed import AttentionLayer, Call, ObservedPass, Softmax, group
-from gaflow.models.restore import unsupported
 
 __all__ = ["big_bird", "longformer"]
 
@@ -37,7 +37,7 @@ def _longformer_layer(call: Call, found: list[Softmax], t: int) -> AttentionLaye
     keys = torch.arange(n, device=order.device)[:, None] + torch.arange(-w, w + 1, device=order.device)  # (n, 2w+1)
     inside = (keys >= 0) & (keys < n)
 
-    def lay(local: Tensor, full: Tensor | None = None) -> Tensor:
+    def layout(local: Tensor, full: Tensor | None = None) -> Tensor:
         local = local.transpose(1, 2)  # (b, h, n, g + 2w+1)
         h = local.shape[1]
         laid = local.new_zeros(b, h, n, n)
@@ -51,7 +51,7 @@ def _longformer_layer(call: Call, found: list[Softmax], t: int) -> AttentionLaye
         laid.scatter_add_(2, rows, full.reshape(b, h, g, n) * there[:, None, :, None])
         return laid[:, :, :t, :t]
 
-    return AttentionLayer(tuple(s.weights for s in found), lay)
+    return AttentionLayer(tuple(s.weights for s in found), layout)
 
 
 def big_bird(seen: ObservedPass) -> list[AttentionLayer]:
@@ -78,7 +78,7 @@ def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> AttentionLa
     blocks = {1: [0, 1, 2, last, *again], last - 1: [0, last - 2, last - 1, last, *again]}
     blocks |= {q: [0, q - 1, q, q + 1, *again, last] for q in range(2, last - 1)}
 
-    def lay(first: Tensor, second: Tensor, middle: Tensor, second_last: Tensor, final: Tensor) -> Tensor:
+    def layout(first: Tensor, second: Tensor, middle: Tensor, second_last: Tensor, final: Tensor) -> Tensor:
         b, h = first.shape[:2]
         laid = first.new_zeros(b, h, last + 1, size, last + 1, size)
         laid[:, :, 0], laid[:, :, last] = (x.reshape(b, h, size, last + 1, size) for x in (first, final))
@@ -88,4 +88,4 @@ def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> AttentionLa
                 laid[:, :, q, :, k] += chunk
         return laid.reshape(b, h, n, n)[:, :, :t, :t]
 
-    return AttentionLayer(parts, lay)
+    return AttentionLayer(parts, layout)

@@ -1,0 +1,279 @@
+"""A forward pass of a borrowed model: attention layers, hidden states and logits, still part of autograd's graph.
+
+Most models return their attention weights. An adapter (`gaflow.models.adapters`) reads the weights of the others during
+the pass. For models without an adapter the softmaxes of the pass are taken, one for each layer.
+
+The convention this file owns: **a masked edge is no edge**. Where all heads have a weight of exactly 0, as for the
+future of a decoder or beyond a sliding window, `dy/dA` is 0 as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from gaflow.errors import UnsupportedModelError, unsupported
+from gaflow.inputs.batch import Batch
+from gaflow.models.adapters import OWN, SOFTMAXES, Adapter, AttentionLayer, ObservedPass, find_adapter, watch
+from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads
+from gaflow.models.embeddings import replaced_embeddings, roots
+from gaflow.models.residual_stream import Additions, ResidualSum, find_residual_sums
+from gaflow.models.restore import borrow, uncompiled
+
+__all__ = ["ForwardPass", "Gradients", "compute_logits", "forward"]
+
+_FLOAT16_SCALES = (2.0**15, 2.0**10, 2.0**5)  # tried in this order, before 1
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of the explained scalar `y`; None where `y` does not depend on a tensor."""
+
+    attention: tuple[Tensor, ...]  # l x (b, h, t, t)
+    hidden: list[Tensor | None]  # l+1 x (b, t, d)
+    residual_sums: list[Tensor | None]  # l x (b, t, d), or none
+
+
+@dataclass
+class ForwardPass:
+    """A forward pass of a batch, ready to be differentiated once."""
+
+    model: nn.Module
+    batch: Batch
+    layers: tuple[AttentionLayer, ...]  # l
+    hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
+    logits: Tensor  # (b, ...)
+    residual_sums: tuple[ResidualSum, ...] = ()  # l, if you asked for them
+    adapter: Adapter = OWN  # where the layers come from
+    has_zero_weights: bool = True  # whether a weight may be exactly 0
+    embeddings: Tensor | None = None  # (b, t, d) that replaced the model's word embeddings
+
+    @property
+    def attentions(self) -> tuple[Tensor, ...]:
+        """The attention weights of each layer, l x (b, h, t, t)."""
+        return equalise_heads([layer.weights() for layer in self.layers])
+
+    def gradients(self, y: Tensor) -> Gradients:
+        """Gradients of `y` (b,) by attention weights, hidden states and residual sums. They use up the graph.
+
+        Items of a batch do not interact, so the gradient of the summed `y` contains the gradient of each item.
+        """
+        handles = [handle for layer in self.layers for handle in layer.handles()]
+        hidden = [state for state in self.hidden if state.requires_grad]
+        totals = [residual_sum.total for residual_sum in self.residual_sums]
+        gradients = iter(_differentiate(y, [*handles, *hidden, *totals]))
+        with torch.no_grad():
+            attention = []
+            for number, layer in enumerate(self.layers):
+                of_parts = [next(gradients) for _ in layer.parts]
+                if all(gradient is None for gradient in of_parts):
+                    raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {number}")
+                attention.append(self._without_masked_edges(layer, layer.gradient(of_parts)))
+        return Gradients(
+            attention=equalise_heads(attention),
+            hidden=[next(gradients) if state.requires_grad else None for state in self.hidden],
+            residual_sums=list(gradients),
+        )
+
+    def _without_masked_edges(self, layer: AttentionLayer, gradient: Tensor) -> Tensor:
+        if not self.has_zero_weights:
+            return gradient
+        masked = (layer.weights() == 0).all(1, keepdim=True)
+        if not bool(masked.any()):
+            return gradient
+        return gradient.masked_fill(masked, 0)
+
+    def release(self) -> None:
+        """Let go of the graph and of its tensors, which long texts need the memory of."""
+        self.layers = ()
+        self.hidden = ()
+        self.residual_sums = ()
+        self.logits = self.logits.detach()
+
+
+def _differentiate(y: Tensor, inputs: Any) -> list[Tensor | None]:
+    """Gradients of `y` by tensors and gradient edges. In half precision, of the largest multiple that does not overflow.
+
+    float16 rounds gradients below 6e-8 to zero, and edges would die. Scaling by a power of two changes no digit, and is
+    undone in float32. bfloat16 has the range of float32.
+    """
+    total = y.to(accumulation_dtype(y)).sum()
+    scales = _FLOAT16_SCALES if y.dtype == torch.float16 else ()
+    for scale in scales:
+        scaled = torch.autograd.grad(total * scale, inputs, allow_unused=True, retain_graph=True)
+        if all(bool(g.isfinite().all()) for g in scaled if g is not None):
+            return [None if g is None else g.to(accumulation_dtype(g)) / scale for g in scaled]
+    return list(torch.autograd.grad(total, inputs, allow_unused=True))
+
+
+def forward(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    residual: bool = False,
+    embeddings: Tensor | None = None,
+    verify_dependence: bool = False,
+) -> ForwardPass:
+    """Run `model` on `batch`. The model must be borrowed until the pass has been differentiated.
+
+    `residual` also finds the residual sums. `embeddings` (b, t, d) replace the word embeddings. `verify_dependence`
+    walks autograd's graph to make sure that the logits depend on all layers. Otherwise a model that returns mere copies
+    of its attention weights only shows when the pass is differentiated.
+    """
+    model = uncompiled(model)
+    adapter = find_adapter(model)
+    try:
+        return _run(model, batch, adapter, residual, embeddings, verify_dependence)
+    except UnsupportedModelError as refusal:
+        if adapter is not OWN:
+            raise
+        try:
+            return _run(model, batch, SOFTMAXES, residual, embeddings, verify_dependence)
+        except UnsupportedModelError:
+            raise refusal from None
+
+
+def _run(
+    model: nn.Module,
+    batch: Batch,
+    adapter: Adapter,
+    residual: bool,
+    embeddings: Tensor | None,
+    verify_dependence: bool,
+) -> ForwardPass:
+    additions = Additions(*batch.mask.shape)
+    recording = additions if residual else nullcontext()
+    watching = watch(model) if adapter.watches else nullcontext(())
+    with replaced_embeddings(model, embeddings), recording, watching as softmaxes:
+        outputs = model(**_arguments(model, batch.inputs))
+    logits = _logits(model, outputs)
+    layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
+    has_zero_weights = _check_layers(model, layers, batch)
+    if verify_dependence and not _depends_on(logits, layers):
+        raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
+    residual_sums: tuple[ResidualSum, ...] = ()
+    if residual:
+        leaves = roots(model) if embeddings is None else [embeddings]
+        residual_sums = _residual_sums(model, additions, layers, leaves)
+    return ForwardPass(
+        model=model,
+        batch=batch,
+        layers=layers,
+        hidden=adapter.hidden(outputs),
+        logits=logits,
+        residual_sums=residual_sums,
+        adapter=adapter,
+        has_zero_weights=has_zero_weights,
+        embeddings=embeddings,
+    )
+
+
+def _residual_sums(
+    model: nn.Module, additions: Additions, layers: Sequence[AttentionLayer], leaves: Sequence[Tensor]
+) -> tuple[ResidualSum, ...]:
+    if any(layer.layout for layer in layers):
+        raise unsupported(model, "its attention comes in parts, which are not followed into the residual stream")
+    attentions = [layer.parts[0] for layer in layers]
+    residual_sums = []
+    for number, residual_sum in enumerate(find_residual_sums(additions.recorded, attentions, leaves)):
+        if residual_sum is None:
+            raise unsupported(model, f"no addition of layer {number} joins its attention to a residual stream")
+        residual_sums.append(residual_sum)
+    return tuple(residual_sums)
+
+
+def compute_logits(
+    model: nn.Module, inputs: Mapping[str, Tensor], *, embeddings: Tensor | None = None, eager: bool = True
+) -> Tensor:
+    """The logits (b, ...) of a forward pass of a model, which is borrowed meanwhile.
+
+    `embeddings` (b, t, d) replace the word embeddings. `eager=False` leaves the model's attention implementation as it
+    is, which may be several times faster for long texts. Gradients flow if they are enabled where you call this.
+    """
+    differentiable = torch.is_grad_enabled()
+    with borrow(model, eager=eager), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
+        outputs = model(**_arguments(model, inputs, observe=False))
+        return _logits(model, outputs, differentiable)
+
+
+def _arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = True) -> dict[str, Any]:
+    """The inputs and switches that the model's `forward` has parameters for, or takes as further keywords."""
+    parameters = inspect.signature(model.forward).parameters
+    takes_keywords = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    arguments: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if name in parameters or "input_ids" not in parameters:
+            arguments[name] = value
+    switches = {"output_attentions": observe, "output_hidden_states": observe, "return_dict": True}
+    for name, value in switches.items():
+        if name in parameters or takes_keywords:
+            arguments[name] = value
+    if "use_cache" in parameters:
+        arguments["use_cache"] = False
+    return arguments
+
+
+def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tensor:
+    logits = getattr(outputs, "logits", None)
+    start_logits = getattr(outputs, "start_logits", None)
+    end_logits = getattr(outputs, "end_logits", None)
+    if isinstance(start_logits, Tensor) and isinstance(end_logits, Tensor):
+        logits = torch.stack([start_logits, end_logits], -1)  # (b, t, 2)
+    if not isinstance(logits, Tensor):
+        raise unsupported(model, "it returns no logits")
+    if differentiable and not logits.requires_grad:
+        raise unsupported(model, "its logits are cut off from autograd")
+    return logits
+
+
+def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Batch) -> bool:
+    """Refuse layers that no layered network can be built from. Returns whether a weight may be exactly 0."""
+    if not layers:
+        raise unsupported(model, "gaflow needs the attention weights of every layer, and it returns none")
+    b = len(batch.mask)
+    t = batch.mask.shape[1] or layers[0].weights().shape[-1]
+    extremes: list[Tensor] = []
+    for number, layer in enumerate(layers):
+        if not all(part.requires_grad for part in layer.parts):
+            raise unsupported(model, f"the attention weights of layer {number} are cut off from autograd")
+        with torch.no_grad():
+            weights = layer.weights()
+            if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
+                shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
+                raise unsupported(model, f"layer {number} has attention weights of shape {shape}")
+            if batch.padded:
+                (weights,) = detached_without_padding([weights], batch.mask)
+            extremes += [weights.amin(), weights.amax()]
+    values: list[float] = torch.stack([x.to(extremes[0]) for x in extremes]).tolist()  # one transfer from the device
+    if not all(map(math.isfinite, values)):
+        dtype = str(layers[0].parts[0].dtype).removeprefix("torch.")
+        advice = "load the model with dtype=torch.float32, or give texts of one length"
+        raise unsupported(model, f"its attention weights are not finite in {dtype}: {advice}")
+    if min(values) < 0:
+        raise unsupported(model, "its attention weights are negative, so they are no weights of an average")
+    return batch.padded or min(values) == 0
+
+
+def _depends_on(result: Tensor, layers: Sequence[AttentionLayer]) -> bool:
+    """Whether autograd's graph leads from a result to some part of each layer."""
+    stack: list[Node | None] = [get_gradient_edge(result).node]
+    reached: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in reached:
+            reached.add(node)
+            stack += [parent for parent, _ in node.next_functions]
+    return all(any(_node(handle) in reached for handle in layer.handles()) for layer in layers)
+
+
+def _node(handle: Tensor | GradientEdge) -> Node:
+    edge = get_gradient_edge(handle) if isinstance(handle, Tensor) else handle
+    return edge.node
