@@ -148,9 +148,9 @@ def test_to_pandas_has_a_row_for_each_token_or_word():
 @pytest.mark.parametrize(
     ("call", "package", "install"),
     [
-        ("to_pandas", "pandas", "gaflow[data]"),
+        ("to_pandas", "pandas", "'gaflow[data]'"),
         ("to_shap", "shap", "shap"),
-        ("to_captum", "captum", "gaflow[baselines]"),
+        ("to_captum", "captum", "'gaflow[baselines]'"),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch, call, package, install):
@@ -158,8 +158,8 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch, call, pack
     monkeypatch.setitem(sys.modules, "captum.attr._utils.visualization", None)
     with pytest.raises(MissingExtraError) as caught:
         getattr(make("dog"), call)()
-    assert f"cannot import {package} (" in str(caught.value)
-    assert f"pip install '{install}'" in str(caught.value)
+    assert f"needs {package}" in str(caught.value).replace("need ", "needs ")
+    assert f"pip install {install}" in str(caught.value)
 
 
 def test_to_shap_hands_over_tokens_and_scores(monkeypatch):
@@ -175,17 +175,28 @@ def test_to_shap_hands_over_tokens_and_scores(monkeypatch):
     assert make("dog", diagnostics={"baseline_output": -1.5}).to_shap().base_values == -1.5
 
 
-def test_to_captum_fills_a_record_in_its_order(monkeypatch):
+def test_to_captum_fills_a_record(monkeypatch):
     module = ModuleType("captum.attr._utils.visualization")
-    module.VisualizationDataRecord = lambda *values: values  # type: ignore[attr-defined]
+    module.VisualizationDataRecord = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "captum.attr._utils.visualization", module)
     att = make("dog")
-    scores, probability, predicted, true, explained, total, tokens, delta = att.to_captum("negative")
-    assert scores.tolist() == att.normalized().tolist()
-    assert (probability, predicted, true, explained) == (0.875, "positive", "negative", "positive")
-    assert (total, tokens, delta) == (6.0, list(att.tokens), 0.0)
-    assert make("dog", probability=None).to_captum()[1] == att.output
-    assert make("dog", diagnostics={"convergence_delta": 0.25}).to_captum()[-1] == 0.25
+    record = att.to_captum("negative")
+    assert record.word_attributions.tolist() == att.normalized().tolist()
+    assert record.pred_prob == 0.875
+    assert (record.pred_class, record.true_class, record.attr_class) == ("positive", "negative", "positive")
+    assert record.attr_score == 6.0
+    assert record.raw_input_ids == list(att.tokens)
+    assert record.convergence_score == 0.0
+    assert make("dog", probability=None).to_captum().pred_prob == att.output
+    assert make("dog", diagnostics={"convergence_delta": 0.25}).to_captum().convergence_score == 0.25
+
+
+def test_captum_takes_the_record():
+    pytest.importorskip("captum")
+    att = make("dog")
+    record = att.to_captum("negative")
+    assert record.raw_input_ids == list(att.tokens)
+    assert record.attr_class == att.label
 
 
 def test_equal_means_equal_in_everything():

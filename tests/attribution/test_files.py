@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,3 +257,52 @@ def test_capacities_of_another_size_are_refused(tmp_path):
     with_capacity(layers=1).save(tmp_path / "a")
     with pytest.raises(GaflowError, match="capacities do not fit"):
         load(tmp_path / "a")
+
+
+STORED = Path(__file__).parents[1] / "data" / "stored_attributions"
+EXPECTED = json.loads((STORED / "expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_files_of_earlier_versions_are_read(name):
+    """The files were written before the fields had their present names; `expected.json` has the old ones."""
+    expected = EXPECTED[name]
+    att = load(STORED / name)
+    target = expected["target"]
+    assert att.method == expected["method"]
+    assert att.text == expected["text"]
+    assert att.text_pair == expected["pair"]
+    assert att.label == expected["label"]
+    assert att.target == (tuple(target) if isinstance(target, list) else target)
+    assert att.output == expected["output"]
+    assert list(att.tokens) == expected["tokens"]
+    assert att.scores.tolist() == expected["scores"]
+    assert [[word.text, word.score] for word in att.words()] == expected["words"]
+    assert att.diagnostics == expected["facts"]
+    assert list(att.read_positions) == expected["places"]
+    assert att.output_kind == expected["measure"]
+    assert (None if att.flow is None else att.flow.value.item()) == expected["value"]
+    assert (None if att.flow_against is None else att.flow_against.value.item()) == expected["value_against"]
+    assert (None if att.certificate is None else att.certificate.converged) == expected["converged"]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [("agf.json", 0), ("layer.json", "all"), ("signed_layer.json", 1), ("path_flow.safetensors", 0), ("ig.json", None)],
+)
+def test_the_layer_of_an_earlier_file_is_taken_from_the_name_of_its_method(name, layer):
+    assert load(STORED / name).layer == layer
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_files_keep_their_keys(tmp_path, name):
+    att = load(STORED / name)
+    att.save(tmp_path / name)
+    assert load(tmp_path / name) == att
+    if name.endswith(".json"):
+        before = json.loads((STORED / name).read_text(encoding="utf-8"))
+        after = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        after["gaflow"].pop("layer")
+        assert after == before
+    else:
+        assert load_file(tmp_path / name).keys() == load_file(STORED / name).keys()

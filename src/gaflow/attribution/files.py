@@ -1,8 +1,11 @@
-"""Arrays and their description in one file, without pickle: a stranger's file can be read safely.
+"""Attributions in one file, without pickle: a stranger's file can be read safely.
 
-It is a safetensors file, with tensors as such and everything else as JSON in the metadata; under a name that ends in
-.json it is JSON throughout, larger and slower but the same to the last digit. The convention this file owns: `FORMAT`
-counts up when an older reader would misread a newer file, and a file is whole or not there at all.
+It is a safetensors file, with arrays as tensors and everything else as JSON in its metadata. Under a name that ends in
+.json it is JSON throughout, larger and slower but the same to the last digit.
+
+The conventions this file owns: `FORMAT` counts up when an older reader would misread a newer file. A field keeps the
+key that it is stored under, even if it has a new name in Python (`STORED_NAMES`). A file is complete or not there at
+all, and its contents fit together or loading it fails with the reason.
 """
 
 from __future__ import annotations
@@ -10,67 +13,85 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from gaflow.errors import GaflowError
+from gaflow.attribution.layer_names import layer_in_name
+from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.files import write_atomically
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer
+from gaflow.inputs.media import Media, Sound, media_from_tensor
+from gaflow.inputs.segmentation import Span
+from gaflow.tasks.targets import ResolvedTarget
 
-__all__ = ["FORMAT", "check_name", "flow_of", "flow_tensors", "read", "write"]
+if TYPE_CHECKING:
+    from gaflow.attribution.attribution import Attribution
+
+__all__ = ["FORMAT", "STORED_NAMES", "from_tensors_and_json", "read", "stored_fields", "to_tensors_and_json", "write"]
 
 FORMAT = 1
+STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
+    "text_pair": "pair",
+    "diagnostics": "facts",
+    "output_kind": "measure",
+    "read_positions": "places",
+}
+_NOT_JSON = ("flow", "flow_against", "certificate", "media")
+_AGAINST = "against."  # prefix of the tensors of `flow_against`
 _KEY = "gaflow"
-_LATER = "capacity"  # a field of flows that older files do not have
-_KINDS = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
-_DTYPES = {str(kind).removeprefix("torch."): kind for kind in _KINDS}
-_OTHERS = {  # what these names promise, and what writes it
-    **dict.fromkeys((".pkl", ".pickle"), "pickle, which runs what it reads,"),
+_STORED_DTYPES = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_DTYPES}
+_WRITERS = {  # of files with other endings
+    ".pkl": "pickle, which runs what it reads,",
+    ".pickle": "pickle, which runs what it reads,",
     ".html": "att.to_html",
-    **dict.fromkeys((".svg", ".pdf", ".png"), "att.plot().savefig"),
-    **dict.fromkeys((".csv", ".parquet", ".xlsx"), "att.to_pandas()"),
+    ".svg": "att.plot().savefig",
+    ".pdf": "att.plot().savefig",
+    ".png": "att.plot().savefig",
+    ".csv": "att.to_pandas()",
+    ".parquet": "att.to_pandas()",
+    ".xlsx": "att.to_pandas()",
 }
 
 
-def write(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write to `path` by way of a temporary file next to it: JSON if it ends in .json, otherwise safetensors."""
-    path, about = Path(path), {"format": FORMAT, **about}
-    check_name(path)
-    own = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}  # none may share memory
+def write(path: str | Path, att: Attribution) -> None:
+    """Write an attribution by way of a temporary file: JSON if the name ends in .json, otherwise safetensors."""
+    path = Path(path)
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is not None:
+        raise ArgumentError(
+            Argument("path"), f" {path.name} would not hold what its name says: {writer} makes such files; "
+            "give a name that ends in .safetensors or .json",
+        )  # fmt: skip
+    tensors, values = to_tensors_and_json(att)
+    values = {"format": FORMAT, **values}
     if path.suffix.lower() == ".json":
-        arrays = {
-            name: {"dtype": _name(v), "shape": [*v.shape], "values": v.flatten().tolist()} for name, v in own.items()
-        }
-        return write_atomically(path, json.dumps({_KEY: about, "tensors": arrays}).encode())
-    from safetensors.torch import save
+        arrays = {}
+        for name, tensor in tensors.items():
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            arrays[name] = {"dtype": dtype, "shape": list(tensor.shape), "values": tensor.flatten().tolist()}
+        write_atomically(path, json.dumps({_KEY: values, "tensors": arrays}).encode())
+    else:
+        from safetensors.torch import save
 
-    return write_atomically(path, save(own, {_KEY: json.dumps(about)}))
-
-
-def check_name(path: Path) -> None:
-    """Refuse a name that promises another kind of file."""
-    other = _OTHERS.get(path.suffix.lower())
-    if other is not None:
-        wrong = f"{path.name} would not hold what its name says: {other} makes such files"
-        raise ValueError(f"{wrong}; give a name that ends in .safetensors or .json")
+        write_atomically(path, save(tensors, {_KEY: json.dumps(values)}))
 
 
-def _name(tensor: Tensor) -> str:
-    return next(name for name, kind in _DTYPES.items() if kind == tensor.dtype)
-
-
-def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description that `write` put into a file of the format that this version reads."""
+def read(path: str | Path) -> dict[str, Any]:
+    """The fields of the attribution in a file that `write` made."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    tensors, about = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
-    version = about.pop("format", None) if isinstance(about, dict) else None
+    tensors, values = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
+    version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
         raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
-    return tensors, about
+    try:
+        return from_tensors_and_json(tensors, values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GaflowError(f"{path} is damaged: {error}") from error
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
@@ -92,40 +113,157 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
 def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:  # which a UnicodeDecodeError is, too
+        content = json.loads(path.read_bytes())
+    except ValueError as error:  # a UnicodeDecodeError is one, too
         raise GaflowError(f"{path} is no readable JSON: {error}") from error
-    if not isinstance(found, dict) or _KEY not in found:
+    if not isinstance(content, dict) or _KEY not in content:
         raise GaflowError(f"{path} is JSON, but not a file that gaflow saved (att.to_dict() is not enough to load)")
+    tensors = {}
     try:
-        arrays = {
-            name: torch.tensor(each["values"], dtype=_DTYPES[each["dtype"]]).reshape(each["shape"])
-            for name, each in found["tensors"].items()
-        }
+        for name, array in content["tensors"].items():
+            tensor = torch.tensor(array["values"], dtype=_DTYPES[array["dtype"]])
+            tensors[name] = tensor.reshape(array["shape"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise GaflowError(f"{path} is damaged: {error!r}") from error
-    return arrays, found[_KEY]
+    return tensors, content[_KEY]
 
 
-def flow_tensors(flow: Flow, prefix: str = "") -> dict[str, Tensor]:
-    """A flow and its certificate as tensors to `write`."""
-    parts = {f"{prefix}flow.{f.name}": getattr(flow, f.name) for f in fields(Flow) if f.name != "certificate"}
-    parts |= {f"{prefix}certificate.{f.name}": getattr(flow.certificate, f.name) for f in fields(BatchCertificate)}
-    return {name: value for name, value in parts.items() if value is not None}
+def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The arrays of an attribution as tensors that share no memory, and its other fields as JSON values."""
+    tensors = {"scores": torch.from_numpy(att.scores.copy())}
+    if att.layers is not None:
+        tensors["layers"] = torch.from_numpy(att.layers.copy())
+    if att.flow is not None:
+        tensors |= _flow_tensors(att.flow, "")
+    if att.flow_against is not None:
+        tensors |= _flow_tensors(att.flow_against, _AGAINST)
+    values = stored_fields(att)
+    del values["scores"], values["layers"]
+    values["certificate"] = None if att.certificate is None else att.certificate.to_dict()
+    if att.media is not None:
+        tensors["media"] = att.media.tensor
+        values["media"] = att.media.metadata()
+    independent = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return independent, values
 
 
-def flow_of(tensors: dict[str, Tensor], t: int, prefix: str = "") -> Flow | None:
-    """The flow over `t` tokens that `flow_tensors` took apart; None if there is none, ValueError if it does not fit."""
+def stored_fields(att: Attribution) -> dict[str, Any]:
+    """The fields by the key that they are stored under, without flows, certificate, picture and sound."""
+    values = {}
+    for field in fields(att):
+        if field.name not in _NOT_JSON:
+            key = STORED_NAMES.get(field.name, field.name)
+            values[key] = getattr(att, field.name)
+    return values
+
+
+def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together."""
+    tokens = tuple(_text(token) for token in values["tokens"])
+    media = None
+    if values.get("media") is not None:
+        media = media_from_tensor(tensors["media"], values["media"])
+    text = _text(values["text"])
+    text_pair = None if values["pair"] is None else _text(values["pair"])
+    segments = tuple(int(segment) for segment in values["segments"])
+    layers = tensors.get("layers")
+    probability = values["probability"]
+    certificate = values["certificate"]
+    return {
+        "text": text,
+        "text_pair": text_pair,
+        "tokens": tokens,
+        "scores": tensors["scores"].numpy(),
+        "offsets": _offsets(values["offsets"], segments, text, text_pair, media),
+        "segments": segments,
+        "method": _text(values["method"]),
+        "target": _target(values["target"]),
+        "label": _text(values["label"]),
+        "probability": None if probability is None else float(probability),
+        "output": float(values["output"]),
+        "prediction": _text(values["prediction"]),
+        "truncated": bool(values["truncated"]),
+        "layers": None if layers is None else layers.numpy(),
+        "layer": _layer(values, layers),
+        "flow": _flow(tensors, "", len(tokens)),
+        "flow_against": _flow(tensors, _AGAINST, len(tokens)),
+        "certificate": None if certificate is None else Certificate(**certificate),
+        "diagnostics": values.get("facts", {}),
+        "output_kind": str(values.get("measure", "")),
+        "read_positions": _positions(values.get("places", ()), len(tokens)),
+        "media": media,
+    }
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} should be text")
+    return value
+
+
+def _offsets(
+    stored: Any, segments: tuple[int, ...], text: str, text_pair: str | None, media: Media | None
+) -> tuple[Span, ...]:
+    """Offsets that lie in the text, pair or sound that the segment of each token says."""
+    length = len(media.samples) if isinstance(media, Sound) else len(text)
+    pair_length = len(text_pair or "")
+    lengths = {0: length, 1: pair_length, -1: max(length, pair_length)}  # a mask stands in one of the two
+    offsets = []
+    for (start, end), segment in zip(stored, segments, strict=True):
+        if segment not in lengths or not 0 <= int(start) <= int(end) <= lengths[segment]:
+            raise ValueError(f"offset {(start, end)} lies outside the text")
+        offsets.append((int(start), int(end)))
+    return tuple(offsets)
+
+
+def _target(stored: Any) -> ResolvedTarget:
+    if isinstance(stored, list):
+        return int(stored[0]), int(stored[1])
+    return stored if isinstance(stored, str) else int(stored)
+
+
+def _positions(stored: Any, count: int) -> tuple[int, ...]:
+    positions = tuple(int(position) for position in stored)
+    for position in positions:
+        if not 0 <= position < count:
+            raise ValueError(f"the output is read at position {position}, but there are {count} tokens")
+    return positions
+
+
+def _layer(values: dict[str, Any], layers: Tensor | None) -> NodeLayer | None:
+    """The scored layer. Files from before it was stored have it in the name of the method."""
+    if "layer" not in values:
+        return None if layers is None else layer_in_name(values["method"])
+    return None if values["layer"] is None else check_layer(values["layer"])
+
+
+def _flow_tensors(flow: Flow, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a flow and of its certificate."""
+    tensors = {}
+    for field in fields(Flow):
+        value = getattr(flow, field.name)
+        if isinstance(value, Tensor):
+            tensors[f"{prefix}flow.{field.name}"] = value
+    for field in fields(BatchCertificate):
+        tensors[f"{prefix}certificate.{field.name}"] = getattr(flow.certificate, field.name)
+    return tensors
+
+
+def _flow(tensors: dict[str, Tensor], prefix: str, count: int) -> Flow | None:
+    """The flow over `count` tokens that `_flow_tensors` took apart; None if there is none."""
     if f"{prefix}flow.edges" not in tensors:
         return None
-    certificate = BatchCertificate(
-        **{f.name: tensors[f"{prefix}certificate.{f.name}"] for f in fields(BatchCertificate)}
-    )
-    own = [f.name for f in fields(Flow) if f.name not in ("certificate", _LATER)]
-    parts = {name: tensors[f"{prefix}flow.{name}"] for name in own}
-    flow = Flow(**parts, certificate=certificate, capacity=tensors.get(f"{prefix}flow.{_LATER}"))
-    if flow.edges.dim() != 4 or tuple(flow.edges.shape[2:]) != (t, t):
+    certificate = {}
+    for field in fields(BatchCertificate):
+        certificate[field.name] = tensors[f"{prefix}certificate.{field.name}"]
+    parts = {}
+    for field in fields(Flow):
+        if field.name not in ("certificate", "capacity"):
+            parts[field.name] = tensors[f"{prefix}flow.{field.name}"]
+    capacity = tensors.get(f"{prefix}flow.capacity")  # older files do not have it
+    flow = Flow(**parts, certificate=BatchCertificate(**certificate), capacity=capacity)
+    if flow.edges.dim() != 4 or tuple(flow.edges.shape[2:]) != (count, count):
         raise ValueError("the flow does not fit the tokens")
-    if flow.capacity is not None and flow.capacity.shape != flow.edges.shape:
+    if capacity is not None and capacity.shape != flow.edges.shape:
         raise ValueError("the capacities do not fit the flow")
     return flow

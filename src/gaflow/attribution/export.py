@@ -1,0 +1,94 @@
+"""An attribution for other tools: plain JSON values, pandas, SHAP and Captum."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gaflow.attribution.files import stored_fields
+from gaflow.errors import MissingExtraError
+from gaflow.extras import need
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gaflow.attribution.attribution import Attribution
+
+__all__ = ["to_captum", "to_dict", "to_pandas", "to_shap"]
+
+
+def to_dict(att: Attribution) -> dict[str, Any]:
+    """Everything but flows, pictures and sounds, as plain JSON values."""
+    values = stored_fields(att)
+    values["special_mask"] = att.special_mask
+    values["certificate"] = None if att.certificate is None else att.certificate.to_dict()
+    values["words"] = [asdict(word) for word in att.words()]
+    return _as_json(values)
+
+
+def to_pandas(att: Attribution, *, words: bool) -> pd.DataFrame:
+    """A table with one row for each token, or for each word."""
+    need("pandas", "data", "tables need pandas")
+    import pandas as pd
+
+    if words:
+        return pd.DataFrame([asdict(word) for word in att.words()])
+    return pd.DataFrame(
+        {
+            "token": att.tokens,
+            "score": att.scores,
+            "start": [start for start, _ in att.offsets],
+            "end": [end for _, end in att.offsets],
+            "segment": att.segments,
+            "special": att.special_mask,
+        }
+    )
+
+
+def to_shap(att: Attribution) -> Any:
+    """A `shap.Explanation` over the tokens."""
+    try:
+        shap = importlib.import_module("shap")
+    except ImportError as error:
+        raise MissingExtraError(f"a SHAP explanation needs shap ({error}); run: pip install shap") from error
+    return shap.Explanation(
+        values=att.scores.copy(),
+        base_values=att.diagnostics.get("baseline_output", 0.0),
+        data=np.array(att.tokens),
+        output_names=[att.label],
+    )
+
+
+def to_captum(att: Attribution, true_label: str | None) -> Any:
+    """A `VisualizationDataRecord` of Captum."""
+    module = "captum.attr._utils.visualization"
+    need(module, "baselines", "a Captum record needs captum")
+    gap = 0.0 if att.certificate is None else att.certificate.gap
+    return importlib.import_module(module).VisualizationDataRecord(
+        word_attributions=att.normalized(),
+        pred_prob=att.output if att.probability is None else att.probability,
+        pred_class=att.prediction,
+        true_class=true_label or "",
+        attr_class=att.label,
+        attr_score=float(att.scores.sum()),
+        raw_input_ids=list(att.tokens),
+        convergence_score=att.diagnostics.get("convergence_delta", gap),
+    )
+
+
+def _as_json(value: Any) -> Any:
+    """The value in types that JSON has: no tuples, arrays or infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
