@@ -220,11 +220,11 @@ def test_repr_is_one_short_line():
 @pytest.mark.parametrize(("layer", "name"), [(0, "agf"), (2, "agf(layer=2)"), (-1, "agf(layer=-1)")])
 def test_scores_can_be_those_of_any_layer(layer, name):
     layers = np.random.default_rng(0).random((3, 9))
-    att = make("don't stop", layers=layers, scores=layers[0])
+    att = make("don't stop", layers=layers, scores=layers[0], layer=0)
     found = att.at_layer(layer)
     assert found.scores.tolist() == layers[layer].tolist()
     assert found.method == name
-    assert found == replace(att, scores=layers[layer], method=name)
+    assert found == replace(att, scores=layers[layer], method=name, layer=layer)
     assert found.words()[0].score == pytest.approx(layers[layer][1:4].sum())
     assert found.at_layer(0) == att
 

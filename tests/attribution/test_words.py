@@ -95,5 +95,5 @@ def test_flags_name_one_unit_and_tokens_are_the_default():
     assert unit_of(words=True, sentences=False) == "word"
     assert unit_of(words=False, sentences=True) == "sentence"
     assert set(UNITS) == {"token", "word", "sentence"}
-    with pytest.raises(ValueError, match="words and sentences exclude each other"):
+    with pytest.raises(ValueError, match="words and sentences are both set"):
         unit_of(words=True, sentences=True)

@@ -72,9 +72,7 @@ def test_a_long_text_is_read_in_windows(capfd, folder):
     assert found["facts"]["windows"] > 2
     assert "windows" in gives(capfd, *args)
     assert "or --windows to read all of it in parts" in refused(capfd, "explain", text, "--model", folder)
-    assert "--truncation and --windows are both asked for" in refused(
-        capfd, "explain", "a", "--windows", "--truncation"
-    )
+    assert "--truncation and --windows are both set" in refused(capfd, "explain", "a", "--windows", "--truncation")
 
 
 @pytest.mark.parametrize("data", [b"a good film", b"a good film\n", b"\xef\xbb\xbfa good film\r\n"])
@@ -216,7 +214,7 @@ def test_sentences_are_shaded_and_listed(capfd, folder, tmp_path):
     assert place.read_text(encoding="utf-8") == att.to_html(sentences=True)
     table = out[out.index("sentence") :]
     assert all(w.text in table for w in att.sentences())
-    assert "both asked for" in refused(capfd, "explain", text, "--model", "not/there", "--words", "--sentences")
+    assert "are both set" in refused(capfd, "explain", text, "--model", "not/there", "--words", "--sentences")
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".PDF", b"%PDF"), (".png", b"\x89PNG")])

@@ -277,7 +277,7 @@ def test_a_solver_that_fails_names_the_text(ex):
 
 
 def test_what_cannot_be_meant_is_refused(ex):
-    with pytest.raises(ValueError, match="truncation and windows exclude each other"):
+    with pytest.raises(ValueError, match="truncation and windows are both set"):
         ex(SENTENCE, windows=True, truncation=True)
     with pytest.raises(TypeError, match=r"windows must be True, False or a gaflow\.Windows, not int"):
         ex(SENTENCE, windows=3)

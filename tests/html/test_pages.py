@@ -209,7 +209,7 @@ def test_sentences_are_coloured_whole_when_asked_for():
         block = check(document).one(".text")
         assert [span.text for span in block.all("span")] == [w.text for w in att.sentences()]
         assert block.text == LONG
-    with pytest.raises(ValueError, match="words and sentences are both asked for"):
+    with pytest.raises(ValueError, match="words and sentences are both set"):
         att.to_html(words=True, sentences=True)
 
 

@@ -76,7 +76,7 @@ def unit_of(*, words: bool, sentences: bool) -> Unit:
     """The unit that two flags mean; tokens if neither is set."""
     if words and sentences:
         raise ArgumentError(
-            Argument("words"), " and ", Argument("sentences"), " exclude each other: a text is shaded by one of them"
+            Argument("words"), " and ", Argument("sentences"), " are both set: a text is shaded by one of them; choose"
         )
     if words:
         return "word"

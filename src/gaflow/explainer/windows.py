@@ -133,7 +133,7 @@ def find_windows(windows: bool | Windows | None, truncation: bool) -> Windows | 
     if truncation:
         raise ArgumentError(
             Argument("truncation"), " and ", Argument("windows"),
-            " exclude each other: one cuts off the end of a long text, the other reads all of it; choose one",
+            " are both set: one cuts off the end of a long text, the other reads all of it; choose one",
         )  # fmt: skip
     return Windows() if windows is True else windows
 
