@@ -26,7 +26,9 @@ def test_an_error_knows_the_argument_that_it_is_about():
 
 
 def test_text_in_a_message_is_never_taken_for_an_argument():
-    assert TextError("no {truncation} or %s in ", Argument("text")).worded(as_option) == "no {truncation} or %s in --text"
+    assert (
+        TextError("no {truncation} or %s in ", Argument("text")).worded(as_option) == "no {truncation} or %s in --text"
+    )
 
 
 def test_errors_travel_between_processes():

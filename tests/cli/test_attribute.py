@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 
 import pytest
@@ -8,11 +7,10 @@ import gaflow
 from gaflow.benchmark.stored import stored_scores
 from gaflow.benchmark.stored_scores import open_shelf
 from gaflow.cli import main
-from gaflow.cli import progress as watching
 from gaflow.data import open_data
 from gaflow.errors import DataError
 from gaflow.jobs import attribute, read_attributions
-from tests.support.commands import gives, refused
+from tests.support.commands import gives, interrupted_at, refused
 from tests.support.data_files import write
 from tests.support.runs import ROWS, files
 
@@ -136,19 +134,7 @@ def test_another_job_in_the_folder_is_refused(capfd, data, folder, tmp_path):
 
 def test_ctrl_c_ends_after_the_batch_and_says_how_to_go_on(capfd, data, folder, tmp_path, monkeypatch):
     args = ["attribute", data, "-o", tmp_path / "out", "--model", folder, "--method", "rawatt", "--shard-size", "4"]
-    original = watching._lines
-
-    def interrupting(doing):
-        tell = original(doing)
-
-        def told(done, total):
-            tell(done, total)
-            if done == 10:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        return told
-
-    monkeypatch.setattr(watching, "_lines", interrupting)
+    monkeypatch.setattr("gaflow.cli.attribute.progress_bar", interrupted_at(10))
     before = signal.getsignal(signal.SIGINT)
     assert main([str(a) for a in args] + ["--batch-size", "2"]) == 130
     assert signal.getsignal(signal.SIGINT) is before

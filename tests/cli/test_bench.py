@@ -1,6 +1,4 @@
 import json
-import os
-import signal
 import sys
 
 import pyarrow as pa
@@ -10,12 +8,11 @@ import pytest
 import gaflow
 from gaflow.benchmark.run import PAPER, bench
 from gaflow.cli import main
-from gaflow.cli import progress as watching
 from gaflow.data import open_data
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs import attribute
 from tests.support.benchmarks import ROWS, files
-from tests.support.commands import gives, refused
+from tests.support.commands import gives, interrupted_at, refused
 from tests.support.data_files import write
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -163,19 +160,7 @@ def test_the_default_methods_are_checked_before_a_model_is_loaded(capfd, data, t
 
 def test_ctrl_c_ends_and_says_how_to_go_on(capfd, data, folder, tmp_path, monkeypatch):
     args = ["bench", data, "-o", tmp_path / "out", "--model", folder, "--methods", "cat", "--shard-size", "5"]
-    original = watching._lines
-
-    def interrupting(doing):
-        tell = original(doing)
-
-        def told(done, total):
-            tell(done, total)
-            if done >= 20:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        return told
-
-    monkeypatch.setattr(watching, "_lines", interrupting)
+    monkeypatch.setattr("gaflow.cli.bench.progress_bar", interrupted_at(20))
     assert main([str(a) for a in args]) == 130
     out, err = capfd.readouterr()
     assert out == ""

@@ -115,7 +115,7 @@ def test_a_watcher_sees_how_far_it_is(capfd, monkeypatch, folder):
     def watching(doing):
         yield lambda done, total: told.append((doing, done, total))
 
-    monkeypatch.setattr("gaflow.cli.compare.waiting", watching)
+    monkeypatch.setattr("gaflow.cli.compare.spinner", watching)
     gives(capfd, "compare", SENTENCE, "--model", folder, "--methods", "agf,lime")
     assert (told[0], told[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
     assert any(1 < done < 2 for _, done, _ in told)

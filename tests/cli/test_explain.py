@@ -2,16 +2,12 @@ import errno
 import json
 import os
 import re
-import sys
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 import gaflow
-from gaflow.cli import commands
-from gaflow.cli import input_output as streams
+from gaflow.cli import commands, input_output
 from gaflow.methods import METHODS
 from tests.support.commands import HOSTILE, from_stdin, gives, refused, saved
 from tests.support.models import SENTENCE, bert
@@ -171,27 +167,6 @@ def test_narrow_windows_are_respected(capfd, monkeypatch, folder, args):
     assert max(len(line) for line in out.splitlines()) <= 40
 
 
-def test_a_watcher_sees_that_work_is_going_on(monkeypatch):
-    seen = []
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(streams, "make_console", lambda stderr: SimpleNamespace(status=watch(seen)))
-    with streams.waiting("explaining") as progress:
-        assert seen == ["explaining"]
-        assert callable(progress)
-        progress(0.75, 3)
-    assert seen == ["explaining", "explaining, 25%", "done"]
-
-
-def watch(seen):
-    @contextmanager
-    def status(doing):
-        seen.append(doing)
-        yield SimpleNamespace(update=seen.append)
-        seen.append("done")
-
-    return status
-
-
 def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
     place = tmp_path / "why.html"
     assert "smart" in gives(capfd, "explain", SENTENCE, "--model", folder, "--html", place)
@@ -249,7 +224,7 @@ def test_a_place_that_cannot_be_written_is_named_before_a_model_is_loaded(capfd,
     def refuse(*args, **settings):
         raise PermissionError(errno.EACCES, "Permission denied", "a temporary name")
 
-    monkeypatch.setattr(streams, "TemporaryDirectory", refuse)  # root may write anywhere
+    monkeypatch.setattr(input_output, "TemporaryDirectory", refuse)  # root may write anywhere
     deep = tmp_path / "new" / "deeper" if option == "--out" else tmp_path / "x.json"
     place = deep.with_suffix(".svg") if option == "--svg" else deep
     err = refused(capfd, *args, place, *([] if args[0] == "report" else ["--model", "not/there"]))

@@ -9,6 +9,7 @@ import pytest
 import gaflow
 from gaflow import cli
 from gaflow.cli import main
+from gaflow.errors import Argument
 from gaflow.models import loading
 from tests.support.models import SENTENCE, bert
 
@@ -37,7 +38,7 @@ def folder(tmp_path_factory):
 def offline(monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "GAFLOW_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {**cli._QUIET, "HF_HUB_OFFLINE": "1"}.items():
+    for name, value in {**cli._QUIET_ENVIRONMENT, "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)
 
 
@@ -123,29 +124,24 @@ def test_an_empty_text_is_refused(capfd, folder, text):
 
 
 @pytest.mark.parametrize(
-    ("args", "message", "spoken"),
+    ("args", "parts", "worded"),
     [
-        (
-            ["explain", "a"],
-            "pass truncation=True, or windows=True to read on",
-            "pass --truncation, or --windows to read on",
-        ),
-        (["bench", "a"], "use batch_size=2 or less", "use --batch-size 2 or less"),
-        (["bench", "a"], "they mean what label_names says.", "they mean what --label-names says."),
-        (["bench", "a"], "no column 'label_names' and no 'seed=1'", "no column 'label_names' and no 'seed=1'"),
-        (["bench", "a"], "sample must be 1 for a sample", "--sample must be 1 for a sample"),
-        (["explain", "a"], "words and sentences are both asked for", "--words and --sentences are both asked for"),
-        (["explain", "a"], "sample must be 1; batch_size is 2", "sample must be 1; batch_size is 2"),
-        (["explain", "a"], "text[1] is empty", "--pair is empty"),
-        (["--version"], "label_names is wrong", "label_names is wrong"),
+        (["explain", "a"], ["pass ", Argument("truncation", True), " to cut it"], "pass --truncation to cut it"),
+        (["bench", "a"], ["use ", Argument("batch_size", 2), " or less"], "use --batch-size 2 or less"),
+        (["bench", "a"], [Argument("label_names"), " is wrong"], "--label-names is wrong"),
+        (["bench", "a"], ["no column 'label_names' and no 'seed=1'"], "no column 'label_names' and no 'seed=1'"),
+        (["bench", "a"], [Argument("replacements"), " is empty"], "--replacement is empty"),
+        (["explain", "a"], [Argument("sample"), " must be 1"], "sample must be 1"),
+        (["explain", "a"], [Argument("text[1]"), " is empty"], "--pair is empty"),
+        (["--version"], [Argument("label_names"), " is wrong"], "label_names is wrong"),
     ],
 )
-def test_arguments_of_python_are_named_as_options_of_the_command(capfd, monkeypatch, args, message, spoken):
+def test_arguments_of_python_are_named_as_options_of_the_command(capfd, monkeypatch, args, parts, worded):
     def fail(args):
-        raise ValueError(message)
+        raise gaflow.GaflowError(*parts)
 
     monkeypatch.setattr(cli, "_run", fail)
-    assert_fails(capfd, args, f"gaflow: {spoken}\n")
+    assert_fails(capfd, args, f"gaflow: {worded}\n")
 
 
 def test_bad_arguments_are_named(capfd, folder):

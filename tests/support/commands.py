@@ -1,7 +1,10 @@
 """Running commands of `gaflow` in tests, with helpers that assert how they end."""
 
 import io
+import os
+import signal
 import sys
+from contextlib import contextmanager
 
 from gaflow.cli import main
 
@@ -37,3 +40,17 @@ def refused(capfd, *args):
 def from_stdin(monkeypatch, data):
     """Let `data` be what stdin holds."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def interrupted_at(count):
+    """In place of `progress_bar`: Ctrl-C once `count` texts are done."""
+
+    @contextmanager
+    def progress_bar(activity):
+        def report(done, total):
+            if done >= count:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        yield report
+
+    return progress_bar

@@ -1,43 +1,39 @@
-"""The command `gaflow`: starts the program and turns whatever goes wrong into one line and an exit code.
+"""The command `gaflow`: one file per command, and errors as one line with an exit code.
 
-The convention this file owns: 0 done; 2 bad input (an unknown option, text, model, target, file ...); 1 anything
-else; 130 interrupted. One line on stderr says why, and a traceback is only shown with GAFLOW_DEBUG=1.
+The convention this room owns: 0 done; 2 bad input (an unknown option, text, model, target, file ...); 1 anything else;
+130 interrupted. One line on stderr gives the reason. Set GAFLOW_DEBUG=1 to see the traceback.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.errors import Argument, GaflowError, MissingExtraError
 
 __all__ = ["main", "program"]
 
-_QUIET = {  # read by the libraries when they are imported, which is later
+# The libraries read these when they are imported, which is later.
+_QUIET_ENVIRONMENT = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-_SPOKEN = {  # what Python's users read, and those of the command line; names of arguments are read as options, too
-    "pass model=,": "give --model,",
-    ", or a transformers model with its tokenizer": "",
-    "text[0] ": "TEXT ",
-    "text[1] ": "--pair ",
-    "batch must be": "--batch-size must be",
-}
+_COMMAND_LINE_LIBRARIES = ("typer", "click", "rich")
+# Arguments of Python that the command line has under another name.
+_OTHER_NAMES = {"text[0]": "TEXT", "text[1]": "--pair", "replacements": "--replacement"}
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run `gaflow` with `args` (None: the process's own) and give its exit code."""
+    """Run `gaflow` with `args` (None: those of the process) and return its exit code."""
     debug = os.environ.get("GAFLOW_DEBUG", "") not in ("", "0")
-    for name, value in _QUIET.items():
+    for name, value in _QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -55,7 +51,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except (GaflowError, ValueError, TypeError, OSError) as error:
         if debug:
             raise
-        return _fail(_translate(str(error), args) or type(error).__name__, 2)
+        message = _message(error, sys.argv[1:] if args is None else args)
+        return _fail(message or type(error).__name__, 2)
     except Exception as error:
         if debug:
             raise
@@ -77,7 +74,7 @@ def _run(args: Sequence[str] | None) -> int:
         from gaflow.cli.commands import run
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in ("typer", "click", "rich"):
+        if missing not in _COMMAND_LINE_LIBRARIES:
             raise
         raise MissingExtraError(f"the command line needs {missing}; run: pip install 'gaflow[cli]'") from error
     code = run(args)
@@ -85,28 +82,29 @@ def _run(args: Sequence[str] | None) -> int:
     return code
 
 
-def _translate(message: str, args: Sequence[str] | None) -> str:
-    """The message with options of the command in place of Python's arguments, except in quotes."""
-    for python, command in _SPOKEN.items():
-        message = message.replace(python, command)
+def _message(error: Exception, args: Sequence[str]) -> str:
+    """The error's message, with the options of the command in place of Python's arguments."""
+    if not isinstance(error, GaflowError):
+        return str(error)
     try:
         from gaflow.cli.commands import options_of
     except ModuleNotFoundError:  # one of their libraries is the very thing that is missing
-        return message
-    for name, option in options_of(sys.argv[1:] if args is None else args).items():
-        word = rf"(?<![\w'\"./-]){name}(?![\w'\"/-])"
-        message = re.sub(rf"{word}=(True\b)?", lambda found, o=option: o if found[1] else f"{o} ", message)
-        if "_" in name:  # no word of any other sentence
-            message = re.sub(word, option, message)
-        else:
-            message = re.sub(rf"^{word}(?= (must|is|has|and)\b)|(?<= and ){word}(?= are both\b)", option, message)
-    return message
+        return str(error)
+    names = {**_OTHER_NAMES, **options_of(args)}
+
+    def as_option(argument: Argument) -> str:
+        if argument.name not in names:
+            return str(argument)
+        option = names[argument.name]
+        if argument.value is None or argument.value is True:
+            return option
+        return f"{option} {argument.value}"
+
+    return error.worded(as_option)
 
 
 def _fail(message: str, code: int) -> int:
-    try:
-        from gaflow.view.text import one_line
-    except ModuleNotFoundError:  # Rich is the very thing that is missing
-        one_line = str
+    from gaflow.view.text import one_line
+
     sys.stderr.write(f"gaflow: {one_line(message)}\n")
     return code

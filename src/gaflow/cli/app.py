@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-import gaflow
+from gaflow.arguments import distinct
 from gaflow.data.sources import LabelNames
+from gaflow.errors import Argument, ArgumentError
 from gaflow.methods import METHODS, find_method
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "LabelColumn",
     "LabelNamesOption",
     "Model",
+    "OutputFolder",
     "Pair",
     "PairColumn",
+    "RowLimit",
     "Split",
     "Subset",
     "TargetLabel",
@@ -31,10 +34,10 @@ __all__ = [
     "Truncation",
     "WindowsFlag",
     "app",
-    "count",
-    "label_names_of",
-    "method_names",
+    "as_integer",
     "options_of",
+    "parse_label_names",
+    "parse_methods",
     "run",
     "split_names",
 ]
@@ -47,6 +50,15 @@ app = typer.Typer(
 )
 _UsageError: Any = typer.BadParameter.__base__  # typer gives it no name of its own
 
+
+def as_integer(value: Any) -> int:
+    """A whole number from the command line; the library says which ones it takes."""
+    try:
+        return int(value)
+    except ValueError:
+        raise typer.BadParameter(f"{value!r} is no whole number") from None
+
+
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
 Pair = Annotated[str | None, typer.Option(metavar="TEXT", help="The second text of a pair; the context of a question.")]
 Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Hub id or folder; default: built in.")]
@@ -58,87 +70,89 @@ TargetLabel = Annotated[
     typer.Option(metavar="LABEL", help="Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted."),
 ]
 Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
-WindowsFlag = Annotated[bool, typer.Option("--windows", help="Read a text that is too long in overlapping parts.")]
+WindowsFlag = Annotated[bool, typer.Option("--windows", help="Read a text that is too long in overlapping windows.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")]
-FlowHtml = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a page to play with to FILE: where each token's flow goes.")
+FlowHtml = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an interactive page of the flow to FILE.")]
+OutputFolder = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; an unfinished run goes on in it.")
 ]
 TextColumn = Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")]
 PairColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")]
 LabelNamesOption = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="What labels 0, 1, ... are called by the model; or 'x=A,y=B'.")
+    str | None, typer.Option(metavar="A,B,...", help="What the model calls labels 0, 1, ...; or 'x=A,y=B'.")
 ]
+RowLimit = Annotated[int | None, typer.Option(parser=as_integer, metavar="N", help="Only the first N rows.")]
 Split = Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")]
 Subset = Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Parse `args`, run the command and give the exit code; a wrong usage is a ValueError."""
+    """Parse `args`, run the command and return the exit code; a wrong usage is a ValueError."""
     try:
         return app(args, prog_name="gaflow", standalone_mode=False) or 0
     except typer.Abort:
         raise KeyboardInterrupt from None
     except _UsageError as error:
-        asked = getattr(error.ctx, "command_path", "gaflow")
+        command = getattr(error.ctx, "command_path", "gaflow")
+        takes_text = command.endswith(("explain", "compare"))
         reason = error.format_message().rstrip(".")
-        if reason.startswith("No such option") and asked.endswith(("explain", "compare")):
+        if takes_text and reason.startswith("No such option"):
             reason += ", and a text that begins with '-' goes after '--'"
-        elif reason.startswith("Got unexpected extra argument") and asked.endswith(("explain", "compare")):
+        elif takes_text and reason.startswith("Got unexpected extra argument"):
             reason += "; a text of several words goes in quotes"
-        raise ValueError(f"{reason}; see '{asked} --help'") from None
+        raise ValueError(f"{reason}; see '{command} --help'") from None
 
 
 def options_of(args: Sequence[str]) -> dict[str, str]:
-    """The options of the command that `args` name, by what Python calls them; none if they name no command."""
-    known = getattr(typer.main.get_command(app), "commands", {})
-    command = next((known[each] for each in args if each in known), None)
-    options = {p.name: max(p.opts, key=len) for p in (command.params if command else ()) if p.name}
-    return {name: option for name, option in options.items() if option.startswith("--")}
+    """The options of the command that `args` name, by the names of their parameters; none if they name no command."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    command_names = [arg for arg in args if arg in commands]
+    if not command_names:
+        return {}
+    options = {}
+    for parameter in commands[command_names[0]].params:
+        option = max(parameter.opts, key=len)
+        if option.startswith("--"):
+            options[parameter.name] = option
+    return options
 
 
-def count(value: Any) -> int:
-    """A whole number from the command line; the library says which ones it takes."""
-    try:
-        return int(value)
-    except ValueError:
-        raise typer.BadParameter(f"{value!r} is no whole number") from None
-
-
-def label_names_of(given: str | None) -> LabelNames | None:
-    """What labels are called by the model: names of 0, 1, ... or pairs of both."""
-    if given is None:
+def parse_label_names(label_names: str | None) -> LabelNames | None:
+    """What the model calls the labels: names of 0, 1, ..., or pairs of a label and its name."""
+    if label_names is None:
         return None
-    parts = [part.strip() for part in given.split(",")]
-    if not all("=" in part for part in parts):
-        return parts
-    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+    names = [name.strip() for name in label_names.split(",")]
+    if not all("=" in name for name in names):
+        return names
+    name_of_label = {}
+    for pair in names:
+        label, _, name = pair.partition("=")
+        name_of_label[label.strip()] = name.strip()
+    return name_of_label
 
 
-def method_names(given: str | None, default: Sequence[str]) -> list[str]:
-    """The methods that --methods means, checked before a model is loaded; `default` if it is not given."""
-    if given is None:
+def parse_methods(methods: str | None, default: Sequence[str]) -> list[str]:
+    """The methods that --methods means, checked before a model is loaded; `default` if it is left out."""
+    if methods is None:
         names = list(default)
-    elif given.strip().lower() == "all":
+    elif methods.strip().lower() == "all":
         names = list(METHODS)
     else:
-        names = [name.lower() for name in split_names(given)]
+        names = [name.lower() for name in split_names(methods)]
     for name in names:
         find_method(name)
     return names
 
 
-def split_names(given: str) -> list[str]:
-    """The names in --methods, whatever they mean."""
-    names = [name.strip() for name in given.split(",")]
+def split_names(methods: str) -> list[str]:
+    """The names in --methods, whether there are such methods or not."""
+    names = [name.strip() for name in methods.split(",")]
     if not all(names):
-        raise ValueError(f"--methods {given!r} has an empty name; separate names by single commas")
-    folded = [name.lower() for name in names]
-    twice = sorted({name for name in folded if folded.count(name) > 1})
-    if twice:
-        raise ValueError(f"--methods names {', '.join(twice)} twice; give each method once")
+        raise ArgumentError(Argument("methods"), f" {methods!r} has an empty name; separate names by single commas")
+    distinct("methods", [name.lower() for name in names], "give each method once")
     return names
 
 
@@ -156,6 +170,8 @@ def _gaflow(
     Exit codes: 0 done, 1 failure, 2 bad input, 130 interrupted. NO_COLOR, FORCE_COLOR and COLUMNS are respected.
     """
     if version:
+        import gaflow
+
         typer.echo(f"gaflow {gaflow.__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,9 @@ from gaflow.cli.app import (
     LabelColumn,
     LabelNamesOption,
     Model,
+    OutputFolder,
     PairColumn,
+    RowLimit,
     Split,
     Subset,
     TargetLabel,
@@ -22,12 +23,13 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
-    count,
-    label_names_of,
+    as_integer,
+    parse_label_names,
 )
 from gaflow.cli.input_output import check_folder, print_json
-from gaflow.cli.progress import INTERRUPTED, stoppable, watched
+from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
 from gaflow.data import open_data
+from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Outcome, Ray
@@ -43,7 +45,7 @@ __all__ = ["attribute"]
 @app.command()
 def attribute(
     data: Annotated[str, typer.Argument(metavar="INPUT", help="Parquet, CSV, TSV or JSONL file, or a hub id.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
+    out: OutputFolder,
     text_column: TextColumn = "text",
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
@@ -54,27 +56,28 @@ def attribute(
         typer.Option(metavar="NAME", help=f"One of 'gaflow methods', several, or all; {DEFAULT} if left out."),
     ] = None,
     target: TargetLabel = None,
-    batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 16,
-    shard_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts of one file.")] = 1000,
+    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts that run together.")] = 16,
+    shard_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts of one file.")] = 1000,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
-    limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Only the first N rows.")] = None,
+    limit: RowLimit = None,
     sample: Annotated[
-        int | None, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode.")
+        int | None,
+        typer.Option(parser=as_integer, metavar="N", help="N texts, half shorter, half longer than the mode."),
     ] = None,
-    seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Of the sample.")] = 0,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
     engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray: many machines.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(parser=count, metavar="N", help="Of a Ray cluster; default: all it has room for.")
+        int | None, typer.Option(parser=as_integer, metavar="N", help="Of a Ray cluster; default: all it has room for.")
     ] = None,
     as_json: Json = False,
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
 
-    Killed at any moment and started again, it goes on with the first unfinished file and ends with the same bytes.
+    If the run is interrupted, start the same command again: it goes on with the first unfinished file.
 
     \b
     Examples:
@@ -84,42 +87,63 @@ def attribute(
     """
     find_windows(windows, truncation)
     check_folder("--out", out)
-    methods, chosen = _methods(method), _engine(engine, workers, device)
-    opened = open_data(
-        data, text_column=text_column, pair_column=pair_column, label_column=label_column,
-        label_names=label_names_of(label_names), split=split, subset=subset,
-    )  # fmt: skip
-    next(opened.read(), None)  # a wrong column should not cost the loading of a model
-    with stoppable() as stop, watched("explaining") as progress:
+    methods = _parse_methods(method)
+    engine_settings = _parse_engine(engine, workers, device)
+    data_set = open_data(
+        data,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        label_names=parse_label_names(label_names),
+        split=split,
+        subset=subset,
+    )
+    next(data_set.read(), None)  # a wrong column should not cost the loading of a model
+    with until_interrupted() as stop, progress_bar("explaining") as progress:
         explainer = Explainer(model, device="cpu" if engine == "ray" else device)  # Ray's workers have the devices
         outcome = run_job(
-            explainer, opened, out, methods, target=target, batch_size=batch_size, shard_size=shard_size,
-            truncation=truncation, windows=windows, sample=sample, limit=limit, seed=seed, engine=chosen,
-            progress=progress, stop=stop,
-        )  # fmt: skip
-    return _tell(outcome, len(methods), as_json)
+            explainer,
+            data_set,
+            out,
+            methods,
+            target=target,
+            batch_size=batch_size,
+            shard_size=shard_size,
+            truncation=truncation,
+            windows=windows,
+            sample=sample,
+            limit=limit,
+            seed=seed,
+            engine=engine_settings,
+            progress=progress,
+            stop=stop,
+        )
+    return _print_outcome(outcome, len(methods), as_json)
 
 
-def _engine(name: str, workers: int | None, device: str | None) -> Engine:
+def _parse_engine(name: str, workers: int | None, device: str | None) -> Engine:
     if name == "ray":
         return Ray(workers, device)
     if workers is not None:
-        raise ValueError(f"--workers {workers} is for --engine ray; the engine {name!r} has one")
+        raise ArgumentError(Argument("workers", workers), f" is for --engine ray; the engine {name!r} has one")
     return find_engine(name)
 
 
-def _methods(given: list[str] | None) -> list[str]:
-    """The methods meant, checked before a model is loaded."""
-    names = [name.strip().lower() for each in given or [DEFAULT] for name in each.split(",")]
-    names = list(METHODS) if names == ["all"] else names
+def _parse_methods(options: list[str] | None) -> list[str]:
+    """The methods of all --method options, checked before a model is loaded."""
+    names = []
+    for option in options or [DEFAULT]:
+        for name in option.split(","):
+            names.append(name.strip().lower())
+    if names == ["all"]:
+        names = list(METHODS)
     for name in names:
         find_method(name)
     return names
 
 
-def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
-    """Say what has become of the job, and give the exit code."""
-    skipped = sum(outcome.skipped.values())
+def _print_outcome(outcome: Outcome, methods: int, as_json: bool) -> int:
+    """Print the outcome of the job and return the exit code."""
     if as_json:
         print_json(
             {
@@ -134,17 +158,28 @@ def _tell(outcome: Outcome, methods: int, as_json: bool) -> int:
             }
         )
     if not outcome.finished:
-        line = f"stopped: {outcome.texts:,} of {outcome.total:,} texts are stored; run the same command again to go on"
-        sys.stderr.write(f"gaflow: {line}\n")
+        progress = f"{outcome.texts:,} of {outcome.total:,} texts are stored"
+        sys.stderr.write(f"gaflow: stopped: {progress}; run the same command again to go on\n")
         return INTERRUPTED
     if not as_json:
-        reasons = ", ".join(f"{n:,} {why}" for why, n in outcome.skipped.items())
-        parts = [f"{_count(outcome.texts, 'text')} by {_count(methods, 'method')} ({outcome.computed:,} new)"]
-        parts += [f"{_count(skipped, 'row')} skipped ({reasons})"] * bool(skipped)
-        parts += [f"{_count(outcome.errors, 'error')} (column 'error')"] * bool(outcome.errors)
-        typer.echo(one_line(f"{', '.join(parts)}: {_count(outcome.shards, 'file')} in {outcome.folder}"))
-    return 1 if outcome.errors == outcome.texts * methods else 0
+        typer.echo(one_line(_outcome_line(outcome, methods)))
+    if outcome.errors == outcome.texts * methods:
+        return 1
+    return 0
 
 
-def _count(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'s' * (n != 1)}"
+def _outcome_line(outcome: Outcome, methods: int) -> str:
+    parts = [f"{_plural(outcome.texts, 'text')} by {_plural(methods, 'method')} ({outcome.computed:,} new)"]
+    skipped = sum(outcome.skipped.values())
+    if skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.items())
+        parts.append(f"{_plural(skipped, 'row')} skipped ({reasons})")
+    if outcome.errors:
+        parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
+    return f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"
+
+
+def _plural(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}s"

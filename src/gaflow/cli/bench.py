@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,20 +18,23 @@ from gaflow.cli.app import (
     LabelColumn,
     LabelNamesOption,
     Model,
+    OutputFolder,
     PairColumn,
+    RowLimit,
     Split,
     Subset,
     TextColumn,
     Truncation,
     app,
-    count,
-    label_names_of,
-    method_names,
+    as_integer,
+    parse_label_names,
+    parse_methods,
     split_names,
 )
 from gaflow.cli.input_output import check_folder, print_json
-from gaflow.cli.progress import INTERRUPTED, stoppable, watched
-from gaflow.data import open_data
+from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
+from gaflow.data import DataSet, open_data
+from gaflow.errors import ArgumentError
 from gaflow.explainer.explainer import Explainer
 from gaflow.view.text import one_line
 
@@ -56,15 +59,15 @@ Replacement = Annotated[
     typer.Option(metavar="NAME", help="Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated."),
 ]
 Sample = Annotated[
-    int, typer.Option(parser=count, metavar="N", help="N texts, half shorter, half longer than the mode; 0: all.")
+    int, typer.Option(parser=as_integer, metavar="N", help="N texts, half shorter, half longer than the mode; 0: all.")
 ]
-Bounds = Annotated[bool, typer.Option("--bounds", help="Normalized AOPC too, which asks the model very often.")]
+Bounds = Annotated[bool, typer.Option("--bounds", help="Normalized AOPC too, which needs very many forward passes.")]
 
 
 @app.command()
 def bench(
     inputs: Inputs,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; goes on in it.")],
+    out: OutputFolder,
     text_column: TextColumn = "text",
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
@@ -73,10 +76,14 @@ def bench(
     methods: Methods = None,
     replacement: Replacement = None,
     sample: Sample = LARGEST,
-    limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Only the first N rows.")] = None,
-    seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the sample and the random control.")] = 0,
-    batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts explained together.")] = 16,
-    shard_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that a kill costs at most.")] = 250,
+    limit: RowLimit = None,
+    seed: Annotated[
+        int, typer.Option(parser=as_integer, metavar="N", help="Of the sample and the random control.")
+    ] = 0,
+    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts explained together.")] = 16,
+    shard_size: Annotated[
+        int, typer.Option(parser=as_integer, metavar="N", help="Texts that a kill costs at most.")
+    ] = 250,
     truncation: Truncation = False,
     bounds: Bounds = False,
     soft: Annotated[bool, typer.Option("--soft", help="Soft-NC and Soft-NS too.")] = False,
@@ -87,8 +94,8 @@ def bench(
 ) -> int:
     """Judge how faithful methods are, by masking the tokens that they score highest and lowest.
 
-    Texts are explained by all methods from one trace each, attributions are taken as they are. Killed at any moment and
-    started again, it goes on where it was. 'gaflow report DIR' makes tables and figures of the results.
+    One trace of each text serves all methods; stored attributions are used as they are. If the run is interrupted, start
+    the same command again: it goes on where it was. 'gaflow report DIR' makes tables and figures of the results.
 
     \b
     Examples:
@@ -98,87 +105,113 @@ def bench(
     """
     check_folder("--out", out)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-    columns |= {"label_names": label_names_of(label_names), "split": split, "subset": subset}
-    sources = _sources(inputs, lambda given: open_data(given, **columns))
-    chosen = _methods(methods, all(isinstance(source, str) for source in sources.values()))
-    done: list[DataSetOutcome] = []
-    with stoppable() as stop:
+    columns |= {"label_names": parse_label_names(label_names), "split": split, "subset": subset}
+    sources = _open_sources(inputs, lambda location: open_data(location, **columns))
+    only_stored = all(isinstance(source, str) for source in sources.values())
+    method_names = _parse_methods(methods, only_stored)
+    outcomes: list[DataSetOutcome] = []
+    with until_interrupted() as stop:
         explainer = Explainer(model, device=device)
         for name, source in sources.items():
-            with watched(f"benchmark of {one_line(name)}") as progress:
-                done += run_bench(
-                    explainer, {name: source}, out, methods=chosen, replacements=_replacements(replacement),
-                    sample=sample or None, limit=limit, seed=seed, batch_size=batch_size, shard_size=shard_size,
-                    truncation=truncation, bounds=bounds, soft=soft, progress=progress, stop=stop,
-                )  # fmt: skip
-            if not done[-1].finished:
+            with progress_bar(f"benchmark of {one_line(name)}") as progress:
+                outcomes += run_bench(
+                    explainer,
+                    {name: source},
+                    out,
+                    methods=method_names,
+                    replacements=_parse_replacements(replacement),
+                    sample=sample or None,
+                    limit=limit,
+                    seed=seed,
+                    batch_size=batch_size,
+                    shard_size=shard_size,
+                    truncation=truncation,
+                    bounds=bounds,
+                    soft=soft,
+                    progress=progress,
+                    stop=stop,
+                )
+            if not outcomes[-1].finished:
                 break
-    return _tell(done, len(sources), out, as_json)
+    return _print_outcomes(outcomes, len(sources), out, as_json)
 
 
-def _methods(given: str | None, stored: bool) -> list[str] | None:
-    """The methods meant: to explain by, ours; of stored attributions alone, any that are there."""
-    if stored:
-        return None if given is None or given.strip().lower() == "all" else split_names(given)
-    names = method_names(given, PAPER)
-    return None if given is None else names
+def _parse_methods(methods: str | None, only_stored: bool) -> list[str] | None:
+    """The methods to judge: ours, or any that are stored if there are only stored attributions; None: the default."""
+    if only_stored:
+        if methods is None or methods.strip().lower() == "all":
+            return None
+        return split_names(methods)
+    names = parse_methods(methods, PAPER)
+    return None if methods is None else names
 
 
-def _replacements(given: Sequence[str] | None) -> list[str | int]:
-    return [int(name) if name.isdecimal() else name for name in given or ["pad"]]
+def _parse_replacements(options: Sequence[str] | None) -> list[str | int]:
+    return [int(name) if name.isdecimal() else name for name in options or ["pad"]]
 
 
-def _sources(given: Sequence[str], opened: Callable[[str], Any]) -> dict[str, Any]:
+def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) -> dict[str, DataSet | str]:
     """Data sets and folders by name; a wrong file or column should not cost the loading of a model."""
-    found: dict[str, Any] = {}
-    for item in given:
-        name, sign, place = item.partition("=")
-        if not sign or not name.strip() or Path(item).exists():
-            name, place = "", item
-        if Path(place).exists() and holds_attributions(Path(place)):
-            source: Any = place
+    sources: dict[str, DataSet | str] = {}
+    for item in inputs:
+        name, location = _split_name(item)
+        if Path(location).exists() and holds_attributions(Path(location)):
+            source: DataSet | str = location
         else:
-            source = opened(place)
+            source = open_source(location)
             next(source.read(), None)
-        name = name.strip() or name_of(place)
-        if name in found:
-            raise ValueError(f"two inputs are called {name!r}; tell them apart by NAME={place}")
-        found[name] = source
-    return found
+        if name in sources:
+            raise ArgumentError(f"two inputs are called {name!r}; tell them apart by NAME={location}")
+        sources[name] = source
+    return sources
 
 
-def _tell(done: Sequence[DataSetOutcome], total: int, out: Path, as_json: bool) -> int:
-    """Say what has become of every data set, and give the exit code."""
-    for each in done:
-        for method, why in each.left_out.items():
-            sys.stderr.write(one_line(f"gaflow: {each.name}: without {method}: {why}") + "\n")
-    finished = len(done) == total and done[-1].finished
+def _split_name(item: str) -> tuple[str, str]:
+    """The name and the location in NAME=LOCATION; without a name, the name that the location suggests."""
+    name, sign, location = item.partition("=")
+    name = name.strip()
+    if not sign or not name or Path(item).exists():
+        return name_of(item), item
+    return name, location
+
+
+def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, as_json: bool) -> int:
+    """Print the outcome of every data set and return the exit code."""
+    for outcome in outcomes:
+        for method, reason in outcome.left_out.items():
+            sys.stderr.write(one_line(f"gaflow: {outcome.name}: without {method}: {reason}") + "\n")
     if as_json:
-        print_json([_plain(each) for each in done])
-    if not finished:
+        print_json([_as_dict(outcome) for outcome in outcomes])
+    if len(outcomes) < total or not outcomes[-1].finished:
         sys.stderr.write("gaflow: stopped: what is finished is stored; run the same command again to go on\n")
         return INTERRUPTED
     if not as_json:
-        for each in done:
-            skipped = ", ".join(f"{n:,} {why}" for why, n in each.skipped.items())
-            parts = [f"{each.texts:,} texts ({each.explained:,} explained, {each.masked:,} masked now)"]
-            parts += [f"{sum(each.skipped.values()):,} skipped ({skipped})"] * bool(skipped)
-            parts += [f"{len(each.left_out)} methods left out"] * bool(each.left_out)
-            where = ", ".join(str(place) for place in each.evaluations.values())
-            typer.echo(one_line(f"{each.name}: {', '.join(parts)}: {where}"))
+        for outcome in outcomes:
+            typer.echo(one_line(_outcome_line(outcome)))
         typer.echo(one_line(f"tables and figures: gaflow report {out}"))
     return 0
 
 
-def _plain(each: DataSetOutcome) -> dict[str, Any]:
+def _outcome_line(outcome: DataSetOutcome) -> str:
+    parts = [f"{outcome.texts:,} texts ({outcome.explained:,} explained, {outcome.masked:,} masked now)"]
+    if outcome.skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.items())
+        parts.append(f"{sum(outcome.skipped.values()):,} skipped ({reasons})")
+    if outcome.left_out:
+        parts.append(f"{len(outcome.left_out)} methods left out")
+    folders = ", ".join(str(folder) for folder in outcome.evaluations.values())
+    return f"{outcome.name}: {', '.join(parts)}: {folders}"
+
+
+def _as_dict(outcome: DataSetOutcome) -> dict[str, object]:
     return {
-        "name": each.name,
-        "folder": str(each.folder),
-        "finished": each.finished,
-        "texts": each.texts,
-        "explained": each.explained,
-        "masked": each.masked,
-        "skipped": dict(each.skipped),
-        "left_out": dict(each.left_out),
-        "evaluations": {name: str(place) for name, place in each.evaluations.items()},
+        "name": outcome.name,
+        "folder": str(outcome.folder),
+        "finished": outcome.finished,
+        "texts": outcome.texts,
+        "explained": outcome.explained,
+        "masked": outcome.masked,
+        "skipped": dict(outcome.skipped),
+        "left_out": dict(outcome.left_out),
+        "evaluations": {name: str(folder) for name, folder in outcome.evaluations.items()},
     }

@@ -20,18 +20,18 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
-    method_names,
+    parse_methods,
 )
 from gaflow.cli.input_output import (
     check_file,
-    check_flow,
+    check_flow_page,
     check_picture,
     print_json,
     read_text,
-    waiting,
     write_file,
     write_picture,
 )
+from gaflow.cli.progress import spinner
 from gaflow.explainer.explainer import Explainer
 from gaflow.html import flow_page, page
 from gaflow.methods import METHODS, Method, MethodInfo
@@ -70,33 +70,39 @@ def compare(
       gaflow compare "this dog is not cute, but very smart."
       gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
     """
-    chosen = method_names(methods, [name for name, method in METHODS.items() if _quick(method)])
+    one_trace_methods = [name for name, method in METHODS.items() if _needs_one_trace(method)]
+    names = parse_methods(methods, one_trace_methods)
     check_file("--html", html)
     check_picture("--svg", svg)
-    check_flow("--flow-html", flow_html, chosen)
-    given = read_text(text, pair)
-    with waiting("comparing") as progress:
+    check_flow_page("--flow-html", flow_html, names)
+    text_or_pair = read_text(text, pair)
+    with spinner("comparing") as progress:
         explainer = Explainer(model, task=task, device=device)
-        keep = flow_html is not None
-        found = explainer.compare(
-            given, chosen, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+        attributions = explainer.compare(
+            text_or_pair,
+            names,
+            target,
+            truncation=truncation,
+            windows=windows,
+            progress=progress,
+            keep_flow=flow_html is not None,
         )
     if html is not None:
-        write_file("--html", html, lambda path: page(found, path, words=not tokens))
+        write_file("--html", html, lambda path: page(attributions, path, words=not tokens))
     if svg is not None:
-        from gaflow.plots import compare as drawn
+        from gaflow.plots import compare as draw_comparison
 
-        write_picture("--svg", svg, drawn(found))
+        write_picture("--svg", svg, draw_comparison(attributions))
     if flow_html is not None:
-        write_file("--flow-html", flow_html, lambda path: flow_page(found, path))
+        write_file("--flow-html", flow_html, lambda path: flow_page(attributions, path))
     if as_json:
-        print_json({name: att.to_dict() for name, att in found.items()})
+        print_json({name: att.to_dict() for name, att in attributions.items()})
     else:
         console = make_console()
-        show(console, render_all(found, console, tokens=tokens))
+        show(console, render_all(attributions, console, tokens=tokens))
 
 
-def _quick(method: Method) -> bool:
-    """Whether one trace serves the method, and nothing has to be installed for it."""
-    about = getattr(method, "info", None)
-    return isinstance(about, MethodInfo) and about.one_trace and not about.libraries
+def _needs_one_trace(method: Method) -> bool:
+    """Whether the method needs one forward and one backward pass and no optional library."""
+    method_info = getattr(method, "info", None)
+    return isinstance(method_info, MethodInfo) and method_info.one_trace and not method_info.libraries

@@ -21,19 +21,20 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
-    count,
+    as_integer,
 )
 from gaflow.cli.input_output import (
     check_file,
-    check_flow,
+    check_flow_page,
     check_picture,
     check_saved,
     print_json,
     read_text,
-    waiting,
     write_file,
     write_picture,
 )
+from gaflow.cli.progress import spinner
+from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
@@ -54,11 +55,11 @@ def explain(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"One of 'gaflow methods'; if left out {LEADING} for classes of texts, {DEFAULT} for all else.",
+            help=f"One of 'gaflow methods'; default: {LEADING} for text classification, {DEFAULT} for other tasks.",
         ),
     ] = None,
     target: TargetLabel = None,
-    top: Annotated[int, typer.Option(parser=count, metavar="K", help="How many words to list.")] = 5,
+    top: Annotated[int, typer.Option(parser=as_integer, metavar="K", help="How many words to list.")] = 5,
     words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Shade and list whole sentences.")] = False,
     truncation: Truncation = False,
@@ -85,20 +86,26 @@ def explain(
       gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
     """
     if top < 0:
-        raise ValueError(f"--top must be at least 0, not {top}")
+        raise ArgumentError(Argument("top"), f" must be at least 0, not {top}")
     find_windows(windows, truncation)
-    find_method(method)  # a slip should not cost the loading of a model
+    if method is not None:
+        find_method(method)  # a typing error should not cost the loading of a model
     check_saved("--save", save)
     check_file("--html", html)
-    check_flow("--flow-html", flow_html, [method or DEFAULT])
+    check_flow_page("--flow-html", flow_html, [method or DEFAULT])
     unit_of(words=words, sentences=sentences)
     check_picture("--svg", svg)
-    given = read_text(text, pair)
-    with waiting("explaining") as progress:
+    text_or_pair = read_text(text, pair)
+    with spinner("explaining") as progress:
         explainer = Explainer(model, task=task, device=device)
-        keep = save is not None or flow_html is not None
         att = explainer(
-            given, method, target, truncation=truncation, windows=windows, progress=progress, keep_flow=keep
+            text_or_pair,
+            method,
+            target,
+            truncation=truncation,
+            windows=windows,
+            progress=progress,
+            keep_flow=save is not None or flow_html is not None,
         )
     if save is not None:
         write_file("--save", save, att.save)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from gaflow.cli.app import Device, Json, TaskName, app, count
-from gaflow.cli.input_output import print_json, waiting
-from gaflow.errors import UnsupportedModelError
+from gaflow.cli.app import Device, Json, TaskName, app, as_integer
+from gaflow.cli.input_output import print_json
+from gaflow.cli.progress import spinner
+from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.explainer.default_method import LEADING
 from gaflow.methods import DEFAULT, FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
@@ -25,20 +26,22 @@ from gaflow.view.text import one_line
 
 __all__ = ["info"]
 
-_LENGTH = 128
+_DEFAULT_LENGTH = 128  # tokens
+_MAX_LABELS = 20  # listed in the table
 
 
 @app.command()
 def info(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Hub id or folder; default: built in.")] = None,
     length: Annotated[
-        int | None, typer.Option(parser=count, metavar="T", help="Tokens of the text; default: 128, if so many fit.")
+        int | None,
+        typer.Option(parser=as_integer, metavar="T", help="Tokens of the text; default: 128, if so many fit."),
     ] = None,
     task: TaskName = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(parser=count, metavar="N", help="Texts that run together.")] = 1,
+    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts that run together.")] = 1,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -48,132 +51,183 @@ def info(
     Example:
       gaflow info org/name --length 512 --batch-size 16
     """
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    with waiting("reading"):
-        found = _inspect(outline(model, task), model, method, length, batch_size, place)
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    with spinner("reading"):
+        loaded = outline(model, task)
+        flow_method = _find_flow_method(method, loaded.task)
+        facts: dict[str, Any] = {"model": model, **_model_facts(loaded)}
+        text_length = _text_length(length, facts["limit"])
+        facts |= _cost_facts(loaded, flow_method, text_length, batch_size, torch_device)
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
-    cost = found["estimate"]
-    rows = {
-        "model": f"{found['class']} ({found['type']}), {found['task']}",
-        "parameters": f"{found['parameters']:,}, {in_bytes(found['weights'])} in {found['dtype']}",
-        "labels": _listed(found["labels"]) or "its vocabulary",
-        "tokenizer": found["tokenizer"] + (f", {found['vocabulary']:,} tokens" if found["vocabulary"] else ""),
-        "longest text": "no limit" if found["limit"] is None else f"{found['limit']} tokens",
-        "attention": f"{found['layers']} layers, {found['heads']} heads{_reading(found)}",
-        "a text of": f"{found['length']} tokens: attention {tuple(found['attention'])}",
-        "method": f"{found['method']}{_default(method, found)}: {found['passes']}",
-        "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_times(found['batch'])}",
-        "paths": in_bytes(cost["path"]) if cost["path"] else "",
-        "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_seconds(found)} on this CPU",
-        "memory": f"{in_bytes(cost['peak'] + found['weights'])} at the peak, weights included",
-        "room": _room(found),
-        "batches": f"at most {found['together']:,} such texts, for {in_bytes(found['budget'])} a batch",
-    }
-    show(make_console(), table(["", ""], [[key, one_line(value)] for key, value in rows.items() if value]))
+    rows = []
+    for title, value in _table_rows(facts, default_method=method is None).items():
+        if value:
+            rows.append([title, one_line(value)])
+    show(make_console(), table(["", ""], rows))
 
 
-def _inspect(
-    loaded: Loaded, name: str | None, method: str | None, length: int | None, batch: int, device: torch.device
-) -> dict[str, Any]:
-    """All that `info` says, as plain values."""
-    config, adapter = loaded.model.config, find_adapter(loaded.model)
-    geometry = Geometry.of(config)
-    if geometry is None:
-        raise UnsupportedModelError(f"{type(loaded.model).__name__} has no single stack of attention layers to trace")
-    limit = length_limit(loaded.model, loaded.tokenizer)
-    if length is None:
-        length = min(_LENGTH, limit or _LENGTH)
-    elif length < 1 or (limit is not None and length > limit):
-        raise ValueError(f"--length must be 1 to {limit or 'any number'} for this model, not {length}")
-    parameters = sum(p.numel() for p in loaded.model.parameters())
-    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    chosen = find_method(method or (LEADING if loaded.task == "text-classification" else DEFAULT))
-    if not isinstance(chosen, FlowMethod):
-        raise ValueError(
-            f"--method must be a flow, whose costs are known, such as {DEFAULT} or {LEADING}, not {method}"
+def _find_flow_method(name: str | None, task: str) -> FlowMethod:
+    if name is None:
+        name = LEADING if task == "text-classification" else DEFAULT
+    method = find_method(name)
+    if not isinstance(method, FlowMethod):
+        examples = f"{DEFAULT} or {LEADING}"
+        raise ArgumentError(
+            Argument("method"), f" must be a flow, whose costs are known, such as {examples}, not {name}"
         )
-    work = chosen.cost
-    cost = estimate(geometry, length, batch, work, device)
-    seconds = work.networks * batch * solve_seconds(work.layers * geometry.layers, length)
-    free = free_memory(device)
-    room = None if free is None else free - weights
+    return method
+
+
+def _text_length(length: int | None, limit: int | None) -> int:
+    """The tokens of the text that the costs are for."""
+    if length is None:
+        return min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
+    if length < 1 or (limit is not None and length > limit):
+        most = limit or "any number"
+        raise ArgumentError(Argument("length"), f" must be 1 to {most} for this model, not {length}")
+    return length
+
+
+def _model_facts(loaded: Loaded) -> dict[str, Any]:
+    """What is known of a model without its weights, as plain values."""
+    model = loaded.model
+    tokenizer = loaded.tokenizer
+    parameters = list(model.parameters())
+    adapter = find_adapter(model)
     return {
-        "model": name,
-        "class": type(loaded.model).__name__,
-        "type": config.model_type,
+        "class": type(model).__name__,
+        "type": model.config.model_type,
         "task": loaded.task,
-        "parameters": parameters,
-        "weights": weights,
-        "dtype": str(loaded.model.dtype).removeprefix("torch."),
-        "labels": list(TASKS[loaded.task].head(loaded.model, loaded.tokenizer).labels),
-        "tokenizer": _reader(loaded.tokenizer),
-        "vocabulary": len(loaded.tokenizer) if hasattr(loaded.tokenizer, "is_fast") else None,
-        "limit": limit,
-        "layers": geometry.layers,
-        "heads": geometry.heads,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "weights": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "labels": list(TASKS[loaded.task].head(model, tokenizer).labels),
+        "tokenizer": _tokenizer_name(tokenizer),
+        "vocabulary": len(tokenizer) if hasattr(tokenizer, "is_fast") else None,
+        "limit": length_limit(model, tokenizer),
         "adapter": adapter.name or None,
         "padding": not adapter.alone,
-        "method": chosen.name,
-        "passes": chosen.info.passes,
+    }
+
+
+def _cost_facts(
+    loaded: Loaded, method: FlowMethod, length: int, batch_size: int, device: torch.device
+) -> dict[str, Any]:
+    """What an explanation of `batch_size` texts would cost, as plain values."""
+    model = loaded.model
+    geometry = Geometry.of(model.config)
+    if geometry is None:
+        raise UnsupportedModelError(f"{type(model).__name__} has no single stack of attention layers to trace")
+    method_cost = method.cost
+    cost = estimate(geometry, length, batch_size, method_cost, device)
+    seconds_per_network = solve_seconds(method_cost.layers * geometry.layers, length)
+    seconds = method_cost.networks * batch_size * seconds_per_network
+    free = free_memory(device)
+    memory_budget = budget(device)
+    return {
+        "layers": geometry.layers,
+        "heads": geometry.heads,
+        "method": method.name,
+        "passes": method.info.passes,
         "length": length,
-        "batch": batch,
+        "batch": batch_size,
         "attention": [geometry.layers, geometry.heads, length, length],
         "estimate": {**asdict(cost), "peak": cost.peak, "seconds": seconds},
         "device": str(device),
         "free": free,
-        "fits": None if room is None else _fits(geometry, length, max(0, room), work, device),
-        "budget": budget(device),
-        "together": max(1, largest_batch(geometry, length, budget(device), work, device)),
+        "fits": None if free is None else _what_fits(model, geometry, length, method_cost, free, device),
+        "budget": memory_budget,
+        "together": max(1, largest_batch(geometry, length, memory_budget, method_cost, device)),
     }
 
 
-def _default(method: str | None, found: dict[str, Any]) -> str:
-    """What cannot be known without a pass of the model."""
-    return ", if it can follow the model" if method is None and found["method"] == LEADING else ""
-
-
-def _reading(found: dict[str, Any]) -> str:
-    """Where the attention weights come from, if the model does not simply hand them out."""
-    read = f"; read by an adapter: {found['adapter']}" if found["adapter"] else ""
-    return read + ("" if found["padding"] else "; only texts of one length run together")
-
-
-def _fits(geometry: Geometry, length: int, room: int, work: MethodCost, device: torch.device) -> dict[str, int]:
-    """How many texts of this length, and one text of which length."""
+def _what_fits(
+    model: Any, geometry: Geometry, length: int, method_cost: MethodCost, free: int, device: torch.device
+) -> dict[str, int]:
+    """How many texts of this length fit into the free memory beside the weights, and one text of which length."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    room = max(0, free - weights)
     return {
-        "batch": largest_batch(geometry, length, room, work, device),
-        "length": longest_text(geometry, room, work, device),
+        "batch": largest_batch(geometry, length, room, method_cost, device),
+        "length": longest_text(geometry, room, method_cost, device),
     }
 
 
-def _times(batch: int) -> str:
-    return f" of {batch} texts" if batch > 1 else ""
+def _table_rows(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
+    """The rows of the table; those without a value are left out."""
+    cost = facts["estimate"]
+    return {
+        "model": f"{facts['class']} ({facts['type']}), {facts['task']}",
+        "parameters": f"{facts['parameters']:,}, {in_bytes(facts['weights'])} in {facts['dtype']}",
+        "labels": _label_list(facts["labels"]),
+        "tokenizer": facts["tokenizer"] + (f", {facts['vocabulary']:,} tokens" if facts["vocabulary"] else ""),
+        "longest text": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
+        "attention": f"{facts['layers']} layers, {facts['heads']} heads{_attention_note(facts)}",
+        "a text of": f"{facts['length']} tokens: attention {tuple(facts['attention'])}",
+        "method": f"{facts['method']}{_default_note(facts, default_method)}: {facts['passes']}",
+        "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_batch_note(facts['batch'])}",
+        "paths": in_bytes(cost["path"]) if cost["path"] else "",
+        "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_duration(cost['seconds'])} on this CPU",
+        "memory": f"{in_bytes(cost['peak'] + facts['weights'])} at the peak, weights included",
+        "room": _room_note(facts),
+        "batches": f"at most {facts['together']:,} such texts, for {in_bytes(facts['budget'])} a batch",
+    }
 
 
-def _seconds(found: dict[str, Any]) -> str:
-    seconds = found["estimate"]["seconds"]
-    return f"about {seconds:.2g} s" if seconds < 10 else f"about {seconds:,.0f} s"
+def _default_note(facts: dict[str, Any], default_method: bool) -> str:
+    """Only a pass of the model can show whether the default method works."""
+    if default_method and facts["method"] == LEADING:
+        return ", if it can follow the model"
+    return ""
 
 
-def _room(found: dict[str, Any]) -> str:
+def _attention_note(facts: dict[str, Any]) -> str:
+    """Where the attention weights come from, if the model does not simply return them."""
+    note = ""
+    if facts["adapter"]:
+        note += f"; read by an adapter: {facts['adapter']}"
+    if not facts["padding"]:
+        note += "; a batch holds texts of one length"
+    return note
+
+
+def _batch_note(batch_size: int) -> str:
+    return f" of {batch_size} texts" if batch_size > 1 else ""
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"about {seconds:.2g} s"
+    return f"about {seconds:,.0f} s"
+
+
+def _room_note(facts: dict[str, Any]) -> str:
     """Whether it fits, and what would."""
-    if found["fits"] is None:
-        return f"{found['device']} does not tell what it has left"
-    batch, length = found["fits"]["batch"], found["fits"]["length"]
-    left = f"{found['device']} has {in_bytes(found['free'])} left"
+    if facts["fits"] is None:
+        return f"{facts['device']} does not tell what it has left"
+    batch = facts["fits"]["batch"]
+    free = f"{facts['device']} has {in_bytes(facts['free'])} left"
     if not batch:
-        return f"{left}: too little; texts of up to {length:,} tokens would fit"
-    return f"{left}: {'enough' if batch >= found['batch'] else 'too little'}; {batch:,} such texts fit at a time"
+        return f"{free}: too little; texts of up to {facts['fits']['length']:,} tokens would fit"
+    verdict = "enough" if batch >= facts["batch"] else "too little"
+    return f"{free}: {verdict}; {batch:,} such texts fit at a time"
 
 
-def _reader(tokenizer: Any) -> str:
-    """What turns input into tokens, which is no tokenizer for pictures and sounds."""
+def _tokenizer_name(tokenizer: Any) -> str:
+    """The class of the tokenizer, or of the processor of pictures and sounds."""
     name = type(tokenizer).__name__
-    return f"{name}, {'fast' if tokenizer.is_fast else 'slow'}" if hasattr(tokenizer, "is_fast") else name
+    if not hasattr(tokenizer, "is_fast"):
+        return name
+    speed = "fast" if tokenizer.is_fast else "slow"
+    return f"{name}, {speed}"
 
 
-def _listed(labels: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return ", ".join(labels[:most]) + more
+def _label_list(labels: Sequence[str]) -> str:
+    if not labels:
+        return "its vocabulary"
+    listed = ", ".join(labels[:_MAX_LABELS])
+    if len(labels) > _MAX_LABELS:
+        listed += f" and {len(labels) - _MAX_LABELS} more"
+    return listed

@@ -1,60 +1,61 @@
-"""What goes in and out: texts from stdin, files, JSON, and something to look at while waiting."""
+"""What commands read and write: texts from stdin, files, JSON."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gaflow.errors import TextError
+from gaflow.errors import Argument, ArgumentError, TextError
 from gaflow.files import write_atomically
-from gaflow.methods import DEFAULT, find_method
-from gaflow.progress import Progress
-from gaflow.terminal.console import make_console
+from gaflow.methods import find_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "check_file",
-    "check_flow",
+    "check_flow_page",
     "check_folder",
     "check_picture",
     "check_saved",
     "print_json",
     "read_text",
-    "waiting",
     "write_file",
     "write_picture",
 ]
 
-PICTURES = (".svg", ".pdf", ".png")
-SAVED = (".safetensors", ".json")
+PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
+SAVED_SUFFIXES = (".safetensors", ".json")
 
-_LARGEST = 1 << 20  # bytes read from stdin: far more than any model takes
+_MAX_STDIN_BYTES = 1 << 20  # far more than any model takes
 
 
 def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
-    """The text or pair that is meant, one of which may be `-` for stdin."""
+    """The text or the pair of texts; one of them may be `-` for stdin."""
     if text == "-" and pair == "-":
-        raise ValueError("TEXT and --pair are both '-', but stdin can only be read once")
-    text = _stdin() if text == "-" else text
+        raise ArgumentError("TEXT and ", Argument("pair"), " are both '-', but stdin can only be read once")
+    if text == "-":
+        text = _read_stdin()
     if pair is None:
         return text
-    return text, _stdin() if pair == "-" else pair
+    if pair == "-":
+        pair = _read_stdin()
+    return text, pair
 
 
-def _stdin() -> str:
-    data = sys.stdin.buffer.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise TextError(f"stdin holds more than {_LARGEST:,} bytes; give one text, no longer than the model takes")
+def _read_stdin() -> str:
+    data = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
+    if len(data) > _MAX_STDIN_BYTES:
+        raise TextError(
+            f"stdin holds more than {_MAX_STDIN_BYTES:,} bytes; give one text, no longer than the model takes"
+        )
     try:
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -69,29 +70,33 @@ def check_file(option: str, path: Path | None) -> None:
         raise OSError(f"{option} {str(path)!r} is a folder; give the name of a file")
     if not path.parent.is_dir():
         raise OSError(f"{option} {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
-    _try(option, path, path.parent)
+    _check_writable(option, path, path.parent)
 
 
 def check_folder(option: str, path: Path) -> None:
     """Refuse a folder that cannot be made or written to, before the work is done."""
-    there = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
-    if not there.is_dir():
-        raise OSError(f"{option} {str(path)!r}: {str(there)!r} is a file; give a folder")
-    _try(option, path, there)
+    existing = path
+    for folder in (path, *path.absolute().parents):
+        if folder.exists():
+            existing = folder
+            break
+    if not existing.is_dir():
+        raise OSError(f"{option} {str(path)!r}: {str(existing)!r} is a file; give a folder")
+    _check_writable(option, path, existing)
 
 
-def _try(option: str, path: Path, folder: Path) -> None:
-    """Only by making something does it show that it can be made."""
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    """Make something in the folder: nothing else shows that it can be done."""
     try:
         with TemporaryDirectory(dir=folder, prefix=".gaflow-"):
             pass
     except OSError as error:
-        why = f"nothing can be made in {str(folder)!r} ({error.strerror or error})"
-        raise OSError(f"{option} {str(path)!r} cannot be written: {why}") from error
+        reason = f"nothing can be made in {str(folder)!r} ({error.strerror or error})"
+        raise OSError(f"{option} {str(path)!r} cannot be written: {reason}") from error
 
 
 def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None:
-    """Write, or say which option's file it was that could not be."""
+    """Write a file; an error names the option that it was written for."""
     try:
         write(path)
     except OSError as error:  # which names a temporary file
@@ -99,11 +104,11 @@ def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None
 
 
 def check_saved(option: str, path: Path | None) -> None:
-    """Refuse a name that says nothing of what is written there, or something else."""
+    """Refuse a file name whose suffix promises something other than a saved attribution."""
     check_file(option, path)
-    if path is not None and path.suffix and path.suffix.lower() not in SAVED:
-        others = "pages and pictures are written by --html and --svg"
-        raise ValueError(f"{option} {str(path)!r} must end in {' or '.join(SAVED)}; {others}")
+    if path is not None and path.suffix and path.suffix.lower() not in SAVED_SUFFIXES:
+        suffixes = " or ".join(SAVED_SUFFIXES)
+        raise ValueError(f"{option} {str(path)!r} must end in {suffixes}; use --html and --svg for pages and pictures")
 
 
 def check_picture(option: str, path: Path | None) -> None:
@@ -111,36 +116,32 @@ def check_picture(option: str, path: Path | None) -> None:
     check_file(option, path)
     if path is None:
         return
-    if path.suffix.lower() not in PICTURES:
-        raise ValueError(f"{option} {str(path)!r} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    import gaflow.plots  # noqa: F401  # which says what to install
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise ValueError(
+            f"{option} {str(path)!r} must end in {', '.join(PICTURE_SUFFIXES[:-1])} or {PICTURE_SUFFIXES[-1]}"
+        )
+    import gaflow.plots  # noqa: F401  # raises an error that says what to install
 
 
-def check_flow(option: str, path: Path | None, methods: Sequence[str]) -> None:
-    """Refuse a page about flows where there will be none, before the work is done."""
+def check_flow_page(option: str, path: Path | None, methods: Sequence[str]) -> None:
+    """Refuse a page about flows when none of the methods has one, before the work is done."""
     check_file(option, path)
-    families = {getattr(getattr(find_method(name), "info", None), "family", "flow") for name in methods}
-    if path is not None and "flow" not in families:
-        raise ValueError(f"{option} needs a method with a flow, such as {DEFAULT}, but {', '.join(methods)} has none")
+    if path is None:
+        return
+    for name in methods:
+        method_info = getattr(find_method(name), "info", None)
+        if getattr(method_info, "family", "flow") == "flow":
+            return
+    raise ValueError(f"{option} needs a method with a flow, such as agf, but {', '.join(methods)} has none")
 
 
 def write_picture(option: str, path: Path, figure: Figure) -> None:
-    """Write a figure as what the name of its file says, whole or not at all."""
-    held = io.BytesIO()
-    figure.savefig(held, format=path.suffix[1:].lower())
-    write_file(option, path, lambda place: write_atomically(place, held.getvalue()))
+    """Write a figure in the format that the name of its file says, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower())
+    write_file(option, path, lambda target: write_atomically(target, buffer.getvalue()))
 
 
 def print_json(value: Any) -> None:
-    """One document in ASCII."""
+    """Print one JSON document in ASCII."""
     typer.echo(json.dumps(value, allow_nan=False, default=str))
-
-
-@contextmanager
-def waiting(doing: str) -> Iterator[Progress]:
-    """Something to look at while a model is loaded or works, for who watches; what is given can be told how far."""
-    if sys.stderr.isatty():
-        with make_console(stderr=True).status(doing) as status:
-            yield lambda done, total: status.update(f"{doing}, {done / total:.0%}")
-    else:
-        yield False

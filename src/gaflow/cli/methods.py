@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, is_dataclass
 from inspect import getdoc
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -21,55 +21,74 @@ __all__ = ["methods"]
 
 _COLUMNS = {"name": 14, "family": 12, "signed": 6, "class-specific": 14, "passes": 21}
 _NOTE = (
-    "signed: scores below 0 speak against the class; class-specific: another class gives other scores. "
-    "Every explanation begins with one trace, 1 forward and 1 backward, which all methods that need no more share."
+    "signed: negative scores count against the class; class-specific: another class gives other scores. "
+    "One trace (1 forward, 1 backward pass) serves all methods that need no more passes."
 )
 
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List the methods: family, what their scores mean, what they cost, where they come from.
+    """List the methods: family, meaning of the scores, cost and reference.
 
     \b
     Example:
       gaflow methods --json
     """
-    rows = [_describe(name, method) for name, method in METHODS.items()]
+    descriptions = [_describe(name, method) for name, method in METHODS.items()]
     if as_json:
-        print_json(rows)
+        print_json(descriptions)
         return
     console = make_console()
-    wide = console.width >= len(_line(list(_COLUMNS), padded=True))
-    lines: list[Any] = [Text(_line(list(_COLUMNS), padded=wide), style="dim")]
-    for row in rows:
-        facts = [row["name"], row["family"], _yes(row["signed"]), _yes(row["class_specific"]), row["passes"]]
-        lines.append(Text(_line([one_line(str(fact or "-")) for fact in facts], padded=wide), style="bold"))
-        lines.append(Padding(Text(one_line(_sentence(row))), (0, 0, 0, 2)))
+    heading = _aligned(list(_COLUMNS))
+    layout = _aligned if console.width >= len(heading) else "; ".join
+    lines: list[RenderableType] = [Text(layout(list(_COLUMNS)), style="dim")]
+    for description in descriptions:
+        lines.append(Text(layout(_cells(description)), style="bold"))
+        lines.append(Padding(Text(one_line(_sentence(description))), (0, 0, 0, 2)))
     show(console, Group(*lines, "", Text(_NOTE, style="dim")))
 
 
 def _describe(name: str, method: Method) -> dict[str, Any]:
     """What a method's settings object says about itself; None where it says nothing."""
     documented = INFORMATION.get(name, method)  # a plain flow is its information tensor
-    about = getattr(method, "info", None)
-    facts = asdict(about) if isinstance(about, MethodInfo) else dict.fromkeys(f.name for f in fields(MethodInfo))
-    settings = {f.name: getattr(method, f.name) for f in fields(method)} if is_dataclass(method) else {}
+    method_info = getattr(method, "info", None)
+    if isinstance(method_info, MethodInfo):
+        facts = asdict(method_info)
+    else:
+        facts = dict.fromkeys(field.name for field in fields(MethodInfo))
+    settings = {}
+    if is_dataclass(method):
+        settings = {field.name: getattr(method, field.name) for field in fields(method)}
     description = (getdoc(documented) or "").split("\n")[0]
     return {"name": name, "description": description, **facts, "settings": settings}
 
 
-def _sentence(row: dict[str, Any]) -> str:
-    """Description, source and the extra, for those who read."""
-    parts = [row["description"], "" if row["reference"] in (None, "none") else f"{row['reference']}."]
-    return " ".join([*filter(None, parts), *([f"Extra: {row['extra']}."] if row["extra"] else [])])
+def _cells(description: dict[str, Any]) -> list[str]:
+    cells = [description["name"], description["family"]]
+    cells += [_yes_or_no(description["signed"]), _yes_or_no(description["class_specific"]), description["passes"]]
+    return [one_line(str(cell or "-")) for cell in cells]
 
 
-def _line(cells: list[str], *, padded: bool) -> str:
-    """Cells below one another, or where there is no room for that, one after the other."""
-    if not padded:
-        return "; ".join(cells)
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _COLUMNS.values(), strict=True))
+def _sentence(description: dict[str, Any]) -> str:
+    """Description, reference and extra."""
+    parts = []
+    if description["description"]:
+        parts.append(description["description"])
+    if description["reference"] not in (None, "none"):
+        parts.append(f"{description['reference']}.")
+    if description["extra"]:
+        parts.append(f"Extra: {description['extra']}.")
+    return " ".join(parts)
 
 
-def _yes(value: bool | None) -> str:
-    return "-" if value is None else "yes" if value else "no"
+def _aligned(cells: list[str]) -> str:
+    padded = []
+    for cell, width in zip(cells, _COLUMNS.values(), strict=True):
+        padded.append(cell.ljust(width))
+    return "  ".join(padded)
+
+
+def _yes_or_no(value: bool | None) -> str:
+    if value is None:
+        return "-"
+    return "yes" if value else "no"

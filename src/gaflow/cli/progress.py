@@ -1,7 +1,7 @@
-"""How far a long run is, on stderr: a bar for who watches, a line now and then for a log; and how to end it.
+"""Progress of long work on stderr, and how to end it: a spinner, a bar, or lines for a log.
 
-The convention this file owns: the first Ctrl-C (or SIGTERM) asks the run to end where nothing is lost, the second one
-ends it at once. Rate and remaining time count what this run does, not what earlier ones have done.
+The convention this file owns: the first Ctrl-C (or SIGTERM) asks a run to end where nothing is lost, the second one
+ends it at once. Rate and remaining time count the texts of this run, not those of earlier ones.
 """
 
 from __future__ import annotations
@@ -20,83 +20,96 @@ from rich.progress import Progress as Bar
 from gaflow.progress import Progress
 from gaflow.terminal.console import make_console
 
-__all__ = ["INTERRUPTED", "stoppable", "watched"]
+__all__ = ["INTERRUPTED", "progress_bar", "spinner", "until_interrupted"]
 
-INTERRUPTED = 130  # exit code of who was stopped by Ctrl-C
-_EVERY = 10.0  # seconds between two lines
+INTERRUPTED = 130  # exit code after Ctrl-C
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def watched(doing: str) -> Iterator[Progress]:
-    """What to tell how many texts are done, out of how many."""
+def spinner(activity: str) -> Iterator[Progress]:
+    """A spinner while a model is loaded or works, if stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield _lines(doing)
+        yield False
+        return
+    with make_console(stderr=True).status(activity) as status:
+        yield lambda done, total: status.update(f"{activity}, {done / total:.0%}")
+
+
+@contextmanager
+def progress_bar(activity: str, seconds_between_lines: float = _SECONDS_BETWEEN_LINES) -> Iterator[Progress]:
+    """A function to call with the number of texts done and the number in all: a bar, or lines if nobody watches."""
+    if not sys.stderr.isatty():
+        yield _log_lines(activity, seconds_between_lines)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     with Bar(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
-        task: list[TaskID] = []
+        task: TaskID | None = None
         pace = _Pace()
 
-        def tell(done: float, total: int) -> None:
-            pace.told(done)
-            if not task:
-                task.append(bar.add_task(doing, total=total, rate=""))
-            bar.update(task[0], completed=int(done), rate=f"{pace.rate(done):.3g} texts/s")
+        def report(done: float, total: int) -> None:
+            nonlocal task
+            rate = pace.rate(done)
+            if task is None:
+                task = bar.add_task(activity, total=total, rate="")
+            bar.update(task, completed=int(done), rate=f"{rate:.3g} texts/s")
 
-        yield tell
+        yield report
 
 
-def _lines(doing: str) -> Callable[[float, int], object]:
+def _log_lines(activity: str, seconds_between_lines: float) -> Callable[[float, int], object]:
     pace = _Pace()
-    last = [time.monotonic()]
+    last_line = time.monotonic()
 
-    def tell(done: float, total: int) -> None:
-        pace.told(done)
-        now, rate = time.monotonic(), pace.rate(done)
-        if now - last[0] < _EVERY or not rate:
+    def report(done: float, total: int) -> None:
+        nonlocal last_line
+        rate = pace.rate(done)
+        now = time.monotonic()
+        if now - last_line < seconds_between_lines or not rate:
             return
-        last[0] = now
-        left = timedelta(seconds=round((total - done) / rate))
-        sys.stderr.write(f"{doing}: {done:,.0f} of {total:,} texts, {rate:.3g} texts/s, {left} left\n")
+        last_line = now
+        remaining = timedelta(seconds=round((total - done) / rate))
+        sys.stderr.write(f"{activity}: {done:,.0f} of {total:,} texts, {rate:.3g} texts/s, {remaining} left\n")
         sys.stderr.flush()
 
-    return tell
+    return report
 
 
 class _Pace:
-    """Texts per second since the first time that something was told."""
+    """Texts per second since the first report, which may already count texts of an earlier run."""
 
     def __init__(self) -> None:
-        self._start: tuple[float, float] | None = None
-
-    def told(self, done: float) -> None:
-        if self._start is None:
-            self._start = (time.monotonic(), done)
+        self._started: float | None = None
+        self._done_before = 0.0
 
     def rate(self, done: float) -> float:
-        assert self._start is not None
-        began, before = self._start
-        return (done - before) / max(time.monotonic() - began, 1e-9)
+        now = time.monotonic()
+        if self._started is None:
+            self._started = now
+            self._done_before = done
+        return (done - self._done_before) / max(now - self._started, 1e-9)
 
 
 @contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
-    """A question that is answered yes once the user has asked the run to end."""
-    asked: list[int] = []
+def until_interrupted() -> Iterator[Callable[[], bool]]:
+    """A function that returns True once the user has asked the run to end."""
+    interrupted = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
             raise KeyboardInterrupt
-        asked.append(number)
+        interrupted = True
         sys.stderr.write("ending after this batch; once more to end at once\n")
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers_before = {}
     try:
-        before = {number: signal.signal(number, ask) for number in numbers}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers_before[number] = signal.signal(number, interrupt)
     except ValueError:  # not the main thread, which alone gets signals
-        before = {}
+        pass
     try:
-        yield lambda: bool(asked)
+        yield lambda: interrupted
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)

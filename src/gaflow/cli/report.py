@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gaflow.cli.app import Json, app, count
-from gaflow.cli.input_output import check_folder, print_json, waiting
+from gaflow.cli.app import Json, app, as_integer
+from gaflow.cli.input_output import check_folder, print_json
+from gaflow.cli.progress import spinner
 from gaflow.methods import DEFAULT
 from gaflow.view.text import one_line
 
@@ -25,8 +26,10 @@ def report(
         str | None, typer.Option(metavar="A,B,...", help="Which data sets, in this order; default: all, by name.")
     ] = None,
     method: Annotated[str, typer.Option(metavar="NAME", help="Compared with the best of the others.")] = DEFAULT,
-    resamples: Annotated[int, typer.Option(parser=count, metavar="N", help="Of texts, for intervals and tests.")] = 500,
-    seed: Annotated[int, typer.Option(parser=count, metavar="N", help="Of the resamples.")] = 0,
+    resamples: Annotated[
+        int, typer.Option(parser=as_integer, metavar="N", help="Of texts, for intervals and tests.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Of the resamples.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write tables (md, tex, csv), curves (svg) and one page (html) of a benchmark's results.
@@ -36,12 +39,12 @@ def report(
       gaflow report bench
       gaflow report bench -o paper --datasets sst2,imdb,yelp --method agf
     """
-    import gaflow.plots  # noqa: F401  # which says what to install
+    import gaflow.plots  # noqa: F401  # raises an error that says what to install
     from gaflow.benchmark.report import report as write_report
 
     check_folder("DIR" if out is None else "--out", out or folder)
     names = None if datasets is None else [name.strip() for name in datasets.split(",")]
-    with waiting("comparing"):
+    with spinner("comparing"):
         files = write_report(folder, out, datasets=names, method=method, resamples=resamples, seed=seed)
     if as_json:
         print_json([str(path) for path in files])
