@@ -1,6 +1,7 @@
 """The table of models says what a run of it would say."""
 
 import json
+import re
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_the_readme_counts_right():
     findings = stored()
     known, traced = len(findings), sum(f.outcome == "traced" for f in findings)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"Of the {known} pairs of a model type and a task that transformers knows, {traced} are traced" in readme
+    assert re.search(rf"\b{traced} of the {known}\b", readme)
 
 
 def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
