@@ -112,7 +112,7 @@ def test_info_says_who_reads_the_attention_and_where_padding_matters(capfd, monk
     assert "adapter" not in gives(capfd, "info", folder)
     loaded.model.config.model_type = "funnel"
     shown = " ".join(gives(capfd, "info", folder).split())
-    assert "read by an adapter: pooled layers; only texts of one length run together" in shown
+    assert "read by an adapter: pooled layers; a batch holds texts of one length" in shown
     found = json.loads(gives(capfd, "info", folder, "--json"))
     assert (found["adapter"], found["padding"]) == ("pooled layers", False)
 
