@@ -1,12 +1,15 @@
 """A batch for a tokenizer, the state of a model, and traces of the logit that most tests explain."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch, Padding, collate
 from gaflow.inputs.encoding import encode
+from gaflow.methods import METHODS, Scores
 from gaflow.models.tracing import Trace, trace
 from gaflow.tasks.targets import LogitTerm
 from tests.support.models import SENTENCE
@@ -20,12 +23,31 @@ def make_batch(tokenizer, texts=(SENTENCE, SHORT)):
 
 def logit_terms(batch: Batch, index: int = 0) -> list[tuple[LogitTerm, ...]]:
     """Terms that explain the same logit of each item."""
-    return [((1.0, (index,)),)] * len(batch.mask)
+    return [(LogitTerm(1.0, (index,)),)] * len(batch.mask)
 
 
 def trace_logit(model: nn.Module, batch: Batch, index: int = 0, **options: Any) -> Trace:
     """The trace of that logit."""
     return trace(model, batch, logit_terms(batch, index), **options)
+
+
+@dataclass
+class KeepTrace:
+    """A method that keeps the trace it is given; its scores are random."""
+
+    name: str = "keep_trace"
+    traces: list[Trace] = field(default_factory=list)
+
+    def __call__(self, trace: Trace) -> Scores:
+        self.traces.append(trace)
+        return METHODS["random"](trace)
+
+
+def trace_of(explainer: Explainer, item: Any, target: Any = None) -> Trace:
+    """The trace of one input, as methods see it."""
+    method = KeepTrace()
+    explainer(item, method, target)
+    return method.traces[0]
 
 
 def state(model):

@@ -82,11 +82,11 @@ def test_a_word_inside_a_text_has_a_space_before_it_where_the_tokenizer_says_so(
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("catty", r"text: 'catty' is 5 tokens there \(c, ##a, .*one of these"),
+        ("catty", r"target: 'catty' is 5 tokens in text \(c, ##a, .*one of these"),
         ("xylophone", "'xylophone' is no token of the model's vocabulary"),
         ("dog minus xylophone", "'xylophone' is no token"),
         ("dog minus Dog", "contrasts 'dog' with itself"),
-        ("#3", "token 3 is no mask; the masks are #2"),
+        ("#3", "target: token 3 of text is no mask; the masks are #2"),
         ("", "target is empty"),
         ((1, 2, 3), "a contrast is a pair"),
     ],
@@ -104,9 +104,7 @@ def test_a_target_of_the_wrong_type_is_a_type_error(target):
 
 def test_of_several_masks_one_must_be_named():
     text = "a [MASK] dog is [MASK]"
-    with pytest.raises(
-        TargetError, match=r"text has 2 masks, tokens #2, #5: say which one by target='#2' or '#2=word'"
-    ):
+    with pytest.raises(TargetError, match=r"text has 2 masks, tokens #2, #5: choose one by target='#2' or '#2=word'"):
         fit(None, text)
     assert fit("#5", text) == (5, ())
     assert fit("#5=good", text) == (5, ids(wordpiece(), "good"))

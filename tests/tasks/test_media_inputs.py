@@ -98,7 +98,7 @@ def test_a_hierarchy_of_patches_has_the_patches_of_its_first_layer():
         (np.full((4, 5, 3), 300), ValueError, "must hold bytes, or numbers from 0 to 1; it holds int64"),
         (np.full((4, 5, 3), np.nan), ValueError, "must hold bytes"),
         ("nowhere.png", ValueError, "text: there is no file 'nowhere.png'"),
-        (3, TypeError, "must be a picture of Pillow's, its path, or an array, not int"),
+        (3, TypeError, "must be a picture of Pillow, its path, or an array, not int"),
     ],
 )
 def test_what_is_no_picture_is_named(item, error, message):

@@ -102,7 +102,7 @@ def test_of_several_places_the_one_of_largest_output_is_meant():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("cat", "the context of text: 'cat' is not in 'this dog is not bad'; give a piece of it"),
+        ("cat", r"target 'cat' is not in 'this dog is not bad' \(text\); give a piece of it"),
         ((3, 99), "characters 3 to 99 are no part"),
         ("dog minus cat", "'dog minus cat' is not in"),
         ("dog minus dog", "with itself"),
@@ -155,7 +155,7 @@ def test_what_is_no_question_with_its_context_is_refused():
         explainer(("is it?", ""))
     with pytest.raises(TextError, match="text: its context holds nothing that the tokenizer keeps"):
         explainer(("is it?", "\u200b"))
-    with pytest.raises(TypeError, match=r"target \[4\] names no place"):
+    with pytest.raises(TypeError, match=r"target \[4\] is no location"):
         HEAD.parse(([4], 9))
 
 

@@ -8,12 +8,12 @@ import torch
 
 import gaflow
 from gaflow.errors import UnsupportedModelError
+from gaflow.explainer.batch import explain_batch
 from gaflow.jobs import attribute
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime
-from gaflow.models.forward import compute_logits
 from gaflow.tasks import TASKS, task_of
 from tests.support.task_models import CASES
-from tests.support.tracing import state
+from tests.support.tracing import state, trace_of
 
 QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=30)}
 ALL = [QUICK.get(name, method) for name, method in METHODS.items()]
@@ -28,12 +28,14 @@ def explainer(name):
     return gaflow.Explainer(model.double(), tokenizer)
 
 
-def run(name, inputs, target=None, methods=None):
+def run(name, inputs, target=None, methods=ALL):
     """A dict method -> attributions, of one batch."""
-    given, methods = explainer(name), methods or ALL
-    asked = [given.ask(item, target) for item in inputs]
-    found = given.run([e for e, _ in asked], [t for _, t in asked], methods, keep_flow=True)
-    return {method.name: each for method, each in zip(methods, found, strict=True)}
+    runner = explainer(name).runner
+    encodings = runner.encode(inputs, names=["text"] * len(inputs))
+    parsed = runner.head.parse(target)
+    targets = [runner.head.resolve(parsed, encoding, "text") for encoding in encodings]
+    by_text = explain_batch(runner, encodings, targets, methods, keep_flow=True).by_text
+    return {method.name: [results[method.name] for results in by_text] for method in methods}
 
 
 @cache
@@ -47,13 +49,6 @@ def together(name):
 def assert_close(found, expected, tolerance=1e-8):
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-30)
-
-
-def logits_of(name, item):
-    given = explainer(name)
-    (encoding,) = given.encode([item])
-    with torch.no_grad():
-        return encoding, compute_logits(given.model, given.collate([encoding]).inputs)[0]
 
 
 def test_there_is_a_case_for_every_task():
@@ -126,30 +121,26 @@ def test_a_contrast_turned_round_has_the_opposite_sign(name):
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.text])
 def test_gradients_are_those_of_the_explained_output(name):
     """Central differences of y along the word embeddings, against what the pass gives."""
-    case, given = CASES[name], explainer(name)
-    encoding, fitted = given.ask(case.inputs[1], case.one)
-    kept = []
-    given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
-    question = kept[0].model
+    case = CASES[name]
+    traced_model = trace_of(explainer(name), case.inputs[1], case.one).require_model()
     with torch.no_grad():
-        words = given.model.get_input_embeddings()(question.batch.inputs["input_ids"]).clone()
-    direction = torch.randn(words.shape, dtype=words.dtype, generator=torch.Generator().manual_seed(0))
-    leaf = words.clone().requires_grad_()
+        input_embeddings = traced_model.model.get_input_embeddings()
+        embeddings = input_embeddings(traced_model.batch.inputs["input_ids"]).clone()
+    direction = torch.randn(embeddings.shape, dtype=embeddings.dtype, generator=torch.Generator().manual_seed(0))
+    leaf = embeddings.clone().requires_grad_()
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(question.output([0], embeddings=leaf).sum(), leaf)
+        (gradient,) = torch.autograd.grad(traced_model.output([0], embeddings=leaf).sum(), leaf)
     with torch.no_grad():
-        ahead, behind = (question.output([0], embeddings=words + h * direction).item() for h in (1e-4, -1e-4))
-    assert (slope * direction).sum().item() == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
+        ahead = traced_model.output([0], embeddings=embeddings + 1e-4 * direction).item()
+        behind = traced_model.output([0], embeddings=embeddings - 1e-4 * direction).item()
+    assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
 
 
 @every
 def test_the_output_is_read_where_it_is_said_to_be(name):
     for item, att in zip(CASES[name].inputs, together(name)["agf"], strict=True):
-        kept = []
-        given = explainer(name)
-        encoding, fitted = given.ask(item, CASES[name].one)
-        given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
-        rows = kept[0].rows()[0].nonzero().flatten().tolist()
+        traced = trace_of(explainer(name), item, CASES[name].one)
+        rows = traced.rows()[0].nonzero().flatten().tolist()
         if att.read_positions:
             assert rows == list(att.read_positions)
         else:

@@ -35,7 +35,7 @@ def aim(target, z, text=TEXT):
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (None, None),
+        (None, TagTarget()),
         (3, TagTarget(TextLocation(token=3), None)),
         ("dog", TagTarget(TextLocation(piece="dog"), None)),
         ("B-PER", TagTarget(None, B_PER)),

@@ -5,41 +5,47 @@
     "#5", "#5=dog"      of several masks the one that is token 5
     None                the most probable token
 
-`y` is the token's logit, or the difference of two, at the mask, or at the last token for what comes next.
+`y` is the token's logit, or the difference of two, at the mask, or at the last token for the one that comes next.
 
 The convention this file owns: a string means the token that would stand there **if the text had this word in place**:
-"dog" is `Ġdog` after a space to a byte-level tokenizer, and "Dog" is `dog` to one that lower-cases. A next word is
-taken to come after a space, unless the text ends with one, the string begins with one, or it is no word ("."). Only
-what cannot be read so is looked up in the vocabulary itself ("##ing").
+"dog" is `Ġdog` after a space to a byte-level tokenizer, and "Dog" is `dog` to one that lower-cases. A next word comes
+after a space, unless the text ends with one, the string begins with one, or it is no word ("."). A string that cannot
+be read so is looked up in the vocabulary itself ("##ing").
 """
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gaflow.errors import TargetError, UnsupportedModelError
+from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
 from gaflow.tasks.text_inputs import masks_of
 
-__all__ = ["LanguageModelHead"]
+__all__ = ["LanguageModelHead", "ResolvedTokens", "TokenTarget"]
 
-_SHOWN = 8  # tokens listed in an error
+_LISTED_TOKENS = 8  # in an error
 
 
 @dataclass(frozen=True)
 class TokenTarget:
-    """A target: which mask (None: the only one), and one token or two (none: the most probable)."""
+    """A target without its text."""
 
-    place: int | None
-    tokens: tuple[int | str, ...] = ()
+    position: int | None = None  # of the mask; None: the only one
+    tokens: tuple[int | str, ...] = ()  # one, or two for a contrast; none: the most probable
+
+
+class ResolvedTokens(NamedTuple):
+    """A target for one text."""
+
+    position: int
+    tokens: tuple[int, ...]  # one, or two for a contrast; none: the most probable
 
 
 @dataclass(frozen=True)
@@ -50,161 +56,205 @@ class LanguageModelHead:
     masked: bool  # at a mask; otherwise after the last token
     labels: tuple[str, ...] = ()
 
-    def parse(self, target: Any) -> TokenTarget | None:
+    def parse(self, target: Any) -> TokenTarget:
         """A mask, a token, or a contrast of two."""
+        position = None
         if isinstance(target, ExplainedOutput):
-            target, places = target.target, target.read_positions
-            tokens = target if isinstance(target, tuple) else (target,)
-            return TokenTarget(places[0] if self.masked and places else None, tokens)
+            if self.masked and target.read_positions:
+                position = target.read_positions[0]
+            target = target.target
+        elif isinstance(target, str) and self.masked:
+            match = re.fullmatch(r"#(\d+)(?:=(.*))?", target, re.DOTALL)
+            if match is not None:
+                position = int(match[1])
+                target = match[2]
         if target is None:
-            return None
-        place = None
-        if isinstance(target, str) and self.masked and (match := re.fullmatch(r"#(\d+)(?:=(.*))?", target, re.DOTALL)):
-            place, target = int(match[1]), match[2]
-        tokens = () if target is None else target if isinstance(target, tuple) else (target,)
+            return TokenTarget(position)
+        tokens = target if isinstance(target, tuple) else (target,)
         if len(tokens) > 2:
-            raise TargetError(f"target {target!r}: a contrast is a pair (A, B), meaning A minus B")
-        for token in tokens:
-            if not isinstance(token, str) and as_integer(token) is None:
-                raise TypeError(
-                    f"target must be a word, a token's number, a pair (A, B) or None, not {type(token).__name__}"
-                )
-            if isinstance(token, str) and not token:
-                raise TargetError("target is empty; give a word, or leave it out for the most probable one")
-        return TokenTarget(place, tuple(token if isinstance(token, str) else operator.index(token) for token in tokens))
+            raise TargetError(Argument("target"), f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
+        return TokenTarget(position, tuple(_parse_token(token) for token in tokens))
 
-    def resolve(self, target: TokenTarget | None, encoding: Encoding, name: str) -> tuple[int, tuple[int, ...]]:
+    def resolve(self, target: TokenTarget, encoding: Encoding, name: str) -> ResolvedTokens:
         """The position, and the tokens' numbers."""
-        place = self._position(target, encoding, name)
-        if target is None:
-            return place, ()
-        tokens = target.tokens
-        if len(tokens) == 1 and isinstance(tokens[0], str):
-            return place, self._one_or_two(tokens[0], encoding, place, name)
-        found = tuple(t if isinstance(t, int) else self._token(t, encoding, place, name) for t in tokens)
-        return place, self._different(found, name)
+        position = self._position(target.position, encoding, name)
+        words = target.tokens
+        if len(words) == 1 and isinstance(words[0], str):
+            words = next(two_sides(words[0]), words)
+        tokens = []
+        for word in words:
+            tokens.append(word if isinstance(word, int) else self._find_token(word, encoding, position, name))
+        if len(tokens) == 2 and tokens[0] == tokens[1]:
+            raise TargetError(
+                Argument("target"), f" contrasts {self._text(tokens[0])!r} with itself; give two different words"
+            )
+        return ResolvedTokens(position, tuple(tokens))
 
-    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
-        """One aim for each text, from logits (b, t, v)."""
-        found = []
-        for z, encoding, (place, tokens) in zip(logits, encodings, fitted, strict=True):
-            row = self._check(z, encoding, place)
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedTokens]
+    ) -> list[ExplainedOutput]:
+        """One output for each text, from logits (b, t, v)."""
+        outputs = []
+        for text_logits, encoding, (position, tokens) in zip(logits, encodings, targets, strict=True):
+            on_host = _on_host(text_logits, encoding, position)
             for token in tokens:
-                if not 0 <= token < len(row):
-                    raise TargetError(f"target {token} is out of range: the model has tokens 0 to {len(row) - 1}")
-            found.append(self._aim(row, place, tokens or (int(row.argmax()),)))
-        return found
+                if not 0 <= token < len(on_host):
+                    raise TargetError(
+                        Argument("target"), f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}"
+                    )
+            outputs.append(self._output(on_host, position, tokens or (int(on_host.argmax()),)))
+        return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable tokens."""
-        place = self._position(None, encoding, "the text")
-        row = self._check(logits, encoding, place)
-        return [self._aim(row, place, (k,)) for k in row.topk(min(count, len(row))).indices.tolist()]
+        position = self._position(None, encoding, "text")
+        on_host = _on_host(logits, encoding, position)
+        tokens = on_host.topk(min(count, len(on_host))).indices.tolist()
+        return [self._output(on_host, position, (token,)) for token in tokens]
 
-    def _check(self, logits: Tensor, encoding: Encoding, place: int) -> Tensor:
-        """The logits (v,) that are read of one text's (t, v), on the host."""
-        if logits.dim() != 2 or len(logits) < len(encoding):
-            raise UnsupportedModelError(
-                f"the model's output for a text of {len(encoding)} tokens has shape {tuple(logits.shape)}, not the "
-                "logits of a vocabulary for each token"
-            )
-        row = logits[place].detach().cpu().double()
-        check_finite(row)
-        return row
-
-    def _aim(self, logits: Tensor, place: int, tokens: tuple[int, ...]) -> ExplainedOutput:
-        terms: tuple[LogitTerm, ...] = tuple((w, (place, k)) for w, k in zip((1.0, -1.0), tokens, strict=False))
-        y = logits[tokens[0]] if len(tokens) == 1 else logits[tokens[0]] - logits[tokens[1]]
-        chance = logits.softmax(0)[tokens[0]] if len(tokens) == 1 else torch.sigmoid(y)
+    def _output(self, logits: Tensor, position: int, tokens: tuple[int, ...]) -> ExplainedOutput:
+        first = tokens[0]
+        terms = [LogitTerm(1.0, (position, first))]
+        if len(tokens) == 1:
+            target = first
+            probability = logits.softmax(0)[first]
+        else:
+            second = tokens[1]
+            target = (first, second)
+            terms.append(LogitTerm(-1.0, (position, second)))
+            probability = torch.sigmoid(logits[first] - logits[second])
         return ExplainedOutput(
-            target=tokens[0] if len(tokens) == 1 else (tokens[0], tokens[1]),
-            label=" minus ".join(self._text(k) for k in tokens),
-            probability=chance.item(),
+            target=target,
+            label=" minus ".join(self._text(token) for token in tokens),
+            probability=probability.item(),
             prediction=self._text(int(logits.argmax())),
-            terms=terms,
-            read_positions=(place,),
+            terms=tuple(terms),
+            read_positions=(position,),
         )
 
     def _text(self, token: int) -> str:
-        """A token as it reads, or as the vocabulary writes it if that is nothing."""
-        name = str(self.tokenizer.convert_ids_to_tokens(token))
-        return str(self.tokenizer.decode([token])).strip() or name
+        """A token as it reads, or, if that is nothing, as the vocabulary writes it."""
+        return str(self.tokenizer.decode([token])).strip() or str(self.tokenizer.convert_ids_to_tokens(token))
 
-    def _position(self, target: TokenTarget | None, encoding: Encoding, name: str) -> int:
+    def _position(self, mask: int | None, encoding: Encoding, name: str) -> int:
+        """The position that is predicted: `mask`, or the only one, or the last token."""
         if not self.masked:
             return len(encoding) - 1
         masks = masks_of(encoding, self.tokenizer)
-        asked = None if target is None else target.place
-        listed = ", ".join(f"#{k}" for k in masks[:_SHOWN])
-        if asked is not None and asked not in masks:
-            raise TargetError(f"{name}: token {asked} is no mask; the masks are {listed}")
-        if asked is None and len(masks) > 1:
+        listed = ", ".join(f"#{k}" for k in masks[:_LISTED_TOKENS])
+        if mask is None:
+            if len(masks) > 1:
+                raise TargetError(
+                    Argument(name),
+                    f" has {len(masks)} masks, tokens {listed}: choose one by ",
+                    Argument("target", f"#{masks[0]}"),
+                    f" or '#{masks[0]}=word', or fill in the others",
+                )
+            return masks[0]
+        if mask not in masks:
             raise TargetError(
-                f"{name} has {len(masks)} masks, tokens {listed}: say which one by target='#{masks[0]}' or "
-                f"'#{masks[0]}=word', or fill in the others"
+                Argument("target"), f": token {mask} of ", Argument(name), f" is no mask; the masks are {listed}"
             )
-        return masks[0] if asked is None else asked
+        return mask
 
-    def _one_or_two(self, given: str, encoding: Encoding, place: int, name: str) -> tuple[int, ...]:
-        """A word, or else a contrast of two."""
-        for one, other in two_sides(given):
-            return self._different(tuple(self._token(word, encoding, place, name) for word in (one, other)), name)
-        return (self._token(given, encoding, place, name),)
-
-    def _different(self, tokens: tuple[int, ...], name: str) -> tuple[int, ...]:
-        if len(tokens) == 2 and tokens[0] == tokens[1]:
-            raise TargetError(f"{name}: the target contrasts {self._text(tokens[0])!r} with itself; give two words")
-        return tokens
-
-    def _token(self, word: str, encoding: Encoding, place: int, name: str) -> int:
+    def _find_token(self, word: str, encoding: Encoding, position: int, name: str) -> int:
         """The number of the token that `word` would be in the text."""
-        several: list[int] = []
-        for inserted in self._filled(word, encoding, place) if self.masked else self._continued(word, encoding):
-            if len(inserted) == 1 and inserted[0] != getattr(self.tokenizer, "unk_token_id", None):
-                return inserted[0]
-            several = several or inserted
-        known = self.tokenizer.get_vocab()
-        if word in known:
-            return int(known[word])
+        candidates = self._fill_in(word, encoding, position) if self.masked else self._continue_with(word, encoding)
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        several: list[int] = []  # tokens, if the word is no single one
+        for tokens in candidates:
+            if len(tokens) == 1 and tokens[0] != unknown:
+                return tokens[0]
+            several = several or tokens
+        vocabulary = self.tokenizer.get_vocab()
+        if word in vocabulary:
+            return int(vocabulary[word])
         if len(several) > 1:
-            pieces = self.tokenizer.convert_ids_to_tokens(several[:_SHOWN])
+            pieces = self.tokenizer.convert_ids_to_tokens(several[:_LISTED_TOKENS])
             raise TargetError(
-                f"{name}: {word!r} is {len(several)} tokens there ({', '.join(map(str, pieces))}), and a target is "
-                "one; give a word that is one token, or one of these"
+                Argument("target"),
+                f": {word!r} is {len(several)} tokens in ",
+                Argument(name),
+                f" ({', '.join(map(str, pieces))}), and a target is one; give a word that is one token, or one of these",
             )
-        raise TargetError(f"{name}: {word!r} is no token of the model's vocabulary, nor a word that it knows")
+        raise TargetError(
+            Argument("target"), f": {word!r} is no token of the model's vocabulary, nor a word that it knows"
+        )
 
-    def _filled(self, word: str, encoding: Encoding, place: int) -> Iterator[list[int]]:
-        """The tokens in place of the mask, once it is `word`."""
-        mask, before = self.tokenizer.mask_token, list(encoding.inputs["input_ids"])
-        number = masks_of(encoding, self.tokenizer).index(place)
-        sources = [encoding.text, encoding.text_pair]
-        if encoding.truncated:  # all of the text, since a word in place may cut it elsewhere
-            before = self._ids(sources)
-            place = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id][number]
-        for k, source in enumerate(sources):
-            parts = (source or "").split(mask)
-            if number < len(parts) - 1:
-                sources[k] = mask.join(parts[: number + 1]) + word + mask.join(parts[number + 1 :])
-                break
-            number -= len(parts) - 1
-        after = self._ids(sources)
+    def _fill_in(self, word: str, encoding: Encoding, position: int) -> Iterator[list[int]]:
+        """The tokens of `word` in place of a mask, then those of `word` alone."""
+        number = masks_of(encoding, self.tokenizer).index(position)
+        before = list(encoding.inputs["input_ids"])
+        if encoding.truncated:  # compare all of the text, since truncation may cut it elsewhere with the word in place
+            before = self._token_ids(encoding.text, encoding.text_pair)
+            positions = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id]
+            position = positions[number]
+        after = self._token_ids(*self._replace_mask(encoding, number, word))
         count = len(after) - len(before) + 1
-        if count > 0 and after[:place] == before[:place] and after[place + count :] == before[place + 1 :]:
-            yield after[place : place + count]
+        same_start = after[:position] == before[:position]
+        same_end = after[position + count :] == before[position + 1 :]
+        if count > 0 and same_start and same_end:
+            yield after[position : position + count]
         yield list(self.tokenizer(word, add_special_tokens=False)["input_ids"])
 
-    def _ids(self, sources: Sequence[str | None]) -> list[int]:
-        return list(self.tokenizer(*(s for s in sources if s is not None), verbose=False)["input_ids"])
+    def _replace_mask(self, encoding: Encoding, number: int, word: str) -> tuple[str, str | None]:
+        """The text and its pair with `word` in place of mask `number`."""
+        mask = self.tokenizer.mask_token
+        in_text = encoding.text.count(mask)
+        if number < in_text:
+            return _replace_occurrence(encoding.text, mask, number, word), encoding.text_pair
+        if encoding.text_pair is None:
+            return encoding.text, None
+        return encoding.text, _replace_occurrence(encoding.text_pair, mask, number - in_text, word)
 
-    def _continued(self, word: str, encoding: Encoding) -> Iterator[list[int]]:
-        """The tokens after the text, once `word` follows."""
-        text, before = encoding.text, encoding.inputs["input_ids"]
-        apart = word[:1].isalnum() and not text[-1:].isspace()
-        for gap in (" ", "") if apart else ("",):
-            after = self.tokenizer(text + gap + word, return_special_tokens_mask=True, verbose=False)
-            ids, special = list(after["input_ids"]), list(after["special_tokens_mask"])
-            while special and special.pop():  # what the tokenizer puts after a text
-                ids.pop()
-            if ids[: len(before)] == before:
-                yield ids[len(before) :]
+    def _token_ids(self, text: str, pair: str | None) -> list[int]:
+        texts = (text,) if pair is None else (text, pair)
+        return list(self.tokenizer(*texts, verbose=False)["input_ids"])
+
+    def _continue_with(self, word: str, encoding: Encoding) -> Iterator[list[int]]:
+        """The tokens after the text once `word` follows, after a space if it is a word."""
+        text = encoding.text
+        before = encoding.inputs["input_ids"]
+        separate = word[:1].isalnum() and not text[-1:].isspace()
+        for gap in (" ", "") if separate else ("",):
+            output = self.tokenizer(text + gap + word, return_special_tokens_mask=True, verbose=False)
+            after = list(output["input_ids"])
+            special = list(output["special_tokens_mask"])
+            while special and special.pop():  # special tokens after the text
+                after.pop()
+            if after[: len(before)] == before:
+                yield after[len(before) :]
+
+
+def _parse_token(token: Any) -> int | str:
+    if isinstance(token, str):
+        if not token:
+            raise TargetError(Argument("target"), " is empty; give a word, or leave it out for the most probable one")
+        return token
+    number = as_integer(token)
+    if number is None:
+        kind = type(token).__name__
+        raise ArgumentTypeError(
+            Argument("target"), f" must be a word, a token's number, a pair (A, B) or None, not {kind}"
+        )
+    return number
+
+
+def _on_host(logits: Tensor, encoding: Encoding, position: int) -> Tensor:
+    """The logits (v,) at one position of one text's (t, v), in float64."""
+    if logits.dim() != 2 or len(logits) < len(encoding):
+        raise UnsupportedModelError(
+            f"the model's output for a text of {len(encoding)} tokens has shape {tuple(logits.shape)}, not the "
+            "logits of a vocabulary for each token"
+        )
+    on_host = logits[position].detach().cpu().double()
+    check_finite(on_host)
+    return on_host
+
+
+def _replace_occurrence(text: str, old: str, number: int, new: str) -> str:
+    """The text with its occurrence `number` of `old` replaced; unchanged if there are fewer."""
+    pieces = text.split(old)
+    if number >= len(pieces) - 1:
+        return text
+    return old.join(pieces[: number + 1]) + new + old.join(pieces[number + 1 :])

@@ -1,11 +1,11 @@
 """Pictures and sounds: how they become tokens.
 
 A picture is cut into patches, row by row; a sound into frames, from its beginning to its end, or into patches of a
-spectrogram (bands by time). Tokens beyond these ([CLS], registers, what a model was distilled by) come first and are
-special, and so are the frames of silence by which a feature extractor fills up a sound.
+spectrogram (bands by time). Tokens beyond these ([CLS], registers, distillation tokens) come first and are special, and
+so are the frames of silence by which a feature extractor fills up a sound.
 
-The convention this file owns: only the trace knows how many tokens a model makes of an input. Until then an encoding
-has none; `name_tokens` names them afterwards.
+The convention this file owns: only a forward pass shows how many tokens a model makes of an input. Until then an
+encoding has no tokens; `name_tokens` gives it some.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,176 +21,221 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import MissingExtraError, UnsupportedModelError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, UnsupportedModelError
+from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
+from gaflow.inputs.segmentation import Span
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import as_integer
 
 __all__ = ["name_tokens", "read_pictures", "read_sounds"]
 
-_MOST = 16  # special tokens before the patches
+_MOST_SPECIAL_TOKENS = 16  # before the patches
+_SECONDS_PER_COLUMN = 0.01  # of a spectrogram that is cut into patches
+_SAMPLES_PER_COLUMN = 160  # of a spectrogram, as Whisper's, if the config does not say
 
 
-def read_pictures(reader: InputReader, items: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
-    """Pictures of Pillow's, files, or arrays (h, w, 3), (3, h, w) or (h, w) of bytes or of numbers from 0 to 1."""
-    model, processor = reader.model, reader.processor
-    found = []
-    for item, name in zip(items, names, strict=True):
-        picture, title = _picture(item, name)
-        given = processor(images=picture, return_tensors="pt")
-        values = given.get("pixel_values")
-        if not isinstance(values, Tensor) or values.dim() != 4:
-            raise UnsupportedModelError(f"{type(processor).__name__} makes no pixel values of a picture")
-        pixels = _colours(values[0], processor)
-        media = Image(pixels, _grid(model, pixels.shape[0], pixels.shape[1]))
-        found.append(_encoding({"pixel_values": values[0].to(_dtype(model))}, media, title))
-    return found
+def read_pictures(reader: InputReader, pictures: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+    """Pictures of Pillow, files, or arrays (h, w, 3), (3, h, w) or (h, w) of bytes or of numbers from 0 to 1."""
+    encodings = []
+    for item, name in zip(pictures, names, strict=True):
+        picture, title = _open_picture(item, name)
+        output = reader.processor(images=picture, return_tensors="pt")
+        batch = output.get("pixel_values")
+        if not isinstance(batch, Tensor) or batch.dim() != 4:
+            raise UnsupportedModelError(f"{type(reader.processor).__name__} makes no pixel values of a picture")
+        values = batch[0]
+        pixels = _colours(values, reader.processor)
+        image = Image(pixels, _patch_grid(reader.model.config, height=pixels.shape[0], width=pixels.shape[1]))
+        inputs = {"pixel_values": values.to(_dtype_of(reader.model))}
+        encodings.append(Encoding(title, None, inputs, media=image))
+    return encodings
 
 
-def read_sounds(reader: InputReader, items: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_sounds(reader: InputReader, sounds: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
     """Sounds as (samples, rate), or as a dict with array and sampling_rate."""
-    model, extractor = reader.model, reader.processor
-    found = []
-    for item, name in zip(items, names, strict=True):
-        sound = _sound(item, name)
-        wanted = getattr(extractor, "sampling_rate", sound.rate)
-        if sound.rate != wanted:
-            raise ValueError(f"{name} has {sound.rate} samples a second, but the model takes {wanted}; resample it")
-        least = _least_samples(model)
+    extractor = reader.processor
+    encodings = []
+    for item, name in zip(sounds, names, strict=True):
+        sound = _check_sound(item, name)
+        rate = getattr(extractor, "sampling_rate", sound.rate)
+        if sound.rate != rate:
+            raise ArgumentError(
+                Argument(name), f" has {sound.rate} samples a second, but the model takes {rate}; resample it"
+            )
+        least = _least_samples(reader.model.config)
         if len(sound.samples) < least:
-            raise ValueError(f"{name} has {len(sound.samples)} samples, but a frame of the model takes {least}")
-        given = extractor(sound.samples, sampling_rate=sound.rate, return_tensors="pt")
-        main = getattr(model, "main_input_name", "input_values")
-        key = main if main in given else next(iter(given))
-        values = given[key][0]
-        seconds = len(sound.samples) / sound.rate
-        title = f"a sound of {seconds:.2f} s"
-        found.append(_encoding({key: values.to(_dtype(model))}, sound, title))
-    return found
+            raise ArgumentError(
+                Argument(name), f" has {len(sound.samples)} samples, but a frame of the model takes {least}"
+            )
+        output = extractor(sound.samples, sampling_rate=sound.rate, return_tensors="pt")
+        key = getattr(reader.model, "main_input_name", "input_values")
+        if key not in output:
+            key = next(iter(output))
+        inputs = {key: output[key][0].to(_dtype_of(reader.model))}
+        title = f"a sound of {len(sound.samples) / sound.rate:.2f} s"
+        encodings.append(Encoding(title, None, inputs, media=sound))
+    return encodings
 
 
-def name_tokens(encoding: Encoding, t: int, model: Any) -> Encoding:
-    """The encoding once the model has made `t` tokens of it."""
+def name_tokens(encoding: Encoding, count: int, model: Any) -> Encoding:
+    """The encoding of a picture or sound once the model has made `count` tokens of it."""
     media = encoding.media
-    assert media is not None
     if isinstance(media, Image):
-        return _name_patches(encoding, media, t)
-    bands = _bands(model, t)
-    if bands is not None:
-        return _name_bands(encoding, media, t, *bands)
-    return _name_frames(encoding, media, t, _stride(model, encoding, media, t))
+        return _name_patches(encoding, media, count)
+    assert media is not None
+    patches = _SpectrogramPatches.of(model.config, count)
+    if patches is not None:
+        return _name_spectrogram_patches(encoding, media, count, patches)
+    return _name_frames(encoding, media, count, _samples_per_frame(model.config, encoding, count))
 
 
-def _encoding(inputs: dict[str, Any], media: Image | Sound, title: str) -> Encoding:
-    """An encoding without tokens."""
-    return Encoding(title, None, inputs, media=media)
-
-
-def _name_patches(encoding: Encoding, media: Image, t: int) -> Encoding:
-    rows, columns = media.grid
-    if not 0 <= t - rows * columns <= _MOST:  # the config's patches are not those of the first layer
-        rows = columns = next((n for n in range(math.isqrt(t), 0, -1) if t - n * n <= _MOST), 0)
-    if not rows:
-        raise UnsupportedModelError(f"the model makes {t} tokens of a picture, which are no grid of patches")
-    extra = t - rows * columns
-    tokens = _extra(extra) + tuple(f"row {r}, column {c}" for r in range(1, rows + 1) for c in range(1, columns + 1))
-    segments = (-1,) * extra + (0,) * (rows * columns)
-    image = Image(media.pixels, (rows, columns))
-    return replace(encoding, tokens=tokens, offsets=((0, 0),) * t, segments=segments, media=image)
-
-
-def _name_frames(encoding: Encoding, media: Sound, t: int, stride: float) -> Encoding:
-    n = len(media.samples)
-    spans = [(min(n, round(k * stride)), min(n, round((k + 1) * stride))) for k in range(t)]
-    tokens = tuple(f"{_time(k * stride / media.rate)}-{_time((k + 1) * stride / media.rate)} s" for k in range(t))
-    segments = tuple(0 if a < b else -1 for a, b in spans)
-    return replace(encoding, tokens=tokens, offsets=tuple(spans), segments=segments)
-
-
-def _name_bands(encoding: Encoding, media: Sound, t: int, bands: int, times: int, seconds: float) -> Encoding:
-    extra, n = t - bands * times, len(media.samples)
-    span = [
-        (min(n, round(k * seconds * media.rate)), min(n, round((k + 1) * seconds * media.rate))) for k in range(times)
-    ]
-    tokens = tuple(
-        f"band {b + 1}, {_time(k * seconds)}-{_time((k + 1) * seconds)} s" for b in range(bands) for k in range(times)
+def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
+    rows, columns = image.grid
+    if not 0 <= count - rows * columns <= _MOST_SPECIAL_TOKENS:  # the config's patches are not those of the first layer
+        rows = columns = _largest_square(count)
+    tokens = _special_tokens(count - rows * columns)
+    segments = [-1] * len(tokens) + [0] * (rows * columns)
+    for row in range(1, rows + 1):
+        for column in range(1, columns + 1):
+            tokens.append(f"row {row}, column {column}")
+    return replace(
+        encoding,
+        tokens=tuple(tokens),
+        offsets=((0, 0),) * count,
+        segments=tuple(segments),
+        media=replace(image, grid=(rows, columns)),
     )
-    offsets = ((0, 0),) * extra + tuple(span[k] for _ in range(bands) for k in range(times))
-    segments = tuple(0 if a < b else -1 for a, b in offsets)
-    return replace(encoding, tokens=_extra(extra) + tokens, offsets=offsets, segments=segments)
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.3f}"
+def _largest_square(count: int) -> int:
+    """The rows of the largest square of patches that leaves no more than a few special tokens."""
+    rows = math.isqrt(count)
+    if rows == 0 or count - rows * rows > _MOST_SPECIAL_TOKENS:
+        raise UnsupportedModelError(f"the model makes {count} tokens of a picture, which are no grid of patches")
+    return rows
 
 
-def _extra(count: int) -> tuple[str, ...]:
-    return tuple("[CLS]" if k == 0 else f"[extra {k}]" for k in range(count))
+def _name_frames(encoding: Encoding, sound: Sound, count: int, samples_per_frame: float) -> Encoding:
+    tokens = []
+    offsets = []
+    for k in range(count):
+        start = k * samples_per_frame
+        end = (k + 1) * samples_per_frame
+        tokens.append(_interval(start / sound.rate, end / sound.rate))
+        offsets.append(_samples_between(start, end, sound))
+    return _with_sound_tokens(encoding, tokens, offsets)
 
 
-def _least_samples(model: Any) -> int:
+@dataclass(frozen=True)
+class _SpectrogramPatches:
+    """The grid of a model that cuts spectrograms into patches."""
+
+    bands: int
+    times: int
+    seconds: float  # from one time to the next
+
+    @classmethod
+    def of(cls, config: Any, count: int) -> _SpectrogramPatches | None:
+        """The grid that the config describes, if it fits `count` tokens."""
+        if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
+            return None
+        bands = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
+        times = (config.max_length - config.patch_size) // config.time_stride + 1
+        if not 0 <= count - bands * times <= _MOST_SPECIAL_TOKENS:
+            return None
+        return cls(bands, times, _SECONDS_PER_COLUMN * config.time_stride)
+
+
+def _name_spectrogram_patches(encoding: Encoding, sound: Sound, count: int, patches: _SpectrogramPatches) -> Encoding:
+    tokens = _special_tokens(count - patches.bands * patches.times)
+    offsets: list[Span] = [(0, 0)] * len(tokens)
+    for band in range(1, patches.bands + 1):
+        for k in range(patches.times):
+            start = k * patches.seconds
+            end = (k + 1) * patches.seconds
+            tokens.append(f"band {band}, {_interval(start, end)}")
+            offsets.append(_samples_between(start * sound.rate, end * sound.rate, sound))
+    return _with_sound_tokens(encoding, tokens, offsets)
+
+
+def _with_sound_tokens(encoding: Encoding, tokens: Sequence[str], offsets: Sequence[Span]) -> Encoding:
+    """The encoding with tokens, of which those without samples are special."""
+    segments = tuple(0 if start < end else -1 for start, end in offsets)
+    return replace(encoding, tokens=tuple(tokens), offsets=tuple(offsets), segments=segments)
+
+
+def _samples_between(start: float, end: float, sound: Sound) -> Span:
+    n = len(sound.samples)
+    return min(n, round(start)), min(n, round(end))
+
+
+def _interval(start: float, end: float) -> str:
+    return f"{start:.3f}-{end:.3f} s"
+
+
+def _special_tokens(count: int) -> list[str]:
+    return ["[CLS]" if k == 0 else f"[extra {k}]" for k in range(count)]
+
+
+def _least_samples(config: Any) -> int:
     """How many samples the convolutions of a model make one frame of; 1 where they do not read samples."""
-    kernels, strides = (getattr(model.config, name, None) or () for name in ("conv_kernel", "conv_stride"))
-    n = 1
+    kernels = getattr(config, "conv_kernel", None) or ()
+    strides = getattr(config, "conv_stride", None) or ()
+    samples = 1
     for kernel, stride in reversed(list(zip(kernels, strides, strict=False))):
-        n = (n - 1) * stride + kernel
-    return n
+        samples = (samples - 1) * stride + kernel
+    return samples
 
 
-def _stride(model: Any, encoding: Encoding, media: Sound, t: int) -> float:
-    """Samples from one frame to the next."""
-    steps = getattr(model.config, "conv_stride", None)
-    if steps:
-        return float(math.prod(steps))
+def _samples_per_frame(config: Any, encoding: Encoding, count: int) -> float:
+    strides = getattr(config, "conv_stride", None)
+    if strides:
+        return float(math.prod(strides))
     values = next(iter(encoding.inputs.values()))
-    if isinstance(values, Tensor) and values.dim() == 1:
-        return values.shape[0] / t
-    hop = getattr(model.config, "hop_length", None) or 160  # samples of a column of a spectrogram, as Whisper's
-    return hop * values.shape[-1] / t
+    if values.dim() == 1:  # samples
+        return values.shape[0] / count
+    samples_per_column = getattr(config, "hop_length", None) or _SAMPLES_PER_COLUMN
+    return samples_per_column * values.shape[-1] / count
 
 
-def _bands(model: Any, t: int) -> tuple[int, int, float] | None:
-    """Bands, times, and seconds from one time to the next, of models that cut spectrograms into patches."""
-    config = model.config
-    if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
-        return None
-    bands = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
-    times = (config.max_length - config.patch_size) // config.time_stride + 1
-    seconds = 0.01 * config.time_stride  # a column of the spectrogram is 10 ms
-    return (bands, times, seconds) if 0 <= t - bands * times <= _MOST else None
+def _open_picture(item: Any, name: str) -> tuple[Any, str]:
+    """The picture as one of Pillow, and what to call it."""
+    need("PIL.Image", "image", "pictures need Pillow")
+    import PIL.Image
 
-
-def _picture(item: Any, name: str) -> tuple[Any, str]:
-    """The picture in Pillow's terms, and what to call it."""
-    pillow = _pillow()
     if isinstance(item, str | os.PathLike):
         try:
-            with pillow.open(item) as opened:
+            with PIL.Image.open(item) as opened:
                 return opened.convert("RGB"), Path(item).name
         except FileNotFoundError:
-            raise ValueError(f"{name}: there is no file {str(item)!r}; give a picture, its path, or an array") from None
-        except (OSError, pillow.DecompressionBombError) as error:
-            raise ValueError(f"{name}: {str(item)!r} is no picture that can be read ({error})") from error
+            raise ArgumentError(
+                Argument(name), f": there is no file {str(item)!r}; give a picture, its path, or an array"
+            ) from None
+        except (OSError, PIL.Image.DecompressionBombError) as error:
+            raise ArgumentError(Argument(name), f": {str(item)!r} is no picture that can be read ({error})") from error
     if isinstance(item, np.ndarray | Tensor):
-        return pillow.fromarray(_bytes(np.asarray(item), name)), "a picture"
+        return PIL.Image.fromarray(_as_bytes(np.asarray(item), name)), "a picture"
     if hasattr(item, "convert"):
         return item.convert("RGB"), "a picture"
-    raise TypeError(f"{name} must be a picture of Pillow's, its path, or an array, not {type(item).__name__}")
+    raise ArgumentTypeError(
+        Argument(name), f" must be a picture of Pillow, its path, or an array, not {type(item).__name__}"
+    )
 
 
-def _bytes(values: np.ndarray, name: str) -> np.ndarray:
+def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     """An array (h, w, 3) of bytes."""
     if values.ndim == 2:
         values = np.repeat(values[..., None], 3, -1)
     if values.ndim == 3 and values.shape[-1] != 3 and values.shape[0] == 3:
         values = values.transpose(1, 2, 0)
     if values.ndim != 3 or values.shape[-1] != 3 or not values.size:
-        raise ValueError(f"{name} is an array of shape {values.shape}, not (h, w, 3), (3, h, w) or (h, w)")
+        raise ArgumentError(Argument(name), f" is an array of shape {values.shape}, not (h, w, 3), (3, h, w) or (h, w)")
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     if not np.issubdtype(values.dtype, np.floating) or not (values >= 0).all() or not (values <= 1).all():
-        raise ValueError(f"{name} must hold bytes, or numbers from 0 to 1; it holds {values.dtype}")
+        raise ArgumentError(Argument(name), f" must hold bytes, or numbers from 0 to 1; it holds {values.dtype}")
     return np.ascontiguousarray((values * 255).round().astype(np.uint8))
 
 
@@ -198,49 +243,51 @@ def _colours(values: Tensor, processor: Any) -> np.ndarray:
     """Pixel values (c, h, w) as the colours (h, w, 3) that they stand for."""
     plain = values.float().cpu()
     if getattr(processor, "do_normalize", False):
-        mean, std = (torch.tensor(getattr(processor, k)).reshape(-1, 1, 1) for k in ("image_mean", "image_std"))
+        mean = torch.tensor(processor.image_mean).reshape(-1, 1, 1)
+        std = torch.tensor(processor.image_std).reshape(-1, 1, 1)
         plain = plain * std + mean
     if not getattr(processor, "do_rescale", True):
         plain = plain / 255
-    shown = (plain.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    return np.ascontiguousarray(shown if shown.shape[2] == 3 else np.repeat(shown[..., :1], 3, -1))
+    pixels = (plain.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    if pixels.shape[2] != 3:
+        pixels = np.repeat(pixels[..., :1], 3, -1)
+    return np.ascontiguousarray(pixels)
 
 
-def _grid(model: Any, height: int, width: int) -> tuple[int, int]:
+def _patch_grid(config: Any, *, height: int, width: int) -> tuple[int, int]:
     """Rows and columns of the patches that the config describes; one patch if it describes none."""
-    inner = getattr(model.config, "vision_config", None)
-    size: Any = getattr(model.config, "patch_size", None) or getattr(inner, "patch_size", None)
-    high, wide = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
-    if not isinstance(high, int) or not isinstance(wide, int):
+    vision_config = getattr(config, "vision_config", None)
+    size: Any = getattr(config, "patch_size", None) or getattr(vision_config, "patch_size", None)
+    if isinstance(size, int):
+        size = (size, size)
+    if not isinstance(size, list | tuple) or len(size) != 2:
         return 1, 1
-    return max(1, height // high), max(1, width // wide)
+    patch_height, patch_width = size
+    return max(1, height // patch_height), max(1, width // patch_width)
 
 
-def _sound(item: Any, name: str) -> Sound:
+def _check_sound(item: Any, name: str) -> Sound:
     if isinstance(item, dict):
         item = (item.get("array"), item.get("sampling_rate"))
     if not isinstance(item, tuple) or len(item) != 2:
-        raise TypeError(
-            f"{name} must be (samples, rate), or a dict with array and sampling_rate, not {type(item).__name__}"
+        kind = type(item).__name__
+        raise ArgumentTypeError(
+            Argument(name), f" must be (samples, rate), or a dict with array and sampling_rate, not {kind}"
         )
-    samples, rate = np.asarray(item[0]), as_integer(item[1])
+    samples = np.asarray(item[0])
+    rate = as_integer(item[1])
     if rate is None or rate < 1:
-        raise ValueError(f"{name}: the rate must be a whole number of samples in a second, not {item[1]!r}")
+        raise ArgumentError(
+            Argument(name), f": the rate must be a whole number of samples in a second, not {item[1]!r}"
+        )
     if samples.ndim != 1 or not samples.size or not np.issubdtype(samples.dtype, np.floating):
-        raise ValueError(f"{name}: samples must be (n,) numbers of one channel, not {samples.dtype} {samples.shape}")
+        kind = f"{samples.dtype} {samples.shape}"
+        raise ArgumentError(Argument(name), f": samples must be (n,) numbers of one channel, not {kind}")
     if not np.isfinite(samples).all():
-        raise ValueError(f"{name}: samples are not all finite")
+        raise ArgumentError(Argument(name), ": samples are not all finite")
     return Sound(samples.astype(np.float32), rate)
 
 
-def _dtype(model: Any) -> torch.dtype:
+def _dtype_of(model: Any) -> torch.dtype:
     weight = next(model.parameters(), None)
     return torch.float32 if weight is None else weight.dtype
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise MissingExtraError(f"pictures need Pillow ({error}); run: pip install 'gaflow[image]'") from error
-    return PIL.Image

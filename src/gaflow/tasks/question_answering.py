@@ -1,7 +1,7 @@
-"""Extractive question answering: every token of the context may start or end the answer.
+"""Extractive question answering: each token of the context may start or end the answer.
 
-    where               an answer: a piece of the context, or its characters, see `places.py`
-    "start", "end"      of the model's own answer; ("start", where), or "start=where", of another one
+    location            an answer: a piece of the context, or its characters, see `text_location.py`
+    "start", "end"      of the model's own answer; ("start", location), or "start=location", of another one
     "A minus B"         one answer rather than another, also the tuple `(A, B)`
     None                the model's own answer
 
@@ -9,7 +9,7 @@
 
 The conventions this file owns: logits are (b, t, 2), start and end; an answer lies in the context, ends no sooner than
 it starts, and the model's own one has at most `longest` tokens. Probabilities are over the tokens of the context, that
-of an answer being the product of start and end. Of several places the one of largest `y` is meant.
+of an answer being the product of start and end. Of several locations the one of largest `y` is meant.
 """
 
 from __future__ import annotations
@@ -22,168 +22,221 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.errors import TargetError, UnsupportedModelError
+from gaflow.errors import Argument, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
-from gaflow.tasks.text_location import TextLocation, TokenSpan, find, parse_location, piece
+from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location
 
-__all__ = ["QuestionAnsweringHead"]
+__all__ = ["AnswerTarget", "QuestionAnsweringHead", "ResolvedAnswer"]
 
+Answer = tuple[int, int]  # its first and its last token
 _CONTEXT = 1  # segment
-_PARTS = {"span": ((0, 1), "start + end logit"), "start": ((0,), "start logit"), "end": ((1,), "end logit")}
+_COLUMNS = {"span": (0, 1), "start": (0,), "end": (1,)}  # of the logits
+_OUTPUT_KINDS = {"span": "start + end logit", "start": "start logit", "end": "end logit"}
 
 
 @dataclass(frozen=True)
 class AnswerTarget:
-    """A target: which part of which answer (None: the model's own), rather than which other one."""
+    """A target without its question."""
 
-    part: str = "span"
-    answer: TextLocation | None = None
-    other: TextLocation | None = None
+    part: str = "span"  # of the answer: "span", "start" or "end"
+    answer: TextLocation | None = None  # None: the model's own
+    other: TextLocation | None = None  # the answer that a contrast subtracts
+
+
+@dataclass(frozen=True)
+class ResolvedAnswer:
+    """A target for one question and context; of several answers the one of largest `y` is meant."""
+
+    part: str
+    answers: list[Answer]  # empty: the model's own
+    others: list[Answer]  # that a contrast subtracts; empty: no contrast
 
 
 @dataclass(frozen=True)
 class QuestionAnsweringHead:
     """The output of a model that finds answers: where they start and end."""
 
-    longest: int = 15  # tokens of an answer, unless it is given
+    longest: int = 15  # tokens of the model's own answer
     labels: tuple[str, ...] = ("start", "end")
 
-    def parse(self, target: Any) -> AnswerTarget | None:
+    def parse(self, target: Any) -> AnswerTarget:
         """An answer, a part of one, or a contrast of two."""
         if isinstance(target, ExplainedOutput):
             target = target.target
         if target is None:
-            return None
+            return AnswerTarget()
         if isinstance(target, str):
             match = re.fullmatch(r"(span|start|end)(?:=(.*))?", target, re.DOTALL)
-            if match is None:
-                return self._contrast(target)
-            return AnswerTarget(match[1]) if match[2] is None else self._contrast(match[2], match[1])
-        if isinstance(target, tuple) and len(target) == 2 and not all(as_integer(k) is not None for k in target):
-            one, other = target
-            if isinstance(one, str) and one in _PARTS:
-                return AnswerTarget(one) if other is None else self._contrast(other, one)
-            return AnswerTarget("span", parse_location(one), parse_location(other))
+            return _parse_part("span", target) if match is None else _parse_part(match[1], match[2])
+        if isinstance(target, tuple) and len(target) == 2:
+            first, second = target
+            if isinstance(first, str) and first in _COLUMNS:
+                return _parse_part(first, second)
+            is_span = as_integer(first) is not None and as_integer(second) is not None
+            if not is_span:
+                return AnswerTarget("span", parse_location(first), parse_location(second))
         return AnswerTarget("span", parse_location(target))
 
-    def _contrast(self, given: Any, part: str = "span") -> AnswerTarget:
-        """Characters can be contrasted without knowing the context; of pieces it may be a part itself, see `fit`."""
-        for one, other in two_sides(given) if isinstance(given, str) else ():
-            sides = parse_location(one), parse_location(other)
-            if all(side.span is not None for side in sides):
-                return AnswerTarget(part, *sides)
-        return AnswerTarget(part, parse_location(given))
-
-    def resolve(
-        self, target: AnswerTarget | None, encoding: Encoding, name: str
-    ) -> tuple[str, list[TokenSpan], list[TokenSpan]] | None:
-        """The places that are meant; none of them yet for the model's own answer."""
-        if target is None:
-            return None
+    def resolve(self, target: AnswerTarget, encoding: Encoding, name: str) -> ResolvedAnswer:
+        """The tokens of the answers."""
         if target.answer is None:
-            return target.part, [], []
-        sides = [target.answer, target.other]
-        whole = target.answer.piece
-        if target.other is None and whole is not None and not _contains(encoding, whole):
-            for one, other in two_sides(whole):
-                if _contains(encoding, one) and _contains(encoding, other):
-                    sides = [parse_location(one), parse_location(other)]
-        places = [[] if side is None else find(side, encoding, _CONTEXT, f"the context of {name}") for side in sides]
-        if places[0] == places[1]:
-            raise TargetError(f"{name}: the target contrasts {whole!r} with itself; give two answers")
-        return target.part, places[0], places[1]
+            return ResolvedAnswer(target.part, [], [])
+        answer = target.answer
+        other = target.other
+        if other is None and answer.piece is not None and not _contains(encoding, answer.piece):
+            for first, second in two_sides(answer.piece):
+                if _contains(encoding, first) and _contains(encoding, second):
+                    answer = parse_location(first)
+                    other = parse_location(second)
+        answers = _find_answers(answer, encoding, name)
+        others = [] if other is None else _find_answers(other, encoding, name)
+        if answers == others:
+            raise TargetError(Argument("target"), f" contrasts {answer} with itself; give two answers")
+        return ResolvedAnswer(target.part, answers, others)
 
-    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
-        """One aim for each text, from logits (b, t, 2)."""
-        found = []
-        for z, encoding, asked in zip(logits, encodings, fitted, strict=True):
-            known = self._check(z, encoding)
-            part, answers, others = asked or ("span", [], [])
-            own = self._spans(known, encoding, 1)[0]
-            answer = _highest(known, answers, part) or own
-            found.append(self._aim(known, encoding, part, own, answer, _highest(known, others, part)))
-        return found
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedAnswer]
+    ) -> list[ExplainedOutput]:
+        """One output for each text, from logits (b, t, 2)."""
+        outputs = []
+        for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
+            on_host = _on_host(text_logits, encoding)
+            predicted = self._best_answers(on_host, encoding, 1)[0]
+            answer = _highest(on_host, target.answers, target.part) or predicted
+            other = _highest(on_host, target.others, target.part)
+            output = _output(on_host, encoding, answer, predicted, part=target.part, other=other)
+            outputs.append(output)
+        return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
-        """The answers that the model thinks most probable."""
-        known = self._check(logits, encoding)
-        spans = self._spans(known, encoding, count)
-        return [self._aim(known, encoding, "span", spans[0], span, None) for span in spans]
+        """The most probable answers."""
+        on_host = _on_host(logits, encoding)
+        answers = self._best_answers(on_host, encoding, count)
+        return [_output(on_host, encoding, answer, answers[0]) for answer in answers]
 
-    def _check(self, logits: Tensor, encoding: Encoding) -> Tensor:
-        """One text's logits (t, 2) on the host, without padding."""
-        if logits.dim() != 2 or logits.shape[1] != 2:
-            raise UnsupportedModelError(
-                f"the model's output for a text has shape {tuple(logits.shape)}, not one start and one end logit for "
-                "each token"
-            )
-        known = logits.detach()[: len(encoding)].cpu().double()
-        check_finite(known)
-        return known
-
-    def _spans(self, logits: Tensor, encoding: Encoding, count: int) -> list[Span]:
-        """The spans (first token, last token) of the context with the largest sums of logits."""
-        inside = torch.tensor(_context(encoding))
-        start, end = logits[inside].unbind(1)
-        n = len(inside)
+    def _best_answers(self, logits: Tensor, encoding: Encoding, count: int) -> list[Answer]:
+        """The answers in the context with the largest sums of logits."""
+        context = _context_tokens(encoding)
+        start, end = logits[context].unbind(1)
+        n = len(context)
         sums = start[:, None] + end[None, :]
-        apart = torch.arange(n)[None, :] - torch.arange(n)[:, None]
-        sums = sums.masked_fill((apart < 0) | (apart >= self.longest), -torch.inf)
-        values, places = sums.flatten().topk(min(count, n * n))
-        return [
-            (int(inside[k // n]), int(inside[k % n]))
-            for value, k in zip(values.tolist(), places.tolist(), strict=True)
-            if value > -torch.inf
-        ]
+        distance = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+        sums = sums.masked_fill((distance < 0) | (distance >= self.longest), -torch.inf)
+        values, indices = sums.flatten().topk(min(count, n * n))
+        answers = []
+        for value, index in zip(values.tolist(), indices.tolist(), strict=True):
+            if value > -torch.inf:
+                answers.append((context[index // n], context[index % n]))
+        return answers
 
-    def _aim(
-        self, z: Tensor, encoding: Encoding, part: str, own: Span, answer: Span, other: Span | None
-    ) -> ExplainedOutput:
-        columns, measure = _PARTS[part]
-        terms: list[LogitTerm] = [(1.0, (answer[c], c)) for c in columns]
-        where, label = _characters(encoding, answer), _text(encoding, answer)
-        if other is not None:
-            terms += [(-1.0, (other[c], c)) for c in columns]
-            where, label = f"{where} minus {_characters(encoding, other)}", f"{label} minus {_text(encoding, other)}"
-            measure = f"difference of {measure}s"
-        inside = _context(encoding)
-        chances = z[inside].softmax(0)
-        chance = 1.0
-        for c in columns:
-            chance *= chances[inside.index(answer[c]), c].item()
-        before = "" if part == "span" else f"{part}: "
-        return ExplainedOutput(
-            target=f"{part}={where}",
-            label=before + label,
-            probability=None if other is not None else chance,
-            prediction=before + _text(encoding, own),
-            terms=tuple(terms),
-            output_kind=measure,
-            read_positions=tuple(sorted({k for _, (k, _) in terms})),
+
+def _parse_part(part: str, answer: Any) -> AnswerTarget:
+    """A part of an answer (None: the model's own), or of a contrast of two.
+
+    Characters can be contrasted without knowing the context. A piece with the word "minus" may be an answer itself,
+    which `resolve` finds out.
+    """
+    if answer is None:
+        return AnswerTarget(part)
+    if isinstance(answer, str):
+        for first, second in two_sides(answer):
+            first_location = parse_location(first)
+            second_location = parse_location(second)
+            if first_location.span is not None and second_location.span is not None:
+                return AnswerTarget(part, first_location, second_location)
+    return AnswerTarget(part, parse_location(answer))
+
+
+def _find_answers(location: TextLocation, encoding: Encoding, name: str) -> list[Answer]:
+    spans: list[TokenSpan] = find_tokens(location, encoding, _CONTEXT, name)
+    return [(span.tokens[0], span.tokens[-1]) for span in spans]
+
+
+def _on_host(logits: Tensor, encoding: Encoding) -> Tensor:
+    """One text's logits (t, 2) in float64, without padding."""
+    if logits.dim() != 2 or logits.shape[1] != 2:
+        raise UnsupportedModelError(
+            f"the model's output for a text has shape {tuple(logits.shape)}, not one start and one end logit for each "
+            "token"
         )
+    on_host = logits.detach()[: len(encoding)].cpu().double()
+    check_finite(on_host)
+    return on_host
 
 
-def _highest(logits: Tensor, places: Sequence[TokenSpan], part: str) -> Span | None:
-    """The place of largest y, as its first and last token."""
-    spans = [(place.tokens[0], place.tokens[-1]) for place in places]
-    return max(spans, key=lambda span: sum(logits[span[c], c].item() for c in _PARTS[part][0]), default=None)
+def _output(
+    logits: Tensor,
+    encoding: Encoding,
+    answer: Answer,
+    predicted: Answer,
+    *,
+    part: str = "span",
+    other: Answer | None = None,
+) -> ExplainedOutput:
+    terms = _terms(1.0, answer, part)
+    characters = "{}:{}".format(*_characters(encoding, answer))
+    label = _text(encoding, answer)
+    output_kind = _OUTPUT_KINDS[part]
+    probability = _probability(logits, encoding, answer, part)
+    if other is not None:
+        terms += _terms(-1.0, other, part)
+        characters += " minus {}:{}".format(*_characters(encoding, other))
+        label += f" minus {_text(encoding, other)}"
+        output_kind = f"difference of {output_kind}s"
+        probability = None
+    prefix = "" if part == "span" else f"{part}: "
+    positions = {term.position[0] for term in terms}
+    return ExplainedOutput(
+        target=f"{part}={characters}",
+        label=prefix + label,
+        probability=probability,
+        prediction=prefix + _text(encoding, predicted),
+        terms=tuple(terms),
+        output_kind=output_kind,
+        read_positions=tuple(sorted(positions)),
+    )
 
 
-def _context(encoding: Encoding) -> list[int]:
-    """Tokens of the context that stand for characters."""
-    found = [k for k, s in enumerate(encoding.segments) if s == _CONTEXT]
-    return [k for k in found if encoding.offsets[k][0] < encoding.offsets[k][1]] or found
+def _terms(weight: float, answer: Answer, part: str) -> list[LogitTerm]:
+    return [LogitTerm(weight, (answer[column], column)) for column in _COLUMNS[part]]
 
 
-def _text(encoding: Encoding, span: Span) -> str:
-    return piece(encoding, _CONTEXT, (encoding.offsets[span[0]][0], encoding.offsets[span[1]][1]))
+def _probability(logits: Tensor, encoding: Encoding, answer: Answer, part: str) -> float:
+    """The product of the probabilities of start and end, among the tokens of the context."""
+    context = _context_tokens(encoding)
+    probabilities = logits[context].softmax(0)
+    probability = 1.0
+    for column in _COLUMNS[part]:
+        probability *= probabilities[context.index(answer[column]), column].item()
+    return probability
 
 
-def _characters(encoding: Encoding, span: Span) -> str:
-    return f"{encoding.offsets[span[0]][0]}:{encoding.offsets[span[1]][1]}"
+def _highest(logits: Tensor, answers: Sequence[Answer], part: str) -> Answer | None:
+    """The answer of largest `y`."""
+
+    def y(answer: Answer) -> float:
+        return sum(logits[answer[column], column].item() for column in _COLUMNS[part])
+
+    return max(answers, key=y, default=None)
 
 
-def _contains(encoding: Encoding, text: str) -> bool:
-    return text.strip().casefold() in (encoding.text_pair or "").casefold()
+def _context_tokens(encoding: Encoding) -> list[int]:
+    """Tokens of the context, without those that stand for no characters as far as there are others."""
+    context = [k for k, segment in enumerate(encoding.segments) if segment == _CONTEXT]
+    with_characters = [k for k in context if encoding.offsets[k][0] < encoding.offsets[k][1]]
+    return with_characters or context
+
+
+def _characters(encoding: Encoding, answer: Answer) -> tuple[int, int]:
+    first, last = answer
+    return encoding.offsets[first][0], encoding.offsets[last][1]
+
+
+def _text(encoding: Encoding, answer: Answer) -> str:
+    start, end = _characters(encoding, answer)
+    return encoding.source(_CONTEXT)[start:end]
+
+
+def _contains(encoding: Encoding, piece: str) -> bool:
+    return piece.strip().casefold() in encoding.source(_CONTEXT).casefold()

@@ -1,8 +1,9 @@
-"""A place in a text, as a user names it, and the tokens there.
+"""A location in a text, as a user gives it, and the tokens there.
 
-A place is a token's position (`5`, or "#5"), characters (`(4, 9)`, or "4:9"), or a piece of the text itself. The
-convention this file owns: characters are the text's own, and a place means every token that reaches into it. A piece
-that occurs several times is several places; as a whole word if it ever is one, and spelt as given if it ever is.
+A location is a token's position (`5`, or "#5"), characters (`(4, 9)`, or "4:9"), or a piece of the text itself. The
+convention this file owns: characters are those of the original text, and a location means every token that overlaps it.
+A piece that occurs several times is several locations. Occurrences spelt as given come before those of other case, and
+whole words before parts of words.
 """
 
 from __future__ import annotations
@@ -12,125 +13,150 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gaflow.errors import TargetError
+from gaflow.errors import Argument, ArgumentTypeError, TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import as_integer
 
-__all__ = ["TextLocation", "TokenSpan", "characters", "find", "parse_location", "piece", "quote"]
+__all__ = ["TextLocation", "TokenSpan", "find_tokens", "parse_location", "quote"]
 
-_SHOWN = 40  # characters of a text that errors quote
+_QUOTED_CHARACTERS = 40  # of a text in an error
 
 
 @dataclass(frozen=True)
 class TextLocation:
-    """What a user said: one of these."""
+    """A location as a user gives it: exactly one of these."""
 
     token: int | None = None
     span: Span | None = None  # characters
     piece: str | None = None
 
+    def __str__(self) -> str:
+        if self.span is not None:
+            return f"characters {self.span[0]} to {self.span[1]}"
+        return f"token {self.token}" if self.piece is None else repr(self.piece)
+
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """Tokens that follow one another, and the characters that they stand for."""
+    """Consecutive tokens, and the characters that they stand for."""
 
     tokens: tuple[int, ...]
     span: Span
 
+    @classmethod
+    def of(cls, encoding: Encoding, tokens: Sequence[int]) -> TokenSpan:
+        """From the first character of the tokens to their last."""
+        start = min(encoding.offsets[k][0] for k in tokens)
+        end = max(encoding.offsets[k][1] for k in tokens)
+        return cls(tuple(tokens), (start, end))
 
-def parse_location(given: Any) -> TextLocation:
-    """The place that `given` names; refuses what names none."""
-    if isinstance(given, str):
-        if match := re.fullmatch(r"#(\d+)", given.strip()):
+
+def parse_location(target: Any) -> TextLocation:
+    """The location that `target` gives; ArgumentTypeError if it gives none."""
+    if isinstance(target, str):
+        piece = target.strip()
+        if match := re.fullmatch(r"#(\d+)", piece):
             return TextLocation(token=int(match[1]))
-        if match := re.fullmatch(r"(\d+):(\d+)", given.strip()):
+        if match := re.fullmatch(r"(\d+):(\d+)", piece):
             return TextLocation(span=(int(match[1]), int(match[2])))
-        if given.strip():
-            return TextLocation(piece=given.strip())
-    elif isinstance(given, tuple):
-        start, end = map(as_integer, given) if len(given) == 2 else (None, None)
-        if start is not None and end is not None:
-            return TextLocation(span=(start, end))
-    elif (token := as_integer(given)) is not None:
-        return TextLocation(token=token)
-    raise TypeError(
-        f"target {given!r} names no place: give a piece of the text, characters (start, end), or a token's position"
+        if piece:
+            return TextLocation(piece=piece)
+    elif isinstance(target, tuple):
+        if len(target) == 2:
+            start = as_integer(target[0])
+            end = as_integer(target[1])
+            if start is not None and end is not None:
+                return TextLocation(span=(start, end))
+    else:
+        token = as_integer(target)
+        if token is not None:
+            return TextLocation(token=token)
+    raise ArgumentTypeError(
+        Argument("target"),
+        f" {target!r} is no location: give a piece of the text, characters (start, end), or a token's position",
     )
 
 
-def find(where: TextLocation, encoding: Encoding, segment: int, name: str) -> list[TokenSpan]:
-    """The tokens of text (`segment` 0) or pair (1) at a place, once for every time that it occurs there; never none."""
-    source = encoding.text if segment == 0 else encoding.text_pair or ""
-    if where.token is not None:
-        return [_token(where.token, encoding, segment, name)]
-    if where.span is not None:
-        start, end = where.span
+def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: str) -> list[TokenSpan]:
+    """The tokens at a location of the text (`segment` 0) or its pair (1): one span for each occurrence, at least one.
+
+    `name` is the argument that holds the text.
+    """
+    if location.token is not None:
+        return [_one_token(location.token, encoding, segment, name)]
+    source = encoding.source(segment)
+    of_text = (f" of {quote(source)} (", Argument(name), ")")
+    if location.piece is not None:
+        occurrences = _occurrences(source, location.piece)
+        if not occurrences:
+            raise TargetError(
+                Argument("target"), f" {location} is not in {quote(source)} (", Argument(name), "); give a piece of it"
+            )
+    else:
+        assert location.span is not None
+        start, end = location.span
         if not 0 <= start < end <= len(source):
             raise TargetError(
-                f"{name}: characters {start} to {end} are no part of {quote(source)}, which has {len(source)}"
+                Argument("target"), f": {location} are no part", *of_text, f", which has {len(source)} characters"
             )
-        spans = [where.span]
-    else:
-        assert where.piece is not None
-        spans = _occurrences(source, where.piece)
-        if not spans:
-            raise TargetError(f"{name}: {where.piece!r} is not in {quote(source)}; give a piece of it")
-    found = [_covered(span, encoding, segment) for span in spans]
-    there = [place for place in found if place is not None]
-    if not there:
-        cut = ", as far as the model reads it: it was truncated" if encoding.truncated else ""
-        raise TargetError(f"{name}: there is no token at {_spelled(where)} of {quote(source)}{cut}")
-    return there
-
-
-def piece(encoding: Encoding, segment: int, span: Span) -> str:
-    """The characters of `span`."""
-    return (encoding.text if segment == 0 else encoding.text_pair or "")[span[0] : span[1]]
-
-
-def characters(encoding: Encoding, tokens: Sequence[int]) -> Span:
-    """From the first character of tokens to their last."""
-    return min(encoding.offsets[k][0] for k in tokens), max(encoding.offsets[k][1] for k in tokens)
+        occurrences = [location.span]
+    spans = []
+    for occurrence in occurrences:
+        tokens = _overlapping_tokens(occurrence, encoding, segment)
+        if tokens:
+            spans.append(TokenSpan.of(encoding, tokens))
+    if not spans:
+        truncated = " as far as the model reads it: it was truncated" if encoding.truncated else ""
+        raise TargetError(Argument("target"), f": there is no token at {location}", *of_text, truncated)
+    return spans
 
 
 def quote(text: str) -> str:
     """The beginning of a text, for errors."""
-    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
+    if len(text) > _QUOTED_CHARACTERS:
+        text = f"{text[: _QUOTED_CHARACTERS - 3]}..."
+    return repr(text)
 
 
-def _token(k: int, encoding: Encoding, segment: int, name: str) -> TokenSpan:
-    if not 0 <= k < len(encoding):
-        raise TargetError(f"{name}: there is no token {k}; there are {len(encoding)}, special ones included")
-    if encoding.segments[k] != segment:
-        raise TargetError(f"{name}: token {k} is {encoding.tokens[k]!r}, which is no part of the text that is asked")
-    return TokenSpan((k,), encoding.offsets[k])
+def _one_token(token: int, encoding: Encoding, segment: int, name: str) -> TokenSpan:
+    if not 0 <= token < len(encoding):
+        raise TargetError(
+            Argument("target"), f": there is no token {token} in ", Argument(name), f"; there are {len(encoding)}"
+        )
+    if encoding.segments[token] != segment:
+        raise TargetError(
+            Argument("target"),
+            f": token {token} of ",
+            Argument(name),
+            f" is {encoding.tokens[token]!r}, which cannot be a target; choose a token of {quote(encoding.source(segment))}",
+        )
+    return TokenSpan.of(encoding, [token])
 
 
-def _covered(span: Span, encoding: Encoding, segment: int) -> TokenSpan | None:
-    start, end = span
-    inside = [
-        k
-        for k, ((a, b), s) in enumerate(zip(encoding.offsets, encoding.segments, strict=True))
-        if s == segment and a < b and a < end and b > start
-    ]
-    return TokenSpan(tuple(inside), characters(encoding, inside)) if inside else None
+def _overlapping_tokens(span: Span, encoding: Encoding, segment: int) -> list[int]:
+    """Tokens of a segment that share characters with `span`."""
+    tokens = []
+    for k, (start, end) in enumerate(encoding.offsets):
+        overlaps = max(start, span[0]) < min(end, span[1])
+        if overlaps and encoding.segments[k] == segment:
+            tokens.append(k)
+    return tokens
 
 
 def _occurrences(source: str, piece: str) -> list[Span]:
-    """TextLocation `piece` is, at best spelt so and between other words."""
-    for flags in (0, re.IGNORECASE):
-        spans = [m.span() for m in re.finditer(re.escape(piece), source, flags)]
-        whole = [span for span in spans if not _cuts(source, span[0]) and not _cuts(source, span[1])]
+    """Where `piece` occurs, at best spelt so and as whole words."""
+    for flags in (re.NOFLAG, re.IGNORECASE):
+        spans = [match.span() for match in re.finditer(re.escape(piece), source, flags)]
         if spans:
-            return whole or spans
+            words = [span for span in spans if not _is_inside_word(source, *span)]
+            return words or spans
     return []
 
 
-def _cuts(source: str, at: int) -> bool:
-    """Whether a word goes on across a border."""
-    return 0 < at < len(source) and source[at - 1].isalnum() and source[at].isalnum()
-
-
-def _spelled(where: TextLocation) -> str:
-    return repr(where.piece) if where.span is None else f"characters {where.span[0]} to {where.span[1]}"
+def _is_inside_word(source: str, start: int, end: int) -> bool:
+    """Whether a word goes on across one of the borders of a span."""
+    for border in (start, end):
+        if 0 < border < len(source) and source[border - 1].isalnum() and source[border].isalnum():
+            return True
+    return False

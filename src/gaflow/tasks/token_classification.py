@@ -1,16 +1,16 @@
-"""Token classification: every token gets a tag, and a target is a place and a tag.
+"""Token classification: each token gets a tag, and a target is a location and a tag.
 
-    (where, tag)        the tag of the tokens at a place, see `places.py`; also written "where=tag"
-    where               the tags that the model gives there
-    tag                 the place where the model is surest of it
-    None                the entity that the model is surest of; if it sees none, the nearest to one
+    (location, tag)     the tag of the tokens at a location, see `text_location.py`; also written "location=tag"
+    location            the tags that the model predicts there
+    tag                 the location where the model is surest of it
+    None                the entity that the model is surest of; if it predicts none, the token closest to being one
 
 A tag is a label ("B-PER"), its index, a type ("PER": B-PER, then I-PER), or a contrast ("B-PER minus O"). `y` is the
 mean of the logits of the tokens' tags, and the probability the mean of theirs, as Transformers' pipelines score.
 
 The conventions this file owns: an entity is a run of tokens whose tags have the same type and of which none but the
-first begins an entity (B-, S-, U-); without such prefixes, and without an O, every token is one. Of several places the
-one of largest probability is meant.
+first begins an entity (B-, S-, U-). Without such prefixes and without an O, each token is an entity. Of several
+locations, the one of largest probability is meant.
 """
 
 from __future__ import annotations
@@ -23,30 +23,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.errors import TargetError
+from gaflow.errors import Argument, TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import ExplainedOutput, LogitTerm, check_finite
-from gaflow.tasks.text_location import TextLocation, TokenSpan, characters, find, parse_location, piece
+from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location
 
-__all__ = ["TokenClassificationHead"]
+__all__ = ["ResolvedTag", "TagTarget", "TokenClassificationHead"]
 
 Tag = int | tuple[int, int] | str  # a label's index, a contrast of two, or a type
 _PREFIX = re.compile(r"([BIESLU])-(.+)")
 _BEGINS = ("B", "S", "U")
+_OUTSIDE = "O"
 
 
 @dataclass(frozen=True)
 class TagTarget:
-    """A target: where (None: wherever the model is surest), and which tag (None: what the model gives)."""
+    """A target without its text."""
 
-    where: TextLocation | None
-    tag: Tag | None
+    location: TextLocation | None = None  # None: where the model is surest
+    tag: Tag | None = None  # None: the predicted tags
+
+
+@dataclass(frozen=True)
+class ResolvedTag:
+    """A target for one text."""
+
+    spans: list[TokenSpan]  # of which the most probable is meant; empty: where the model is surest
+    tag: Tag | None  # None: the predicted tags
 
 
 @dataclass(frozen=True)
 class TokenClassificationHead:
-    """The output of a tagger: one class for every token."""
+    """The output of a tagger: one class for each token."""
 
     labels: tuple[str, ...]  # (c,)
 
@@ -55,168 +64,176 @@ class TokenClassificationHead:
         """The head that a model's config describes."""
         return cls(ClassificationHead.of(config).labels)
 
-    def parse(self, target: Any) -> TagTarget | None:
-        """A place, a tag, or both."""
+    def parse(self, target: Any) -> TagTarget:
+        """A location, a tag, or both."""
         if isinstance(target, ExplainedOutput):
             target = target.target
         if target is None:
-            return None
+            return TagTarget()
         if isinstance(target, str):
-            for match in reversed(list(re.finditer("=", target))):
-                where, tag = target[: match.start()], target[match.end() :]
-                if where.strip():
-                    return TagTarget(parse_location(where), self._tag(tag, target))
-            try:
-                return TagTarget(None, self._tag(target, target))
-            except TargetError:
-                return TagTarget(parse_location(target), None)
+            return self._parse_string(target)
         if isinstance(target, tuple) and len(target) == 2:
-            where, tag = target
-            return TagTarget(parse_location(where), None if tag is None else self._tag(tag, target))
-        return TagTarget(parse_location(target), None)
+            location, tag = target
+            return TagTarget(parse_location(location), None if tag is None else self._parse_tag(tag, target))
+        return TagTarget(parse_location(target))
 
-    def resolve(
-        self, target: TagTarget | None, encoding: Encoding, name: str
-    ) -> tuple[list[TokenSpan], Tag | None] | None:
-        """The places that are meant; none of them yet, if only the tag was given."""
-        if target is None:
-            return None
-        places = [] if target.where is None else find(target.where, encoding, 0, name)
-        return places, target.tag
+    def _parse_string(self, target: str) -> TagTarget:
+        location, _, tag = target.rpartition("=")
+        if location.strip():
+            return TagTarget(parse_location(location), self._parse_tag(tag, target))
+        try:
+            return TagTarget(tag=self._parse_tag(target, target))
+        except TargetError:
+            return TagTarget(parse_location(target))
 
-    def outputs(self, logits: Tensor, encodings: Sequence[Encoding], fitted: Sequence[Any]) -> list[ExplainedOutput]:
-        """One aim for each text, from logits (b, t, c)."""
-        found = []
-        for z, encoding, asked in zip(logits, encodings, fitted, strict=True):
-            known = self._check(z, encoding)
-            if asked is None:
-                found.append(self.top_outputs(known, encoding, 1)[0])
-                continue
-            places, tag = asked
-            places = places or self._surest(known, encoding, tag)
-            aims = [self._aim(known, encoding, place, tag) for place in places]
-            found.append(max(aims, key=lambda aim: aim.probability or 0.0))
-        return found
+    def _parse_tag(self, tag: Any, target: Any) -> Tag:
+        """A tag from a label, an index, a type or a contrast; `target` is all that the user gave."""
+        types = {_split(label)[1] for label in self.labels} - set(self.labels)
+        if isinstance(tag, str) and tag.strip() in types:
+            return tag.strip()
+        try:
+            parsed = ClassificationHead(self.labels, "softmax").parse(tag)
+        except TargetError as error:
+            and_types = f", and the types {', '.join(sorted(types))}" if types else ""
+            raise TargetError(Argument("target"), f" {target!r}: {error}{and_types}") from None
+        assert parsed is not None
+        return parsed
+
+    def resolve(self, target: TagTarget, encoding: Encoding, name: str) -> ResolvedTag:
+        """The tokens at the location."""
+        spans = [] if target.location is None else find_tokens(target.location, encoding, 0, name)
+        return ResolvedTag(spans, target.tag)
+
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedTag]
+    ) -> list[ExplainedOutput]:
+        """One output for each text, from logits (b, t, c)."""
+        outputs = []
+        for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
+            candidates = self._candidates(_on_host(text_logits, encoding), encoding, target)
+            outputs.append(max(candidates, key=_probability_or_zero))
+        return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
-        """The entities, those that the model is surest of first; where there is none, what comes nearest to one."""
-        known = self._check(logits, encoding)
-        found = [self._aim(known, encoding, place, None) for place in self._entities(known, encoding)]
-        if not found:
-            place, tag = self._nearest(known, encoding)
-            found = [self._aim(known, encoding, place, tag)]
-        return sorted(found, key=lambda aim: -(aim.probability or 0.0))[:count]
+        """The entities, those that the model is surest of first; if there is none, the token closest to being one."""
+        entities = self._candidates(_on_host(logits, encoding), encoding, ResolvedTag([], None))
+        entities.sort(key=_probability_or_zero, reverse=True)
+        return entities[:count]
 
-    def _check(self, logits: Tensor, encoding: Encoding) -> Tensor:
-        """One text's logits (t, c) on the host, without padding."""
-        known = logits.detach()[: len(encoding)].cpu().double()
-        check_finite(known)
-        return known
+    def _candidates(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> list[ExplainedOutput]:
+        """The outputs that a target may mean; at least one."""
+        spans = target.spans
+        tag = target.tag
+        if not spans and tag is not None:
+            spans = self._surest_spans(logits, encoding, tag)
+        if not spans:
+            spans = self._entities(logits, encoding)
+        if not spans:
+            span, tag = self._nearest_to_entity(logits, encoding)
+            spans = [span]
+        return [self._output(logits, encoding, span, tag) for span in spans]
 
-    def _aim(self, logits: Tensor, encoding: Encoding, place: TokenSpan, tag: Tag | None) -> ExplainedOutput:
-        tokens = place.tokens
-        given = [int(logits[k].argmax()) for k in tokens]
-        tags = given if tag is None else self._spread(tag[0] if isinstance(tag, tuple) else tag, len(tokens))
-        others = self._spread(tag[1], len(tokens)) if isinstance(tag, tuple) else []
+    def _output(self, logits: Tensor, encoding: Encoding, span: TokenSpan, tag: Tag | None) -> ExplainedOutput:
+        tokens = span.tokens
+        predicted = [int(logits[k].argmax()) for k in tokens]
+        tags = predicted
+        subtracted: list[int] = []  # tags of the other side of a contrast
+        if isinstance(tag, tuple):
+            tags = self._tags_of_tokens(tag[0], len(tokens))
+            subtracted = self._tags_of_tokens(tag[1], len(tokens))
+        elif tag is not None:
+            tags = self._tags_of_tokens(tag, len(tokens))
         weight = 1 / len(tokens)
-        terms: list[LogitTerm] = [(weight, (k, c)) for k, c in zip(tokens, tags, strict=True)]
-        terms += [(-weight, (k, c)) for k, c in zip(tokens, others, strict=False)]
-        text = piece(encoding, encoding.segments[tokens[0]], place.span) or encoding.tokens[tokens[0]]
-        label = f"{self._named(tags) if tag is None else self._spelled(tag)}: {text}"
-        where = f"#{tokens[0]}" if len(tokens) == 1 else f"{place.span[0]}:{place.span[1]}"
+        terms = [LogitTerm(weight, (k, c)) for k, c in zip(tokens, tags, strict=True)]
+        if subtracted:
+            terms += [LogitTerm(-weight, (k, c)) for k, c in zip(tokens, subtracted, strict=True)]
+        start, end = span.span
+        text = encoding.source(encoding.segments[tokens[0]])[start:end] or encoding.tokens[tokens[0]]
+        location = f"#{tokens[0]}" if len(tokens) == 1 else f"{start}:{end}"
+        label = f"{self._types(tags) if tag is None else self._tag_name(tag)}: {text}"
+        is_predicted = tags == predicted and not subtracted
         return ExplainedOutput(
-            target=where if tag is None else f"{where}={self._spelled(tag)}",
+            target=location if tag is None else f"{location}={self._tag_name(tag)}",
             label=label,
-            probability=self._probability(logits, tokens, tags, others),
-            prediction=label if tags == given and not others else f"{self._named(given)}: {text}",
+            probability=_probability(logits, tokens, tags, subtracted),
+            prediction=label if is_predicted else f"{self._types(predicted)}: {text}",
             terms=tuple(terms),
-            output_kind=_measure(len(tokens), bool(others)),
+            output_kind=_output_kind(len(tokens), bool(subtracted)),
             read_positions=tokens,
         )
 
-    def _probability(self, logits: Tensor, tokens: Sequence[int], tags: list[int], others: list[int]) -> float | None:
-        if not others:
-            chances = logits.softmax(-1)
-            return sum(chances[k, c].item() for k, c in zip(tokens, tags, strict=True)) / len(tokens)
-        if len(tokens) > 1:
-            return None
-        return torch.sigmoid(logits[tokens[0], tags[0]] - logits[tokens[0], others[0]]).item()
-
     def _entities(self, logits: Tensor, encoding: Encoding) -> list[TokenSpan]:
-        schemed = any(_PREFIX.fullmatch(label) for label in self.labels) or self._outside is not None
+        """The runs of tokens that the model tags as entities."""
+        can_merge = _OUTSIDE in self.labels or any(_PREFIX.fullmatch(label) for label in self.labels)
         runs: list[list[int]] = []
-        last: tuple[str, int] | None = None  # type and segment of the token before
-        for k in _ordinary(encoding):
+        previous: tuple[str, int] | None = None  # type and segment of the entity that the token before is in
+        for k in _ordinary_tokens(encoding):
             prefix, kind = _split(self.labels[int(logits[k].argmax())])
-            here = None if kind == "O" else (kind, encoding.segments[k])
-            if here is not None and here == last and prefix not in _BEGINS and schemed:
+            if kind == _OUTSIDE:
+                previous = None
+                continue
+            current = (kind, encoding.segments[k])
+            if can_merge and current == previous and prefix not in _BEGINS:
                 runs[-1].append(k)
-            elif here is not None:
+            else:
                 runs.append([k])
-            last = here
-        return [TokenSpan(tuple(run), characters(encoding, run)) for run in runs]
+            previous = current
+        return [TokenSpan.of(encoding, run) for run in runs]
 
-    def _nearest(self, logits: Tensor, encoding: Encoding) -> tuple[TokenSpan, int]:
-        """The token and tag that come nearest to an entity."""
-        chances = logits.softmax(-1)
-        if self._outside is not None and len(self.labels) > 1:
-            chances[:, self._outside] = -1
-        ordinary = _ordinary(encoding)
-        row = int(chances[ordinary].amax(1).argmax())
-        k = ordinary[row]
-        return TokenSpan((k,), encoding.offsets[k]), int(chances[k].argmax())
+    def _nearest_to_entity(self, logits: Tensor, encoding: Encoding) -> tuple[TokenSpan, int]:
+        """The token, and the tag, that come nearest to an entity."""
+        probabilities = logits.softmax(-1)
+        if _OUTSIDE in self.labels and len(self.labels) > 1:
+            probabilities[:, self.labels.index(_OUTSIDE)] = -1
+        ordinary = _ordinary_tokens(encoding)
+        token = ordinary[int(probabilities[ordinary].amax(1).argmax())]
+        return TokenSpan.of(encoding, [token]), int(probabilities[token].argmax())
 
-    def _surest(self, logits: Tensor, encoding: Encoding, tag: Tag) -> list[TokenSpan]:
+    def _surest_spans(self, logits: Tensor, encoding: Encoding, tag: Tag) -> list[TokenSpan]:
         """The entities of a type, else the token where a tag is most probable."""
         if isinstance(tag, str):
-            same = [p for p in self._entities(logits, encoding) if self._kind(logits, p) == tag]
-            if same:
-                return same
-        first = self._spread(tag[0] if isinstance(tag, tuple) else tag, 1)[0]
-        ordinary = _ordinary(encoding)
-        k = ordinary[int(logits[ordinary].softmax(-1)[:, first].argmax())]
-        return [TokenSpan((k,), encoding.offsets[k])]
+            entities = []
+            for span in self._entities(logits, encoding):
+                first_tag = int(logits[span.tokens[0]].argmax())
+                if _split(self.labels[first_tag])[1] == tag:
+                    entities.append(span)
+            if entities:
+                return entities
+        first_tag = self._tags_of_tokens(tag[0] if isinstance(tag, tuple) else tag, 1)[0]
+        ordinary = _ordinary_tokens(encoding)
+        probabilities = logits[ordinary].softmax(-1)[:, first_tag]
+        return [TokenSpan.of(encoding, [ordinary[int(probabilities.argmax())]])]
 
-    def _kind(self, logits: Tensor, place: TokenSpan) -> str:
-        return _split(self.labels[int(logits[place.tokens[0]].argmax())])[1]
-
-    def _tag(self, given: Any, whole: Any) -> Tag:
-        """A tag, from a label, an index, a type or a contrast."""
-        kinds = {_split(label)[1] for label in self.labels} - set(self.labels)
-        if isinstance(given, str) and given.strip() in kinds:
-            return given.strip()
-        try:
-            found = ClassificationHead(self.labels, "softmax").parse(given)
-        except TargetError as error:
-            more = f", and the types {', '.join(sorted(kinds))}" if kinds else ""
-            raise TargetError(f"target {whole!r}: {error}{more}") from None
-        assert found is not None
-        assert not isinstance(found, str)
-        return found
-
-    def _spread(self, tag: int | str, count: int) -> list[int]:
-        """The tags of `count` tokens: only the first begins an entity."""
-        prefix, kind = (None, tag) if isinstance(tag, str) else _split(self.labels[tag])
-        inner = self.labels.index(f"I-{kind}") if f"I-{kind}" in self.labels else None
+    def _tags_of_tokens(self, tag: int | str, count: int) -> list[int]:
+        """The tags of `count` tokens of one entity: only the first begins it."""
         if isinstance(tag, str):
-            known = [self.labels.index(f"{p}-{kind}") for p in "BSUIEL" if f"{p}-{kind}" in self.labels]
-            first = known[0]
+            kind = tag
+            begins = True
+            labels = [f"{prefix}-{kind}" for prefix in "BSUIEL"]
+            first = next(self.labels.index(label) for label in labels if label in self.labels)
         else:
+            prefix, kind = _split(self.labels[tag])
+            begins = prefix in _BEGINS
             first = tag
-        rest = inner if inner is not None and (isinstance(tag, str) or prefix in _BEGINS) else first
-        return [first, *[rest] * (count - 1)]
+        inside = f"I-{kind}"
+        following = self.labels.index(inside) if begins and inside in self.labels else first
+        return [first] + [following] * (count - 1)
 
-    def _named(self, tags: Sequence[int]) -> str:
-        return ", ".join(dict.fromkeys(_split(self.labels[c])[1] for c in tags))
+    def _types(self, tags: Sequence[int]) -> str:
+        """The types of tags, each once."""
+        return ", ".join(dict.fromkeys(_split(self.labels[tag])[1] for tag in tags))
 
-    def _spelled(self, tag: Tag) -> str:
+    def _tag_name(self, tag: Tag) -> str:
         if isinstance(tag, tuple):
             return f"{self.labels[tag[0]]} minus {self.labels[tag[1]]}"
         return tag if isinstance(tag, str) else self.labels[tag]
 
-    @property
-    def _outside(self) -> int | None:
-        return self.labels.index("O") if "O" in self.labels else None
+
+def _on_host(logits: Tensor, encoding: Encoding) -> Tensor:
+    """One text's logits (t, c) in float64, without padding."""
+    on_host = logits.detach()[: len(encoding)].cpu().double()
+    check_finite(on_host)
+    return on_host
 
 
 def _split(label: str) -> tuple[str | None, str]:
@@ -225,12 +242,28 @@ def _split(label: str) -> tuple[str | None, str]:
     return (match[1], match[2]) if match else (None, label)
 
 
-def _ordinary(encoding: Encoding) -> list[int]:
-    """Tokens that stand for characters."""
-    found = [k for k, (a, b) in enumerate(encoding.offsets) if encoding.segments[k] >= 0 and a < b]
-    return found or [k for k, s in enumerate(encoding.segments) if s >= 0]
+def _ordinary_tokens(encoding: Encoding) -> list[int]:
+    """Tokens of the text, without those that stand for no characters as far as there are others."""
+    ordinary = [k for k, segment in enumerate(encoding.segments) if segment >= 0]
+    with_characters = [k for k in ordinary if encoding.offsets[k][0] < encoding.offsets[k][1]]
+    return with_characters or ordinary
 
 
-def _measure(tokens: int, contrast: bool) -> str:
-    one = "difference of logits" if contrast else "logit"
-    return one if tokens == 1 else f"mean {one} of {tokens} tokens"
+def _probability(logits: Tensor, tokens: Sequence[int], tags: Sequence[int], subtracted: Sequence[int]) -> float | None:
+    """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
+    if not subtracted:
+        probabilities = logits.softmax(-1)
+        return sum(probabilities[k, c].item() for k, c in zip(tokens, tags, strict=True)) / len(tokens)
+    if len(tokens) > 1:
+        return None
+    token_logits = logits[tokens[0]]
+    return torch.sigmoid(token_logits[tags[0]] - token_logits[subtracted[0]]).item()
+
+
+def _probability_or_zero(output: ExplainedOutput) -> float:
+    return output.probability or 0.0
+
+
+def _output_kind(tokens: int, contrast: bool) -> str:
+    kind = "difference of logits" if contrast else "logit"
+    return kind if tokens == 1 else f"mean {kind} of {tokens} tokens"
