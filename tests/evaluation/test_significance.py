@@ -10,7 +10,7 @@ from gaflow.evaluation.significance import (
     aso_pairs,
     bootstrap_means,
     holm,
-    resamples_of,
+    resample_counts,
     sign_flip_test,
     violation,
 )
@@ -211,7 +211,7 @@ def test_resampled_means_spread_like_the_standard_error():
     np.testing.assert_allclose(means[:, 1], 3 * means[:, 0], atol=1e-12)  # the same texts for every column
     assert means[:, 0].std() == pytest.approx(values[:, 0].std() / 20, rel=0.05)
     assert means[:, 0].mean() == pytest.approx(values[:, 0].mean(), abs=0.005)
-    assert all((w.sum(1) == 7).all() for w in resamples_of(7, 50))
+    assert all((w.sum(1) == 7).all() for w in resample_counts(7, 50))
 
 
 def test_sign_flips_are_counted_exactly_for_few_texts():

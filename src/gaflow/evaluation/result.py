@@ -1,7 +1,17 @@
-"""The result of an evaluation: every text's probability under every masking, and the tables made of them.
+"""The result of an evaluation: every text's probability under every masking, and tables of it.
 
-The conventions this file owns: **nothing is averaged before it is kept**; an average over levels is taken for each text
-first, and intervals and tests resample texts, the same ones for every method (paired). A "run" is such a resample.
+On disk an evaluation is a folder:
+
+    values.parquet    method, text, order, k, log_probability, prediction: a row for every masked text
+    texts.parquet     text, tokens, target, log_probability, prediction; and, where they were computed, gold, aopc_low,
+                      aopc_high, log_probability_zero
+    soft.parquet      method, text, lost_kept, lost_removed: only with the soft measures
+    timings.json      seconds, which differ from run to run
+    evaluation.json   the rest
+
+The conventions this file owns: **nothing is averaged before it is stored**. An average over levels is taken for each
+text first, and intervals and tests resample texts, the same ones for every method (paired). A "run" is such a resample.
+Apart from the timings the same evaluation gives the same files, byte for byte.
 """
 
 from __future__ import annotations
@@ -13,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.errors import MissingExtraError, UnknownMethodError
-from gaflow.evaluation.masking import masked_count
+from gaflow.arguments import open_fraction
+from gaflow.errors import Argument, ArgumentError, GaflowError, UnknownMethodError
+from gaflow.evaluation.files import StoredTables, read_tables, write_tables
+from gaflow.evaluation.masking import Condition, masked_count
 from gaflow.evaluation.metrics import (
     BINS,
-    RATES,
     ClassCounts,
     aopc,
     better,
@@ -25,88 +36,109 @@ from gaflow.evaluation.metrics import (
     soft_comprehensiveness,
     soft_sufficiency,
 )
-from gaflow.evaluation.significance import aso, bootstrap_means, holm, resamples_of, sign_flip_test
+from gaflow.evaluation.significance import aso, bootstrap_means, holm, resample_counts, sign_flip_test
+from gaflow.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Evaluation"]
 
-_CURVES = ("aopc", "lodds")
-_SAME = 1e-2  # of a log-probability: as far as those of one text by one model on two devices may be apart
+FORMAT = 1
+_VALUES = "values.parquet"
+_TEXTS = "texts.parquet"
+_SOFT = "soft.parquet"
+_CURVES = {"aopc": aopc, "lodds": lodds}
+_SAME = 1e-2  # relative tolerance for log-probabilities of one text and model on two devices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """Faithfulness of several methods on the same texts and model."""
+    """Faithfulness of several methods on the same texts and model.
+
+    scores = gaflow.evaluate(explainer, texts, methods=["agf", "ig"])
+    scores.table()
+    """
 
     methods: tuple[str, ...]  # (m,)
-    conditions: tuple[tuple[str, int], ...]  # (c,) order and per cent of the tokens
+    conditions: tuple[Condition, ...]  # (c,) order and per cent of the tokens
     levels: tuple[int, ...]  # the per cents that top and bottom averages are over
     classes: tuple[str, ...]  # names
-    replacement: str  # what stands where tokens are masked
+    replacement: str  # of masked tokens
     sizes: np.ndarray  # (n,) ordinary tokens of every text
     target: np.ndarray  # (n,) class that was explained and whose probability is measured
     base: np.ndarray  # (n,) log-probability of the target, nothing masked
     base_prediction: np.ndarray  # (n,) class
     masked: np.ndarray  # (m, n, c) log-probability of the target
     prediction: np.ndarray  # (m, n, c) class
-    gold: np.ndarray | None = None  # (n,) class that is right
-    bounds: np.ndarray | None = None  # (n, 2) lowest and highest AOPC, NaN where it was not looked for
-    soft: np.ndarray | None = None  # (m, n, 2) probability lost, what counts softly kept and softly removed
-    zero: np.ndarray | None = None  # (n,) log-probability of the target without any word, where there is `soft`
+    gold: np.ndarray | None = None  # (n,) true class
+    bounds: np.ndarray | None = None  # (n, 2) lowest and highest AOPC, NaN where it was not searched
+    soft: np.ndarray | None = None  # (m, n, 2) probability lost with words softly kept, and softly removed
+    zero: np.ndarray | None = None  # (n,) log-probability of the target without any word; exists with `soft`
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds, and the share of the model's forward passes
     manifest: Mapping[str, Any] = field(default_factory=dict)  # model, versions, settings, counts
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Those of top and bottom that were asked for."""
-        return tuple(o for o in ("top", "bottom") if all((o, k) in self.conditions for k in self.levels))
+        """Those of top and bottom that were evaluated."""
+        return tuple(order for order in ("top", "bottom") if self._has((order, level) for level in self.levels))
 
     def table(self) -> pd.DataFrame:
-        """One row per method, averages over texts and levels; every row says how many texts and which replacement."""
+        """One row per method with averages over texts and levels, the number of texts and the replacement."""
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
         columns: dict[str, Any] = {}
         for order in self.orders:
             for metric in _CURVES:
                 columns[f"{metric}_{order}"] = self.per_text(metric, order).mean(1)
             if self.gold is not None:
-                columns |= {f"{name}_{order}": value.mean(-1) for name, value in self._rates(order).items()}
+                for name, rates in self._rates(order).items():
+                    columns[f"{name}_{order}"] = rates.mean(-1)
         if len(self.orders) == 2:
-            columns["srg"] = self.per_text("srg", "both").mean(1)
+            columns["srg"] = self.per_text("srg").mean(1)
         for metric in ("comprehensiveness", "sufficiency"):
-            if all(c in self.conditions for c in _bins(metric)):
+            if self._has(_eraser_conditions(metric)):
                 columns[metric] = self.per_text(metric).mean(1)
         if self.bounds is not None and "top" in self.orders:
-            values = self.per_text("normalized_aopc")
-            columns |= {"normalized_aopc": _mean_known(values), "normalized_texts": np.isfinite(values).sum(1)}
+            normalized = self.per_text("normalized_aopc")
+            columns["normalized_aopc"] = _mean_of_finite(normalized)
+            columns["normalized_texts"] = np.isfinite(normalized).sum(1)
         if self.soft is not None:
-            values = self.per_text("soft_ns")
-            columns |= {"soft_ns": _mean_known(values), "soft_nc": _mean_known(self.per_text("soft_nc"))}
-            columns["soft_texts"] = np.isfinite(values).sum(1)
+            soft_ns = self.per_text("soft_ns")
+            columns["soft_ns"] = _mean_of_finite(soft_ns)
+            columns["soft_nc"] = _mean_of_finite(self.per_text("soft_nc"))
+            columns["soft_texts"] = np.isfinite(soft_ns).sum(1)
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
-        return _pandas().DataFrame(columns, index=_pandas().Index(self.methods, name="method"))
+        return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
 
     def curves(self, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
         """One row per method, order, level and metric: mean, and the ends of a bootstrap interval over texts.
 
         `gaflow.plots.curves` draws it.
         """
-        _check_share(confidence)
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
+        open_fraction("confidence", confidence)
+        tail = (1 - confidence) / 2
         frames = []
         for order in self.orders:
-            values = {metric: self._values(metric, order) for metric in _CURVES}
-            drawn = {m: bootstrap_means(v.swapaxes(0, 1), resamples, seed) for m, v in values.items()}
-            means = {metric: v.mean(1) for metric, v in values.items()}
-            if self.gold is not None:
-                means |= self._rates(order)
-                parts = [self._rates(order, weights) for weights in resamples_of(len(self.sizes), resamples, seed)]
-                drawn |= {name: np.concatenate([part[name] for part in parts]) for name in RATES}
-            for metric, mean in means.items():
-                tail = (1 - confidence) / 2
-                low, high = np.quantile(drawn[metric], (tail, 1 - tail), axis=0)
-                frames.append(self._curve(order, metric, mean, np.minimum(low, mean), np.maximum(high, mean)))
-        return _pandas().concat(frames, ignore_index=True)
+            for metric, mean, resampled in self._resampled_curves(order, resamples, seed):
+                low, high = np.quantile(resampled, (tail, 1 - tail), axis=0)
+                method, level = np.indices(mean.shape)
+                columns = {
+                    "method": np.array(self.methods, dtype=object)[method.ravel()],
+                    "order": order,
+                    "k": np.array(self.levels)[level.ravel()],
+                    "metric": metric,
+                    "mean": mean.ravel(),
+                    "low": np.minimum(low, mean).ravel(),
+                    "high": np.maximum(high, mean).ravel(),
+                }
+                frames.append(pd.DataFrame(columns))
+        return pd.concat(frames, ignore_index=True)
 
     def significance(
         self,
@@ -125,65 +157,75 @@ class Evaluation:
                       confidence shared by the rows of a metric and order (Bonferroni)
         epsilon_runs  the same over `resamples` runs instead of texts, a run being the mean over resampled texts
         """
-        _check_share(confidence)
-        own = self._row(method)
-        others = [k for k in range(len(self.methods)) if k != own]
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
+        open_fraction("confidence", confidence)
+        row = self._row(method)
+        others = [k for k in range(len(self.methods)) if k != row]
         if not others or len(self.sizes) < 2:
-            raise ValueError("significance needs at least two methods and two texts")
-        rows: list[dict[str, Any]] = []
+            raise ArgumentError("significance needs at least two methods and two texts")
         tail = (1 - confidence) / 2
-        settings = {"confidence": confidence, "resamples": resamples, "comparisons": len(others), "seed": seed}
+        test: dict[str, Any] = {
+            "confidence": confidence,
+            "resamples": resamples,
+            "comparisons": len(others),
+            "seed": seed,
+        }
+        comparisons: list[dict[str, Any]] = []
         for metric, order in self._compared():
-            values, sign = self.per_text(metric, order), better(metric, order)
-            gaps = (values[own] - values[others]).T  # (n, m - 1)
-            low, high = np.quantile(bootstrap_means(gaps, resamples, seed), (tail, 1 - tail), axis=0)
-            p = sign_flip_test(gaps, permutations, seed)
+            values = self.per_text(metric, order)
+            sign = better(metric, order)
+            differences = (values[row] - values[others]).T  # (n, m - 1)
+            low, high = np.quantile(bootstrap_means(differences, resamples, seed), (tail, 1 - tail), axis=0)
+            p_values = sign_flip_test(differences, permutations, seed)
             runs = sign * bootstrap_means(values.T, resamples, seed)
-            for at, other in enumerate(others):
-                ours, theirs = sign * values[own], sign * values[other]
-                rows.append(
-                    {
-                        "method": method,
-                        "other": self.methods[other],
-                        "metric": metric,
-                        "order": order,
-                        "better": "higher" if sign > 0 else "lower",
-                        "difference": float(gaps[:, at].mean()),
-                        "low": low[at],
-                        "high": high[at],
-                        "p": p[at],
-                        "epsilon": aso(ours, theirs, **settings),
-                        "epsilon_back": aso(theirs, ours, **settings),
-                        "epsilon_runs": aso(runs[:, own], runs[:, other], **settings),
-                    }
-                )
-        found = _pandas().DataFrame(rows)
-        found.insert(found.columns.get_loc("p") + 1, "p_holm", holm(found["p"]))
-        return found
+            for column, other in enumerate(others):
+                ours = sign * values[row]
+                theirs = sign * values[other]
+                comparison = {
+                    "method": method,
+                    "other": self.methods[other],
+                    "metric": metric,
+                    "order": order,
+                    "better": "higher" if sign > 0 else "lower",
+                    "difference": float(differences[:, column].mean()),
+                    "low": low[column],
+                    "high": high[column],
+                    "p": p_values[column],
+                    "epsilon": aso(ours, theirs, **test),
+                    "epsilon_back": aso(theirs, ours, **test),
+                    "epsilon_runs": aso(runs[:, row], runs[:, other], **test),
+                }
+                comparisons.append(comparison)
+        table = pd.DataFrame(comparisons)
+        table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
+        return table
 
     def values(self) -> pd.DataFrame:
-        """One row per method, text, order and level: what was masked, what the model said, and what that means."""
+        """One row per method, text, order and level: tokens masked, the model's output, and the measures of it."""
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
+        counts = np.empty((len(self.sizes), len(self.conditions)), dtype=np.int64)  # of masked tokens
+        for column, (order, level) in enumerate(self.conditions):
+            for text, n in enumerate(self.sizes.tolist()):
+                count = masked_count(n, level)
+                counts[text, column] = n - count if order == "keep" else count
+        classes = np.array(self.classes, dtype=object)
         shape = self.masked.shape
-        method, text, condition = (index.ravel() for index in np.indices(shape))
-        orders = np.array([order for order, _ in self.conditions])
-        levels = np.array([k for _, k in self.conditions])
-        count = np.array([[masked_count(int(n), k) for _, k in self.conditions] for n in self.sizes])
-        count = np.where(orders == "keep", self.sizes[:, None] - count, count)
         columns = {
-            "method": np.array(self.methods, dtype=object)[method],
-            "text": text,
-            "order": orders.astype(object)[condition],
-            "k": levels[condition],
-            "masked": count[text, condition],
-            "target": np.array(self.classes, dtype=object)[self.target][text],
-            "prediction": np.array(self.classes, dtype=object)[self.prediction.ravel()],
+            **self._value_keys(),
+            "masked": np.broadcast_to(counts, shape).ravel(),
+            "target": np.broadcast_to(classes[self.target][:, None], shape).ravel(),
+            "prediction": classes[self.prediction.ravel()],
             "probability": np.exp(self.masked).ravel(),
             "aopc": aopc(self.base, self.masked).ravel(),
             "lodds": lodds(self.base, self.masked).ravel(),
         }
         if self.gold is not None:
             columns["correct"] = (self.prediction == self.gold[:, None]).ravel()
-        return _pandas().DataFrame(columns)
+        return pd.DataFrame(columns)
 
     def per_text(self, metric: str, order: str = "top") -> np.ndarray:
         """A metric's average over levels for every method and text, (m, n).
@@ -194,117 +236,244 @@ class Evaluation:
         if metric == "srg":
             return self.per_text("aopc", "top") - self.per_text("aopc", "bottom")
         if metric in ("comprehensiveness", "sufficiency"):
-            return aopc(self.base, self.masked[:, :, self._where(_bins(metric))]).mean(-1)
+            return aopc(self.base, self._masked(_eraser_conditions(metric))).mean(-1)
         if metric == "normalized_aopc":
-            if self.bounds is None:
-                raise ValueError("normalized_aopc was not asked for; evaluate with bounds=True")
-            low, high = self.bounds.T
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return np.where(high > low, (self.per_text("aopc", "top") - low) / (high - low), np.nan)
+            return self._normalized_aopc()
         if metric in ("soft_ns", "soft_nc"):
             if self.soft is None or self.zero is None:
-                raise ValueError(f"{metric} was not asked for; evaluate with soft=True")
-            share, side = {"soft_ns": (soft_sufficiency, 0), "soft_nc": (soft_comprehensiveness, 1)}[metric]
-            return share(self.base, self.zero, self.soft[:, :, side])
-        return self._values(metric, order).mean(-1)
+                raise ArgumentError(f"{metric} was not computed; evaluate with ", Argument("soft", True))
+            if metric == "soft_ns":
+                return soft_sufficiency(self.base, self.zero, self.soft[:, :, 0])
+            return soft_comprehensiveness(self.base, self.zero, self.soft[:, :, 1])
+        return self._per_level(metric, order).mean(-1)
 
     def merge_methods(self, other: Evaluation) -> Evaluation:
         """These methods and those of `other` that are not among them, where both judge the same texts and model."""
-        for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction"):
-            if not np.array_equal(getattr(self, name), getattr(other, name)):
-                raise ValueError(f"the other evaluation is not of the same texts, model and settings: {name} differs")
-        if not np.allclose(self.base, other.base, rtol=_SAME, atol=_SAME * 1e-3):
-            raise ValueError("the other evaluation is not of the same model: probabilities of whole texts differ")
-        for name in ("soft", "bounds"):
-            if (getattr(self, name) is None) != (getattr(other, name) is None):
-                raise ValueError(f"only one of the two evaluations has {name}; evaluate both with {name}=True, or none")
-        for name in ("model", "soft", "seed"):  # what evaluations on disk say of themselves
-            mine, theirs = (e.manifest.get(name) for e in (self, other))
-            if mine is not None and theirs is not None and _weights(mine) != _weights(theirs):
-                raise ValueError(f"the other evaluation has another {name}: {theirs!r}, not {mine!r}")
+        self._check_comparable(other)
         rows = [k for k, method in enumerate(other.methods) if method not in self.methods]
-        joined: dict[str, Any] = {"methods": (*self.methods, *(other.methods[k] for k in rows))}
+        merged: dict[str, Any] = {"methods": (*self.methods, *(other.methods[k] for k in rows))}
         for name in ("masked", "prediction", "soft"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            joined[name] = None if mine is None else np.concatenate([mine, theirs[rows]])
-        joined["manifest"] = {**self.manifest, "beside": [*self.manifest.get("beside", ()), dict(other.manifest)]}
-        return replace(self, **joined)
+            ours = getattr(self, name)
+            if ours is not None:
+                merged[name] = np.concatenate([ours, getattr(other, name)[rows]])
+        beside = [*self.manifest.get("beside", ()), dict(other.manifest)]
+        return replace(self, **merged, manifest={**self.manifest, "beside": beside})
 
     def save(self, folder: str | Path) -> None:
-        """Write everything to a folder: values.parquet, texts.parquet and, once these are whole, evaluation.json."""
-        from gaflow.evaluation.files import save
-
-        save(self, Path(folder))
+        """Write everything to a folder: values.parquet, texts.parquet and, once these are complete, evaluation.json."""
+        texts = {
+            "text": np.arange(len(self.sizes)),
+            "tokens": self.sizes,
+            "target": self.target,
+            "log_probability": self.base,
+            "prediction": self.base_prediction,
+        }
+        if self.gold is not None:
+            texts["gold"] = self.gold
+        if self.bounds is not None:
+            texts["aopc_low"] = self.bounds[:, 0]
+            texts["aopc_high"] = self.bounds[:, 1]
+        values = {
+            **self._value_keys(),
+            "log_probability": self.masked.ravel(),
+            "prediction": self.prediction.ravel(),
+        }
+        tables = {_VALUES: values, _TEXTS: texts}
+        if self.soft is not None and self.zero is not None:
+            texts["log_probability_zero"] = self.zero
+            losses = {"lost_kept": self.soft[:, :, 0].ravel(), "lost_removed": self.soft[:, :, 1].ravel()}
+            tables[_SOFT] = {**self._soft_keys(), **losses}
+        description = {
+            "format": FORMAT,
+            "methods": self.methods,
+            "conditions": self.conditions,
+            "levels": self.levels,
+            "classes": self.classes,
+            "replacement": self.replacement,
+            "manifest": dict(self.manifest),
+        }
+        write_tables(Path(folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
 
     @staticmethod
     def load(folder: str | Path) -> Evaluation:
         """Read what `save` wrote; anything else is refused."""
-        from gaflow.evaluation.files import load
+        try:
+            stored = read_tables(Path(folder))
+            version = stored.description["format"]
+            if version != FORMAT:
+                raise GaflowError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
+            return _from_tables(stored)
+        except FileNotFoundError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            raise GaflowError(f"the evaluation in {folder} is damaged: {error}; evaluate again") from error
 
-        return load(Path(folder))
-
-    def _values(self, metric: str, order: str) -> np.ndarray:
+    def _per_level(self, metric: str, order: str) -> np.ndarray:
         """(m, n, k) of a metric that every text has at every level."""
         if metric not in _CURVES:
-            raise ValueError(f"no metric {metric!r} of single texts; there are {', '.join(_CURVES)} and srg")
-        masked = self.masked[:, :, self._where([(order, k) for k in self.levels])]
-        return (aopc if metric == "aopc" else lodds)(self.base, masked)
+            names = ", ".join(_CURVES)
+            raise ArgumentError(Argument("metric"), f" must be {names} or another of single texts, not {metric!r}")
+        return _CURVES[metric](self.base, self._masked([(order, level) for level in self.levels]))
 
-    def _where(self, conditions: Sequence[tuple[str, int]]) -> list[int]:
-        missing = [f"{order} {k} %" for order, k in conditions if (order, k) not in self.conditions]
+    def _masked(self, conditions: Sequence[Condition]) -> np.ndarray:
+        """Log-probabilities (m, n, k) under some conditions."""
+        return self.masked[:, :, self._columns(conditions)]
+
+    def _columns(self, conditions: Sequence[Condition]) -> list[int]:
+        missing = [f"{order} {level} %" for order, level in conditions if (order, level) not in self.conditions]
         if missing:
-            raise ValueError(f"not evaluated: {', '.join(missing)}; evaluate again with order= and levels= for these")
-        return [self.conditions.index(c) for c in conditions]
+            names = ", ".join(missing)
+            raise ArgumentError(
+                f"not evaluated: {names}; evaluate again with ",
+                Argument("order"),
+                " and ",
+                Argument("levels"),
+                " for these",
+            )
+        return [self.conditions.index(condition) for condition in conditions]
 
-    def _rates(self, order: str, weights: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Rates (m, k), or (r, m, k) for resampled texts."""
+    def _has(self, conditions: Iterator[Condition] | Sequence[Condition]) -> bool:
+        return all(condition in self.conditions for condition in conditions)
+
+    def _normalized_aopc(self) -> np.ndarray:
+        """(m, n); NaN where all orders of a text's tokens are alike, or its bounds were not searched."""
+        if self.bounds is None:
+            raise ArgumentError("normalized_aopc was not computed; evaluate with ", Argument("bounds", True))
+        low, high = self.bounds.T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            normalized = (self.per_text("aopc", "top") - low) / (high - low)
+        return np.where(high > low, normalized, np.nan)
+
+    def _rates(self, order: str, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Accuracy, F1, precision and recall (m, k), or (r, m, k) for texts counted as `counts` (r, n) say."""
         assert self.gold is not None
-        said = self.prediction[:, :, self._where([(order, k) for k in self.levels])]
-        return ClassCounts.of(self.gold, said, len(self.classes), weights).rates()
+        predicted = self.prediction[:, :, self._columns([(order, level) for level in self.levels])]
+        return ClassCounts.of(self.gold, predicted, len(self.classes), counts).rates()
 
-    def _curve(self, order: str, metric: str, mean: Any, low: Any, high: Any) -> pd.DataFrame:
-        method, level = (index.ravel() for index in np.indices(mean.shape))
-        places = {"method": np.array(self.methods, dtype=object)[method], "order": order}
-        numbers = {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}
-        return _pandas().DataFrame({**places, "k": np.array(self.levels)[level], "metric": metric, **numbers})
+    def _resampled_curves(self, order: str, resamples: int, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Every metric with its means (m, k) and those over resampled texts (r, m, k)."""
+        for metric in _CURVES:
+            values = self._per_level(metric, order)
+            yield metric, values.mean(1), bootstrap_means(values.swapaxes(0, 1), resamples, seed)
+        if self.gold is None:
+            return
+        chunks = [self._rates(order, counts) for counts in resample_counts(len(self.sizes), resamples, seed)]
+        for name, rates in self._rates(order).items():
+            yield name, rates, np.concatenate([chunk[name] for chunk in chunks])
 
-    def _compared(self) -> Iterator[tuple[str, str]]:
-        yield from ((metric, order) for order in self.orders for metric in _CURVES)
+    def _compared(self) -> list[tuple[str, str]]:
+        """Metrics and orders that tests compare."""
+        compared = [(metric, order) for order in self.orders for metric in _CURVES]
         if len(self.orders) == 2:
-            yield "srg", "both"
+            compared.append(("srg", "both"))
+        return compared
 
     def _row(self, method: str) -> int:
         if method not in self.methods:
-            raise UnknownMethodError(f"no method {method!r} was evaluated; there are {', '.join(self.methods)}")
+            raise UnknownMethodError(
+                Argument("method"), f" {method!r} was not evaluated; there are {', '.join(self.methods)}"
+            )
         return self.methods.index(method)
+
+    def _check_comparable(self, other: Evaluation) -> None:
+        """Refuse an evaluation of other texts, another model or other settings."""
+        for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction"):
+            if not np.array_equal(getattr(self, name), getattr(other, name)):
+                message = f" evaluation is not of the same texts, model and settings: {name} differs"
+                raise ArgumentError(Argument("other"), message)
+        if not np.allclose(self.base, other.base, rtol=_SAME, atol=_SAME * 1e-3):
+            message = " evaluation is not of the same model: probabilities of whole texts differ"
+            raise ArgumentError(Argument("other"), message)
+        for name in ("soft", "bounds"):
+            if (getattr(self, name) is None) != (getattr(other, name) is None):
+                raise ArgumentError(
+                    f"only one of the two evaluations has {name}; evaluate both with ",
+                    Argument(name, True),
+                    ", or neither",
+                )
+        for name in ("model", "soft", "seed"):  # as evaluations on disk record it
+            ours = self.manifest.get(name)
+            theirs = other.manifest.get(name)
+            if ours is not None and theirs is not None and _identity(ours) != _identity(theirs):
+                raise ArgumentError(Argument("other"), f" evaluation has another {name}: {theirs!r}, not {ours!r}")
+
+    def _value_keys(self) -> dict[str, np.ndarray]:
+        """Method, text, order and level of every value, each (m n c,)."""
+        method, text, condition = (index.ravel() for index in np.indices(self.masked.shape))
+        orders = np.array([order for order, _ in self.conditions], dtype=object)
+        levels = np.array([level for _, level in self.conditions])
+        return {
+            "method": np.array(self.methods, dtype=object)[method],
+            "text": text,
+            "order": orders[condition],
+            "k": levels[condition],
+        }
+
+    def _soft_keys(self) -> dict[str, np.ndarray]:
+        """Method and text of every soft measure, each (m n,)."""
+        method, text = (index.ravel() for index in np.indices(self.masked.shape[:2]))
+        return {"method": np.array(self.methods, dtype=object)[method], "text": text}
 
     def __repr__(self) -> str:
         return f"Evaluation({', '.join(self.methods)}; {len(self.sizes)} texts, replacement {self.replacement!r})"
 
 
-def _weights(said: Any) -> Any:
-    """Of a described model what it is, not what it is called."""
-    return (said["weights"], said.get("tokenizer")) if isinstance(said, Mapping) and "weights" in said else said
+def _from_tables(stored: StoredTables) -> Evaluation:
+    """The evaluation that `save` wrote as tables."""
+    description = stored.description
+    texts = stored.tables[_TEXTS]
+    values = stored.tables[_VALUES]
+    methods = tuple(str(method) for method in description["methods"])
+    conditions = tuple((str(order), int(level)) for order, level in description["conditions"])
+    shape = (len(methods), len(texts["text"]), len(conditions))
+    evaluation = Evaluation(
+        methods=methods,
+        conditions=conditions,
+        levels=tuple(int(level) for level in description["levels"]),
+        classes=tuple(str(name) for name in description["classes"]),
+        replacement=str(description["replacement"]),
+        sizes=texts["tokens"],
+        target=texts["target"],
+        base=texts["log_probability"],
+        base_prediction=texts["prediction"],
+        masked=values["log_probability"].reshape(shape),
+        prediction=values["prediction"].reshape(shape),
+        gold=texts.get("gold"),
+        timings=stored.timings,
+        manifest=description["manifest"],
+    )
+    _check_keys(_VALUES, values, evaluation._value_keys())
+    if "aopc_low" in texts:
+        evaluation = replace(evaluation, bounds=np.stack([texts["aopc_low"], texts["aopc_high"]], 1))
+    if "log_probability_zero" in texts:
+        soft = stored.tables[_SOFT]
+        _check_keys(_SOFT, soft, evaluation._soft_keys())
+        losses = np.stack([soft["lost_kept"], soft["lost_removed"]], 1)
+        evaluation = replace(evaluation, soft=losses.reshape(*shape[:2], 2), zero=texts["log_probability_zero"])
+    return evaluation
 
 
-def _bins(metric: str) -> list[tuple[str, int]]:
-    return [("top" if metric == "comprehensiveness" else "keep", k) for k in BINS]
+def _check_keys(file: str, columns: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Refuse rows that are not in the order in which they were written."""
+    for name, keys in expected.items():
+        if not np.array_equal(columns[name], keys):
+            raise ValueError(f"column {name} of {file} does not match the other files")
 
 
-def _mean_known(values: np.ndarray) -> np.ndarray:
-    """Mean (m,) over texts where there is a value; NaN if there is none at all."""
-    known = np.isfinite(values)
-    return np.where(known, values, 0.0).sum(1) / np.where(known.any(1), known.sum(1), np.nan)
+def _identity(recorded: Any) -> Any:
+    """Of a model as a manifest describes it the weights and the tokenizer, whatever its name."""
+    if isinstance(recorded, Mapping) and "weights" in recorded:
+        return recorded["weights"], recorded.get("tokenizer")
+    return recorded
 
 
-def _check_share(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
+def _eraser_conditions(metric: str) -> list[Condition]:
+    order = "top" if metric == "comprehensiveness" else "keep"
+    return [(order, level) for level in BINS]
 
 
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError(f"cannot import pandas ({error}); run: pip install 'gaflow[data]'") from error
-    return pandas
+def _mean_of_finite(values: np.ndarray) -> np.ndarray:
+    """Mean (m,) over texts with a finite value; NaN if there is none at all."""
+    finite = np.isfinite(values)
+    count = np.where(finite.any(1), finite.sum(1), np.nan)
+    return np.where(finite, values, 0.0).sum(1) / count

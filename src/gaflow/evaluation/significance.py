@@ -1,4 +1,4 @@
-"""Whether one sample of scores is better than another, and by how much.
+"""Tests of whether one sample of scores is better than another, and by how much.
 
 Almost Stochastic Order (del Barrio et al. 2018, Dror et al. 2019, Ulmer et al. 2022). `A` is better than `B` in every
 respect if `F_A^-1(t) >= F_B^-1(t)` for all t, where `F^-1` is the quantile function. How far that is violated:
@@ -10,27 +10,31 @@ between 0 (A dominates) and 1 (B does), and `eps(A, B) + eps(B, A) = 1`. With n 
     eps_min = eps_nm - sqrt((n + m) / (n m)) sigma z_a,      sigma^2 = Var* [sqrt(n m / (n + m)) (eps* - eps_nm)]
 
 is an upper bound of the violation, where `*` are bootstrap resamples and `z_a = Phi^-1(a) < 0`. Quantile functions of
-samples are steps, so that the integrals are sums and exact.
+samples are step functions, so the integrals are sums and exact.
 
-The convention this file owns: **larger is better** in every sample given here, and an observation is a text.
+The convention this file owns: **larger is better** in every sample passed here, and an observation is a text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "resamples_of", "sign_flip_test", "violation"]
+from gaflow.arguments import open_fraction, whole_number
+from gaflow.errors import Argument, ArgumentError
 
-_CHUNK = 1 << 22  # numbers drawn at once
+__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "resample_counts", "sign_flip_test", "violation"]
+
+_NUMBERS_AT_ONCE = 1 << 22  # drawn, so that they fit into memory
 
 
 def aso(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     confidence: float = 0.95,
     resamples: int = 500,
@@ -40,151 +44,168 @@ def aso(
     """Upper bound `eps_min` on how far `a` (n,) fails to be stochastically larger than `b` (m,), in [0, 1].
 
     Below 0.5 `a` is better than `b` more than the other way round; the usual threshold to claim so is 0.5 or less, and
-    0 means better in every respect. `comparisons` is by how many tests an error may happen (Bonferroni). Samples of
-    one and the same distribution give more than 0.5; of samples that are equal throughout none is better, and the
-    bound is 1.
+    0 means better in every respect. `comparisons` is the number of tests that share the error (Bonferroni). Samples of
+    the same distribution give more than 0.5. If the samples are equal throughout, neither is better, and the bound is 1.
+
+        gaflow.aso([0.9, 0.8, 0.95], [0.2, 0.4, 0.3])
     """
-    x, y = _sample(a, "a"), _sample(b, "b")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
-    for name, value, least in (("resamples", resamples, 2), ("comparisons", comparisons, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
-    n, m = len(x), len(y)
-    steps = _steps(n, m)
-    x, y = np.sort(x), np.sort(y)
-    if not np.any(x[steps[0]] != y[steps[1]]):
+    x = np.sort(_sample("a", a))
+    y = np.sort(_sample("b", b))
+    open_fraction("confidence", confidence)
+    whole_number("resamples", resamples, 2)
+    whole_number("comparisons", comparisons)
+    steps = _QuantileSteps.of(len(x), len(y))
+    if not np.any(steps.difference(x, y)):
         return 1.0
-    found = _violation(x[None], y[None], steps)[0]
+    observed = steps.violation(x[None], y[None])[0]
     generator = np.random.default_rng(seed)
-    drawn = []
-    for count in _counts(resamples, n + m):
-        ones = np.sort(x[generator.integers(0, n, (count, n))], axis=1)
-        others = np.sort(y[generator.integers(0, m, (count, m))], axis=1)
-        drawn.append(_violation(ones, others, steps))
-    spread = np.concatenate(drawn).std(ddof=1)  # the factors sqrt(nm / (n + m)) of sigma and of the bound cancel
-    bound = found - spread * NormalDist().inv_cdf((1 - confidence) / comparisons)
+    resampled = []
+    for count in _chunks(resamples, len(x) + len(y)):
+        x_resampled = np.sort(x[generator.integers(0, len(x), (count, len(x)))], axis=1)
+        y_resampled = np.sort(y[generator.integers(0, len(y), (count, len(y)))], axis=1)
+        resampled.append(steps.violation(x_resampled, y_resampled))
+    spread = np.concatenate(resampled).std(ddof=1)  # the factors sqrt(nm / (n + m)) of sigma and of the bound cancel
+    bound = observed - spread * NormalDist().inv_cdf((1 - confidence) / comparisons)
     return float(np.clip(bound, 0.0, 1.0))
 
 
-def aso_pairs(values: Any, *, confidence: float = 0.95, resamples: int = 500, seed: int = 0) -> np.ndarray:
+def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 500, seed: int = 0) -> np.ndarray:
     """`eps_min` (m, m) of every row of `values` (m, n) being better than every other; NaN on the diagonal.
 
     Every sample is resampled once, for all pairs that it is in, and `eps(B, A) = 1 - eps(A, B)` of the same resamples.
     The error is shared by the `m (m - 1) / 2` pairs (Bonferroni): no two can both be better than the other.
     """
-    rows = np.stack([np.sort(_sample(row, f"values[{k}]")) for k, row in enumerate(values)])
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
+    rows = np.stack([np.sort(_sample(f"values[{k}]", row)) for k, row in enumerate(np.asarray(values))])
+    open_fraction("confidence", confidence)
     m, n = rows.shape
-    pairs = np.triu_indices(m, 1)
+    bounds = np.full((m, m), np.nan)
     if m < 2:
-        return np.full((m, m), np.nan)
+        return bounds
+    upper_triangle = np.triu_indices(m, 1)
+    pairs = list(zip(*upper_triangle, strict=True))
     generator = np.random.default_rng(seed)
-    small = np.uint16 if n <= 1 << 16 else np.uint32  # which NumPy sorts by radix
-    drawn = []
-    for count in _counts(resamples, m * n):
-        chosen = np.sort(generator.integers(0, n, (m, count, n), dtype=small), axis=-1, kind="stable")
-        again = np.take_along_axis(rows[:, None], chosen.astype(np.intp), -1)
-        drawn.append(np.stack([_paired_violation(again[i] - again[j]) for i, j in zip(*pairs, strict=True)], 1))
-    spread = np.concatenate(drawn).std(0, ddof=1)
-    found = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in zip(*pairs, strict=True)])
-    margin = -spread * NormalDist().inv_cdf((1 - confidence) / len(found))
-    same = np.array([np.array_equal(rows[i], rows[j]) for i, j in zip(*pairs, strict=True)], dtype=bool)
-    bound = np.full((m, m), np.nan)
-    bound[pairs] = np.where(same, 1.0, np.clip(found + margin, 0.0, 1.0))
-    bound.T[pairs] = np.where(same, 1.0, np.clip(1 - found + margin, 0.0, 1.0))
-    return bound
+    index_type = np.uint16 if n <= 1 << 16 else np.uint32  # small ones, which NumPy sorts by radix
+    resampled = []
+    for count in _chunks(resamples, m * n):
+        drawn = generator.integers(0, n, (m, count, n), dtype=index_type)
+        indices = np.sort(drawn, axis=-1, kind="stable").astype(np.intp)
+        samples = np.take_along_axis(rows[:, None], indices, -1)
+        resampled.append(np.stack([_paired_violation(samples[i] - samples[j]) for i, j in pairs], 1))
+    spread = np.concatenate(resampled).std(0, ddof=1)
+    observed = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in pairs])
+    margin = -spread * NormalDist().inv_cdf((1 - confidence) / len(pairs))
+    equal = np.array([np.array_equal(rows[i], rows[j]) for i, j in pairs], dtype=bool)
+    bounds[upper_triangle] = np.where(equal, 1.0, np.clip(observed + margin, 0.0, 1.0))
+    bounds.T[upper_triangle] = np.where(equal, 1.0, np.clip(1 - observed + margin, 0.0, 1.0))
+    return bounds
 
 
-def _paired_violation(gap: np.ndarray) -> np.ndarray:
+def _paired_violation(difference: np.ndarray) -> np.ndarray:
     """`eps` (r,) from differences (r, n) of quantiles of equally many observations."""
-    whole = np.einsum("rn,rn->r", gap, gap)
-    below = np.minimum(gap, 0.0)
-    against = np.einsum("rn,rn->r", below, below)
-    return np.divide(against, whole, out=np.full(len(gap), 0.5), where=whole > 0)
+    total = np.einsum("rn,rn->r", difference, difference)
+    negative = np.minimum(difference, 0.0)
+    violated = np.einsum("rn,rn->r", negative, negative)
+    return _ratio(violated, total)
 
 
-def violation(a: Any, b: Any) -> float:
+def violation(a: ArrayLike, b: ArrayLike) -> float:
     """`eps(A, B)` of two samples as they are; 0.5 if they are equal throughout."""
-    x, y = np.sort(_sample(a, "a")), np.sort(_sample(b, "b"))
-    return float(_violation(x[None], y[None], _steps(len(x), len(y)))[0])
+    x = np.sort(_sample("a", a))
+    y = np.sort(_sample("b", b))
+    return float(_QuantileSteps.of(len(x), len(y)).violation(x[None], y[None])[0])
 
 
-def _steps(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where the quantile functions of n and m observations are constant: indices into both, and widths."""
-    edges = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)  # in units of 1 / (n m), so exact
-    widths = np.diff(edges, prepend=0)
-    return (edges - 1) // m, (edges - 1) // n, widths / (n * m)
+@dataclass(frozen=True)
+class _QuantileSteps:
+    """Intervals on which the quantile functions of two samples are both constant."""
+
+    x_index: np.ndarray  # (s,) observation of the first sample
+    y_index: np.ndarray  # (s,) observation of the second
+    widths: np.ndarray  # (s,)
+
+    @classmethod
+    def of(cls, n: int, m: int) -> _QuantileSteps:
+        """The steps of samples of n and m observations."""
+        edges = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)  # in units of 1 / (n m), so exact
+        widths = np.diff(edges, prepend=0)
+        return cls(x_index=(edges - 1) // m, y_index=(edges - 1) // n, widths=widths / (n * m))
+
+    def difference(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Difference (..., s) of the quantile functions of sorted samples (..., n) and (..., m)."""
+        return x[..., self.x_index] - y[..., self.y_index]
+
+    def violation(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """`eps` (r,) of sorted samples (r, n) and (r, m)."""
+        difference = self.difference(x, y)
+        total = (difference**2) @ self.widths
+        violated = np.minimum(difference, 0.0) ** 2 @ self.widths
+        return _ratio(violated, total)
 
 
-def _violation(x: np.ndarray, y: np.ndarray, steps: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
-    """`eps` (r,) of sorted samples (r, n) and (r, m)."""
-    ones, others, widths = steps
-    gap = x[:, ones] - y[:, others]
-    whole = (gap**2) @ widths
-    against = np.minimum(gap, 0.0) ** 2 @ widths
-    return np.divide(against, whole, out=np.full(len(gap), 0.5), where=whole > 0)
+def _ratio(violated: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """`violated / total` (r,), or 0.5 where the total is 0."""
+    return np.divide(violated, total, out=np.full(len(total), 0.5), where=total > 0)
 
 
-def resamples_of(n: int, resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
+def resample_counts(n: int, resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
     """How often each of n observations is drawn (r, n), in chunks of `resamples` rows in all."""
     generator = np.random.default_rng(seed)
-    for count in _counts(resamples, n):
+    for count in _chunks(resamples, n):
         yield generator.multinomial(n, np.full(n, 1 / n), size=count).astype(np.float64)
 
 
 def bootstrap_means(values: np.ndarray, resamples: int = 1000, seed: int = 0) -> np.ndarray:
     """Means (r, ...) of `values` (n, ...) over resampled texts, the same ones for every column: paired."""
     n = len(values)
-    flat = values.reshape(n, -1)
-    means = np.concatenate([weights @ flat for weights in resamples_of(n, resamples, seed)]) / n
-    return means.reshape(resamples, *values.shape[1:])
+    columns = values.reshape(n, -1)
+    sums = np.concatenate([counts @ columns for counts in resample_counts(n, resamples, seed)])
+    return (sums / n).reshape(resamples, *values.shape[1:])
 
 
 def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
     """Two-sided p-values (...) of paired `differences` (n, ...) having mean 0.
 
     If the two methods were alike, every text's difference could as well have the other sign. All 2^n signs are tried
-    if they are no more than `resamples`; else that many random ones, and those observed count as one of them.
+    if they are no more than `resamples`; else that many random ones, and the observed ones count as one of them.
     """
     n = len(differences)
-    flat = differences.reshape(n, -1)
-    observed = np.abs(flat.sum(0)) * (1 - 1e-12)  # sums that only rounding tells apart are equal
-    hits = np.zeros(flat.shape[1])
-    exact = n < 40 and 2**n <= resamples
-    if exact:
+    columns = differences.reshape(n, -1)
+    observed = np.abs(columns.sum(0)) * (1 - 1e-12)  # sums that differ only by rounding are equal
+    hits = np.zeros(columns.shape[1])
+    if n < 40 and 2**n <= resamples:
         signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        hits += (np.abs(signs @ flat) >= observed).sum(0)
+        hits += (np.abs(signs @ columns) >= observed).sum(0)
         return (hits / 2**n).reshape(differences.shape[1:])
     generator = np.random.default_rng(seed)
-    for count in _counts(resamples, n):
+    for count in _chunks(resamples, n):
         signs = 1.0 - 2.0 * generator.integers(0, 2, (count, n))
-        hits += (np.abs(signs @ flat) >= observed).sum(0)
+        hits += (np.abs(signs @ columns) >= observed).sum(0)
     return ((1 + hits) / (1 + resamples)).reshape(differences.shape[1:])
 
 
-def holm(p: Any) -> np.ndarray:
-    """Holm's correction (1979): p-values that keep the chance of any false claim among all of them."""
-    given = np.asarray(p, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    stepped = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
-    corrected = np.empty_like(given)
+def holm(p: ArrayLike) -> np.ndarray:
+    """Holm's correction (1979): p-values that bound the probability of any false claim among all of them."""
+    p_values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(p_values, kind="stable")
+    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    corrected = np.empty_like(p_values)
     corrected[order] = np.minimum(stepped, 1.0)
     return corrected
 
 
-def _sample(values: Any, name: str) -> np.ndarray:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1 or len(found) < 2:
-        raise ValueError(f"{name} must be a list of at least two numbers, but has shape {found.shape}")
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} holds NaN or infinite values; leave these observations out in both samples")
-    return found
+def _sample(name: str, values: ArrayLike) -> np.ndarray:
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or len(sample) < 2:
+        message = f" must be a list of at least two numbers, but has shape {sample.shape}"
+        raise ArgumentError(Argument(name), message)
+    if not np.isfinite(sample).all():
+        message = " holds NaN or infinite values; leave these observations out in both samples"
+        raise ArgumentError(Argument(name), message)
+    return sample
 
 
-def _counts(rows: int, width: int) -> Iterator[int]:
-    """`rows` in pieces that fit into memory."""
-    most = max(1, _CHUNK // max(1, width))
+def _chunks(rows: int, width: int) -> Iterator[int]:
+    """`rows` of `width` numbers in chunks that fit into memory: the rows of each."""
+    most = max(1, _NUMBERS_AT_ONCE // max(1, width))
     for start in range(0, rows, most):
         yield min(most, rows - start)
