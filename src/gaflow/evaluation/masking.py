@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -95,19 +96,6 @@ class MaskedOutputs:
 
 
 @dataclass(frozen=True)
-class _UniqueInputs:
-    """The different inputs among all masked texts, in the order in which they first come."""
-
-    text: np.ndarray  # (u,)
-    bits: np.ndarray  # (u, t / 8) uint8, the masked tokens
-    rows: tuple[np.ndarray, ...]  # per text (r,): which of the inputs each of its masks is
-
-    def masked(self, rows: np.ndarray, width: int) -> np.ndarray:
-        """The masked tokens (r, width) of some inputs, as bool."""
-        return np.unpackbits(self.bits[rows], axis=1, count=width).astype(bool)
-
-
-@dataclass(frozen=True)
 class Masker:
     """Texts of one model, and the replacement of their masked tokens."""
 
@@ -168,28 +156,46 @@ class Masker:
 
     def __call__(self, masks_by_text: Iterable[np.ndarray], report: Report = silent) -> MaskedOutputs:
         """Run the model on masks (r, n) of every text in turn; `report` gets the fraction that is done."""
-        unique = self._unique_inputs(masks_by_text)
-        count = len(unique.text)
-        lengths = self.lengths[unique.text]
+        row_of_input: dict[bytes, int] = {}  # each different input once, in the order in which they come
+        texts = []
+        packed_masks = []
+        rows = []
+        for text, masks in enumerate(masks_by_text):
+            text_rows = []
+            for packed, key in zip(np.packbits(masks, axis=1), self._input_keys(text, masks), strict=True):
+                if key not in row_of_input:
+                    row_of_input[key] = len(row_of_input)
+                    texts.append(text)
+                    packed_masks.append(packed)
+                text_rows.append(row_of_input[key])
+            rows.append(np.array(text_rows, dtype=np.int64))
+        log_probabilities, seconds = self._run_masks(np.array(texts), packed_masks, report)
+        return MaskedOutputs(log_probabilities, tuple(rows), seconds)
+
+    def _run_masks(self, texts: np.ndarray, packed: Sequence[np.ndarray], report: Report) -> tuple[np.ndarray, float]:
+        """Log-probabilities (u, classes) of `texts` (u,), each with a mask of n bits, and the seconds of all passes."""
+        lengths = self.lengths[texts]
         if self.token is None:
-            lengths = lengths - np.unpackbits(unique.bits, axis=1).sum(1)
-        log_probabilities = np.empty((0, 0))
+            lengths = lengths - [np.unpackbits(bits).sum() for bits in packed]
+        outputs = []
+        order = []
         seconds = 0.0
-        done = 0
         for rows in self.batches(lengths):
-            texts = unique.text[rows]
-            masked = unique.masked(rows, int(self.lengths.max()))
+            masked = np.zeros((len(rows), self.lengths.max()), dtype=bool)
+            for row_masked, row in zip(masked, rows, strict=True):
+                positions = self.positions[texts[row]]
+                row_masked[positions] = np.unpackbits(packed[row], count=len(positions))
             if self.token is None:
-                batch, batch_seconds = self._run_without(texts, masked)
+                batch_outputs, batch_seconds = self._run_without(texts[rows], masked)
             else:
-                batch, batch_seconds = self._run_replaced(texts, masked, self.token)
-            if not log_probabilities.size:
-                log_probabilities = np.empty((count, batch.shape[1]))
-            log_probabilities[rows] = batch
+                batch_outputs, batch_seconds = self._run_replaced(texts[rows], masked, self.token)
+            outputs.append(batch_outputs)
+            order.extend(rows)
             seconds += batch_seconds
-            done += len(rows)
-            report(done / count)
-        return MaskedOutputs(log_probabilities, unique.rows, seconds)
+            report(len(order) / len(texts))
+        log_probabilities = np.empty((len(texts), outputs[0].shape[1]))
+        log_probabilities[order] = np.concatenate(outputs)
+        return log_probabilities, seconds
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows to run together: similar lengths, longest first so that memory fails early."""
@@ -254,68 +260,26 @@ class Masker:
             )
         return on_host.log_softmax(-1).numpy(), seconds
 
-    def _unique_inputs(self, masks_by_text: Iterable[np.ndarray]) -> _UniqueInputs:
-        """The different inputs that masks (r, n) of every text in turn give the model."""
-        keys = []
-        bits = []
-        counts = []
-        width = int(self.lengths.max())
-        # other factors each time, so that no text can be constructed to look like another
-        shape = (2, len(self.inputs) + 1, width)
-        factors = np.random.default_rng().integers(0, 2**63, shape, dtype=np.uint64) | 1
-        for text, ordinary_masks in enumerate(masks_by_text):
-            masked = np.zeros((len(ordinary_masks), width), dtype=bool)
-            masked[:, self.positions[text]] = ordinary_masks
-            text_bits = np.packbits(masked, axis=1)
-            if self.token is None:
-                text_keys = self._keys_of_deletion(text, masked[:, : self.lengths[text]], factors)
-            else:
-                text_keys = self._keys_of_replacement(text, text_bits, factors, self.token)
-            keys.append(text_keys)
-            bits.append(text_bits)
-            counts.append(len(ordinary_masks))
-        first, row_of_mask = _unique_rows(np.concatenate(keys))
-        text_of_mask = np.repeat(np.arange(len(counts)), counts)
-        rows = np.split(row_of_mask, np.cumsum(counts)[:-1])
-        return _UniqueInputs(text=text_of_mask[first], bits=np.concatenate(bits)[first], rows=tuple(rows))
-
-    def _ids_and_features(self, text: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (t,) and everything else that the model reads (f, t): it looks for padding among the original ids."""
+    def _input_keys(self, text: int, masks: np.ndarray) -> Iterator[bytes]:
+        """A digest of everything that the model reads, for each of a text's masks (r, n)."""
         t = self.lengths[text]
+        masked = np.zeros((len(masks), t), dtype=bool)
+        masked[:, self.positions[text]] = masks
         ids = self.inputs["input_ids"][text, :t]
         features = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
-        features.append(ids == self.padding.token)
-        return ids.astype(np.uint64), np.stack(features).astype(np.uint64) + 1
+        features.append(ids == self.padding.token)  # models look for padding among the ids, which stay as they are
+        if self.token is None:
+            inputs = np.stack([ids, *features])
+            for row_masked in masked:
+                yield _digest(inputs[:, ~row_masked])
+            return
+        features_key = _digest(np.stack(features))
+        for row_ids in np.where(masked, self.token, ids):
+            yield features_key + _digest(row_ids)
 
-    def _keys_of_replacement(self, text: int, bits: np.ndarray, factors: np.ndarray, token: int) -> np.ndarray:
-        """128-bit keys (r, 2) of the inputs that masks `bits` (r, t / 8) give: random sums of the inputs.
 
-        Masking a token changes a sum by a number of its own, and eight tokens by one of 256: these are looked up.
-        """
-        ids, features = self._ids_and_features(text)
-        t = len(ids)
-        original = factors[:, 0, :t] @ (ids + 1) + (factors[:, 1:, :t] * features).sum((1, 2))
-        byte_count = bits.shape[1]
-        change = np.zeros((2, byte_count * 8), dtype=np.uint64)
-        change[:, :t] = factors[:, 0, :t] * (np.uint64(token) - ids)
-        change_by_bit = change.reshape(2, byte_count, 8)
-        table = np.zeros((2, byte_count, 1), dtype=np.uint64)
-        for bit in reversed(range(8)):  # the first bit of a byte weighs most
-            table = np.concatenate([table, table + change_by_bit[:, :, bit, None]], -1)
-        changes = table[:, np.arange(byte_count), bits].sum(-1)
-        return (changes + original[:, None]).T
-
-    def _keys_of_deletion(self, text: int, masked: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """128-bit keys (r, 2) of the inputs without the tokens that are `masked` (r, t), the others moved up."""
-        ids, features = self._ids_and_features(text)
-        new_positions = np.cumsum(~masked, axis=1) - 1
-        keys = np.empty((len(masked), 2), dtype=np.uint64)
-        for half, half_factors in enumerate(factors):
-            terms = np.zeros(masked.shape, dtype=np.uint64)
-            for feature_factors, feature in zip(half_factors, (ids + 1, *features), strict=True):
-                terms += feature_factors[new_positions] * feature
-            keys[:, half] = np.where(masked, np.uint64(0), terms).sum(1)
-        return keys
+def _digest(values: np.ndarray) -> bytes:
+    return blake2b(values.tobytes(), digest_size=16).digest()
 
 
 def find_replacement(
@@ -329,21 +293,6 @@ def find_replacement(
     if replacement == DELETE:
         return DELETE, None
     return absent_token(neutral_tokens(tokenizer, padding), replacement, _embedding(model))
-
-
-def _unique_rows(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where different rows of `keys` (r, 2) come first, in that order (u,), and which of them each row is (r,)."""
-    order = np.argsort(keys[:, 0].copy(), kind="stable")  # stable: the first of equal rows stays the first
-    ranked = keys[order]  # rows that only differ in the second half may be split, and then run twice
-    starts_group = np.concatenate([[True], (ranked[1:] != ranked[:-1]).any(1)])
-    first = order[starts_group]
-    by_first = np.argsort(first)  # keys are random, and batches must not be
-    rank = np.empty_like(by_first)
-    rank[by_first] = np.arange(len(by_first))
-    group = np.cumsum(starts_group) - 1
-    unique_of_row = np.empty(len(keys), dtype=np.int64)
-    unique_of_row[order] = rank[group]
-    return first[by_first], unique_of_row
 
 
 def _padding_value(input_name: str, padding: Padding) -> int:
