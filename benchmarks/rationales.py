@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from benchmarks.asking import Subject, markdown, shown
 from gaflow import Explainer
-from gaflow.evaluation.rationales import auprc, choose, rationale_mask, token_f1
+from gaflow.evaluation.rationales import auprc, rationale_mask, select_top, token_f1
 from gaflow.inputs.segmentation import Span
 from gaflow.methods import Method
 
@@ -61,7 +61,7 @@ def agreement(
         scores = subject.scores(method)
         pairs = [(s[~subject.seen[k].special_mask], gold[k]) for k in told if (s := scores[k]) is not None]
         area = np.array([auprc(s, mask) for s, mask in pairs])
-        f1 = np.array([token_f1(choose(s, float(mask.mean())), mask) for s, mask in pairs])
+        f1 = np.array([token_f1(select_top(s, float(mask.mean())), mask) for s, mask in pairs])
         rows.append([method.name, shown(area, ".3f"), shown(f1, ".3f"), len(told) - len(pairs)])
     rows.sort(key=lambda row: row[1], reverse=True)
     share = np.mean([gold[k].mean() for k in told]) if told else 0.0

@@ -97,10 +97,10 @@ def test_the_seed_decides_and_texts_may_be_empty():
         ({"share": -0.1}, "parts of 1"),
         ({"labels": [0]}, "labels"),
         ({"labels": [1] * 80}, "two classes"),
-        ({"words": ["a"]}, "needs 2 different words"),
+        ({"words": ["a"]}, r"words.* 2 different words"),
         ({"words": ["a b", "c"]}, "without spaces"),
         ({"words": ["Same", "same"]}, "different"),
-        ({"words": ["dog", "cat"]}, r"texts\[1\] has 'dog'"),
+        ({"words": ["dog", "cat"]}, r"texts\[1\].*'dog'"),
     ],
 )
 def test_what_cannot_be_planted_is_refused(given, match):
@@ -116,7 +116,7 @@ def test_pairs_of_texts_are_refused():
 
 def test_more_classes_than_made_up_words_need_words():
     assert planted_words("context", 3) == (*WORDS[:3], CONTEXT)
-    with pytest.raises(ValueError, match="needs 11"):
+    with pytest.raises(ValueError, match=r"words.*11 classes"):
         planted_words("single", 11)
 
 

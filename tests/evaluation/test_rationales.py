@@ -3,7 +3,7 @@ import pytest
 from sklearn.metrics import auc, f1_score, jaccard_score, precision_recall_curve
 
 from gaflow import Explainer
-from gaflow.evaluation.rationales import auprc, choose, iou, iou_f1, plausibility, rationale_mask, token_f1
+from gaflow.evaluation.rationales import auprc, iou, iou_f1, plausibility, rationale_mask, select_top, token_f1
 from tests.support.models import SENTENCE, bert, roberta
 
 
@@ -16,7 +16,7 @@ def test_single_numbers_are_those_of_scikit_learn():
             scores = generator.integers(0, 4, n).astype(float)
             precision, recall, _ = precision_recall_curve(gold, scores)
             assert auprc(scores, gold) == pytest.approx(auc(recall, precision))
-            chosen = choose(scores, 0.3)
+            chosen = select_top(scores, 0.3)
             assert token_f1(chosen, gold) == pytest.approx(f1_score(gold, chosen))
             assert iou(chosen, gold) == pytest.approx(jaccard_score(gold, chosen))
 
@@ -26,14 +26,14 @@ def test_scores_that_put_marked_tokens_first_are_perfect():
     assert auprc(np.array([0.1, 3, 2, 0.2]), gold) == 1
     assert np.isnan(auprc(np.ones(4), np.zeros(4, dtype=bool)))
     assert np.isnan(auprc(np.ones(4), np.ones(4, dtype=bool)))
-    chosen = choose(np.array([0.1, 3, 2, 0.2]), 0.5)
+    chosen = select_top(np.array([0.1, 3, 2, 0.2]), 0.5)
     assert token_f1(chosen, gold) == iou(chosen, gold) == iou_f1(chosen, gold) == 1
 
 
 def test_chosen_tokens_are_the_first_of_equal_ones_and_at_least_one():
-    assert choose(np.array([1.0, 2, 2, 2]), 0.5).tolist() == [False, True, True, False]
-    assert choose(np.array([1.0, 2, 2, 2]), 0.01).tolist() == [False, True, False, False]
-    assert choose(np.zeros(3), 0.5).tolist() == [True, True, False]
+    assert select_top(np.array([1.0, 2, 2, 2]), 0.5).tolist() == [False, True, True, False]
+    assert select_top(np.array([1.0, 2, 2, 2]), 0.01).tolist() == [False, True, False, False]
+    assert select_top(np.zeros(3), 0.5).tolist() == [True, True, False]
 
 
 def test_runs_match_if_they_overlap_by_more_than_half():
@@ -74,8 +74,8 @@ def test_a_table_has_a_row_for_every_method_and_text(explainer):
         scores = att.scores[1:-1]
         gold = rationale_mask(att, [[(0, 4)], [(12, 15)]][row["text"]])
         assert row["auprc"] == auprc(scores, gold)
-        assert row["token_f1"] == token_f1(choose(scores, part), gold)
-        assert row["iou"] == iou(choose(scores, part), gold)
+        assert row["token_f1"] == token_f1(select_top(scores, part), gold)
+        assert row["iou"] == iou(select_top(scores, part), gold)
     everything = plausibility(given, [[(0, 4)], [(12, 15)]], share=1.0)
     assert everything["token_f1"].tolist() == pytest.approx([2 / 3, 2 / 5] * 2)
 

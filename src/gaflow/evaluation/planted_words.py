@@ -1,38 +1,40 @@
-"""Texts whose reason is known because it was planted (Bastings et al. 2022): the one test of scores with a true answer.
+"""Texts whose reason is known because it was planted (Bastings et al. 2022): a test of scores with a true answer.
 
-Words that mean nothing are put into texts, and decide their label:
+Words without meaning are inserted into texts, and decide their label:
 
     single    a word for each class, anywhere in the text: the class is that of the word
     context   the same, but only in texts with another word, the context, somewhere in them; both decide
     pair      two words: the class is the first or the second by which of them comes first; both decide
 
-A model trained on such texts and others learns the rule if it can, which its accuracy on planted texts shows, since
-planted labels have nothing to do with the rest of a text. For the texts that it then classifies by the rule the k
+A model trained on such texts and others learns the rule if it can. Its accuracy on planted texts shows whether it did,
+since planted labels have nothing to do with the rest of a text. For the texts that it then classifies by the rule the k
 tokens that decided are known, and scores are judged by how they rank them among all ordinary tokens:
 
     precision   of the k tokens of highest score (precision@k)
     mean_rank   of the k tokens, 1 being the highest score; (k + 1) / 2 at best
-    depth       rank of the last of them: how far down one must read to have seen all; k at best
+    depth       rank of the last of them: how many tokens you must read to see all k; k at best
 
-The conventions this file owns: **texts that the model does not classify as planted are left out**, and counted, for
-they say nothing of scores; ties are ranked by position, as in masking. Half-planted texts, decoys, keep their label: a
-word without its context, or one of a pair alone. Without them half of the rule would do.
+The conventions this file owns: **texts that the model does not classify as planted are left out**, and counted, since
+they say nothing about scores; ties are ranked by position, as in masking. Half-planted texts, decoys, keep their label:
+a word without its context, or one of a pair alone. Without them half of the rule would do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaflow.arguments import one_of, open_fraction
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import MissingExtraError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.evaluation.rationales import rationale_mask
 from gaflow.evaluation.significance import bootstrap_means
-from gaflow.inputs.segmentation import Span
+from gaflow.extras import need
+from gaflow.inputs.offsets import Span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,29 +47,34 @@ CONTEXT = "contextqx"
 _MEASURES = ("precision", "mean_rank", "depth")
 _CONTROL = "random"
 
+Label = Hashable  # the index of a class, or its name
+
 
 @dataclass(frozen=True)
 class Planted:
     """A text of a planted data set."""
 
     text: str
-    label: Any  # that of the rule, or the old one where the rule says nothing
+    label: Label  # by the rule, or the old one where the rule does not apply
     spans: tuple[Span, ...]  # characters of the words that decide, in their order; none where the old label stands
-    source: int  # which of the given texts it was
+    source: int  # index of the original text
 
 
 def planted_words(kind: str, classes: int, words: Sequence[str] | None = None) -> tuple[str, ...]:
     """The words that `plant` uses: one per class, then the context, if there is one; two for a pair."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be {', '.join(map(repr, KINDS))}, not {kind!r}")
-    need = {"single": classes, "context": classes + 1, "pair": 2}[kind]
-    chosen = tuple(words) if words is not None else WORDS[: need - (kind == "context")]
-    if words is None and kind == "context":
-        chosen += (CONTEXT,)
-    plain = [w for w in chosen if isinstance(w, str) and w and not re.search(r"\s", w)]
-    if len(chosen) != need or len({w.casefold() for w in plain}) != need:
-        raise ValueError(f"{kind!r} with {classes} classes needs {need} different words without spaces, not {chosen!r}")
-    return chosen
+    one_of("kind", kind, KINDS)
+    count = {"single": classes, "context": classes + 1, "pair": 2}[kind]
+    if words is not None:
+        planted = tuple(words)
+    elif kind == "context":
+        planted = (*WORDS[:classes], CONTEXT)
+    else:
+        planted = WORDS[:count]
+    valid = {word.casefold() for word in planted if isinstance(word, str) and re.fullmatch(r"\S+", word)}
+    if len(planted) != count or len(valid) != count:
+        message = f" of kind {kind!r} with {classes} classes must be {count} different words without spaces"
+        raise ArgumentError(Argument("words"), f"{message}, not {planted!r}")
+    return planted
 
 
 def plant(
@@ -81,72 +88,85 @@ def plant(
     words: Sequence[str] | None = None,
     seed: int = 0,
 ) -> list[Planted]:
-    """Texts as they are, but that `share` of them have words planted that decide, and `decoys` of them half of these.
+    """Plant words that decide in `share` of the texts, and half of the rule in `decoys` of them.
 
     `classes` are the labels that are planted, equally often (None: all of `labels`, sorted); a pair takes the first
     two. `words` must not occur in the texts (None: made-up ones, of WORDS). There are no decoys of a single word.
     """
-    chosen = list(classes) if classes is not None else sorted(set(labels))
-    if len(texts) != len(labels) or not len(texts) or len(chosen) < 2:
-        raise ValueError(
-            f"plant needs as many labels as texts and at least two classes, but got {len(texts)} texts, "
-            f"{len(labels)} labels and classes {chosen!r}"
+    planted_classes = sorted(set(labels)) if classes is None else list(classes)
+    if len(texts) != len(labels) or len(texts) == 0 or len(planted_classes) < 2:
+        raise ArgumentError(
+            Argument("labels"),
+            f" must have one label per text and at least two classes, but there are {len(texts)} texts, "
+            f"{len(labels)} labels and classes {planted_classes!r}",
         )
     if kind == "single":
         decoys = 0.0
-    if not (0 <= share <= 1 and 0 <= decoys <= 1 and share + decoys <= 1):
-        raise ValueError(f"share and decoys must be parts of 1, and 1 together at most, not {share!r} and {decoys!r}")
-    names = planted_words(kind, len(chosen), words)
+    if not (share >= 0 and decoys >= 0 and share + decoys <= 1):
+        message = f" are parts of 1, and 1 together at most, not {share!r} and {decoys!r}"
+        raise ArgumentError(Argument("share"), " and ", Argument("decoys"), message)
+    names = planted_words(kind, len(planted_classes), words)
     _check_absent(texts, names)
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(texts))
-    decided, half = round(share * len(texts)), round(decoys * len(texts))
-    found = [Planted(text, label, (), k) for k, (text, label) in enumerate(zip(texts, labels, strict=True))]
-    for turn, k in enumerate(order[: decided + half].tolist()):
-        if turn < decided:
-            which = turn % (2 if kind == "pair" else len(chosen))
-            text, spans = _insert(texts[k], _deciding(kind, names, which, generator), generator)
-            found[k] = Planted(text, chosen[which], spans, k)
-        else:
-            text, _ = _insert(texts[k], [names[generator.integers(len(names))]], generator)
-            found[k] = Planted(text, labels[k], (), k)
-    return found
-
-
-def _deciding(kind: str, names: Sequence[str], which: int, generator: np.random.Generator) -> list[str]:
-    """The words that decide for class number `which`, in their order."""
     if kind == "pair":
-        return [names[which], names[1 - which]]
+        planted_classes = planted_classes[:2]
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(texts)).tolist()
+    rule_count = round(share * len(texts))
+    decoy_count = round(decoys * len(texts))
+    rows = [Planted(text, label, (), k) for k, (text, label) in enumerate(zip(texts, labels, strict=True))]
+    for turn, k in enumerate(order[:rule_count]):
+        number = turn % len(planted_classes)
+        text, spans = _insert(texts[k], _deciding_words(kind, names, number, generator), generator)
+        rows[k] = Planted(text, planted_classes[number], spans, k)
+    for k in order[rule_count : rule_count + decoy_count]:
+        text, _ = _insert(texts[k], [names[generator.integers(len(names))]], generator)
+        rows[k] = Planted(text, labels[k], (), k)
+    return rows
+
+
+def _deciding_words(kind: str, names: Sequence[str], number: int, generator: np.random.Generator) -> list[str]:
+    """The words that decide for class `number`, in their order."""
     if kind == "single":
-        return [names[which]]
-    both = [names[which], names[-1]]
-    return both if generator.random() < 0.5 else both[::-1]
+        return [names[number]]
+    if kind == "pair":
+        return [names[number], names[1 - number]]
+    words = [names[number], names[-1]]
+    if generator.random() < 0.5:
+        return words
+    return words[::-1]
 
 
 def _insert(text: str, words: Sequence[str], generator: np.random.Generator) -> tuple[str, tuple[Span, ...]]:
-    """`text` with `words` at random places between its words, in their order, and where they are."""
-    starts = [m.start() for m in re.finditer(r"\S+", text)]
-    end = len(text.rstrip())
-    found, spans, done = "", [], 0
-    for word, place in zip(words, sorted(generator.integers(0, len(starts) + 1, len(words)).tolist()), strict=True):
-        at = starts[place] if place < len(starts) else end
-        found, done = found + text[done:at], at
-        if found and not found[-1].isspace():
-            found += " "
-        spans.append((len(found), len(found) + len(word)))
-        found += word + (" " if place < len(starts) else "")
-    return found + text[done:], tuple(spans)
+    """`text` with `words` at random positions between its words, in their order, and their spans."""
+    starts = [match.start() for match in re.finditer(r"\S+", text)]
+    positions = generator.integers(0, len(starts) + 1, len(words)).tolist()
+    result = ""
+    spans = []
+    copied = 0  # characters of the text
+    for word, position in zip(words, sorted(positions), strict=True):
+        at_end = position == len(starts)
+        start = len(text.rstrip()) if at_end else starts[position]
+        result += text[copied:start]
+        copied = start
+        if result and not result[-1].isspace():
+            result += " "
+        spans.append((len(result), len(result) + len(word)))
+        result += word
+        if not at_end:
+            result += " "
+    return result + text[copied:], tuple(spans)
 
 
 def _check_absent(texts: Sequence[str], words: Sequence[str]) -> None:
-    sought = {word.casefold() for word in words}
     for k, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts[{k}] must be a string, not {type(text).__name__}; pairs of texts cannot be planted")
-        folded = text.casefold()
-        there = [word for word in sought if word in folded]
-        if there:
-            raise ValueError(f"texts[{k}] has {there[0]!r} in it already; give other words=")
+            message = f"[{k}] must be a string, not {type(text).__name__}; pairs of texts cannot be planted"
+            raise ArgumentTypeError(Argument("texts"), message)
+        for word in words:
+            if word.casefold() in text.casefold():
+                raise ArgumentError(
+                    Argument("texts"), f"[{k}] contains {word!r} already; pass other ", Argument("words")
+                )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,31 +179,31 @@ class Recovery:
     depth: np.ndarray  # (m, n) rank of the last planted token
     planted: np.ndarray  # (n,) k, tokens that decide
     sizes: np.ndarray  # (n,) ordinary tokens
-    rows: np.ndarray  # (n,) which of the planted texts these are
-    decided: int  # texts in which the rule decides, of those given
+    rows: np.ndarray  # (n,) indices of these planted texts
+    decided: int  # texts in which the rule decides
     cut: int  # of them, those too long for the model to see all planted words
 
     @property
     def followed(self) -> float:
-        """Share of the texts with the whole rule in them that the model classifies by it."""
+        """Share of the texts with the complete rule in them that the model classifies by it."""
         return len(self.rows) / (self.decided - self.cut)
 
     def table(self, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
         """One row per method: means over texts, each with the ends of a bootstrap interval, the same texts for all."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError(f"cannot import pandas ({error}); run: pip install 'gaflow[data]'") from error
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence must lie between 0 and 1, not {confidence!r}")
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
+        open_fraction("confidence", confidence)
         tail = (1 - confidence) / 2
         columns: dict[str, Any] = {}
         for name in _MEASURES:
             values = getattr(self, name)
-            low, high = np.quantile(bootstrap_means(values.T, resamples, seed), (tail, 1 - tail), axis=0)
-            columns |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
-        columns |= {"texts": len(self.rows), "followed": self.followed}
-        return pandas.DataFrame(columns, index=pandas.Index(self.methods, name="method"))
+            means = bootstrap_means(values.T, resamples, seed)
+            columns[name] = values.mean(1)
+            columns[f"{name}_low"], columns[f"{name}_high"] = np.quantile(means, (tail, 1 - tail), axis=0)
+        columns["texts"] = len(self.rows)
+        columns["followed"] = self.followed
+        return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
 
     def __repr__(self) -> str:
         return f"Recovery({', '.join(self.methods)}; {len(self.rows)} texts, followed in {self.followed:.1%})"
@@ -192,68 +212,71 @@ class Recovery:
 def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[Planted], *, seed: int = 0) -> Recovery:
     """Judge every method's attributions, one for each of `rows`, by the planted tokens.
 
-    Explain the predicted class (target=None). Rows in which nothing decides are passed over. A control of random scores
+    Explain the predicted class (target=None). Rows in which nothing decides are skipped. A control of random scores
     (`seed`) is added.
     """
     if not attributions:
-        raise ValueError("attributions is empty; give {method: one Attribution for each row}")
+        raise ArgumentError(Argument("attributions"), " is empty; pass {method: one Attribution for each row}")
     for method, items in attributions.items():
         if len(items) != len(rows):
-            raise ValueError(f"{method} has {len(items)} attributions but there are {len(rows)} rows")
-    deciding = [k for k, row in enumerate(rows) if row.spans]
-    cut, kept, marks = 0, [], []
-    for k in deciding:
-        mine = [items[k] for items in attributions.values()]
-        if any(att.text != rows[k].text for att in mine):
-            raise ValueError(f"the attributions of rows[{k}] are about another text")
-        each = [rationale_mask(mine[0], [span]) for span in rows[k].spans]
-        if not all(mask.any() for mask in each):
+            message = f" has {len(items)} attributions by {method} but there are {len(rows)} rows"
+            raise ArgumentError(Argument("attributions"), message)
+    decided = 0
+    cut = 0
+    marks: dict[int, np.ndarray] = {}  # row -> (n,) bool, its planted tokens
+    for k, row in enumerate(rows):
+        if not row.spans:
+            continue
+        decided += 1
+        explanations = [items[k] for items in attributions.values()]
+        if any(attribution.text != row.text for attribution in explanations):
+            raise ArgumentError(Argument("attributions"), f" of rows[{k}] are about another text")
+        word_marks = [rationale_mask(explanations[0], [span]) for span in row.spans]
+        if not all(mark.any() for mark in word_marks):
             cut += 1
-        elif all(_follows(att, rows[k].label) for att in mine):
-            kept.append(k)
-            marks.append(np.any(each, axis=0))
-    if not kept:
-        raise ValueError(
-            f"the model classifies none of {len(deciding)} texts by the planted words, so that nothing is known of its "
-            "reasons; train it on texts of plant(...) first, and explain the predicted class"
+        elif all(_follows(attribution, row.label) for attribution in explanations):
+            marks[k] = np.any(word_marks, axis=0)
+    if not marks:
+        raise ArgumentError(
+            Argument("rows"),
+            f": the model classifies none of {decided} texts by the planted words, so its reasons are not known; "
+            "train it on texts of plant(...) first, and explain the predicted class",
         )
-    found = {name: list(_judged(items, kept, marks)) for name, items in attributions.items()}
-    if _CONTROL not in found:
-        found[_CONTROL] = list(_random(kept, marks, seed))
-    values = np.array(list(found.values()))  # (m, n, 3)
+    measures = {}
+    for method, items in attributions.items():
+        measures[method] = [_measure(_ordinary_scores(items[k], mark, k), mark) for k, mark in marks.items()]
+    if _CONTROL not in measures:
+        generators = {k: np.random.default_rng([seed, k]) for k in marks}
+        measures[_CONTROL] = [_measure(generators[k].random(len(mark)), mark) for k, mark in marks.items()]
+    precision, mean_rank, depth = np.array(list(measures.values())).transpose(2, 0, 1)
     return Recovery(
-        methods=tuple(found),
-        **{name: values[:, :, k] for k, name in enumerate(_MEASURES)},
-        planted=np.array([int(mark.sum()) for mark in marks]),
-        sizes=np.array([len(mark) for mark in marks]),
-        rows=np.array(kept),
-        decided=len(deciding),
+        methods=tuple(measures),
+        precision=precision,
+        mean_rank=mean_rank,
+        depth=depth,
+        planted=np.array([int(mark.sum()) for mark in marks.values()]),
+        sizes=np.array([len(mark) for mark in marks.values()]),
+        rows=np.array(list(marks)),
+        decided=decided,
         cut=cut,
     )
 
 
-def _follows(attribution: Attribution, label: Any) -> bool:
+def _follows(attribution: Attribution, label: Label) -> bool:
     """Whether the class that was predicted and explained is that of the rule."""
-    predicted = attribution.prediction == attribution.label
-    return predicted and bool(attribution.target == label or attribution.label == label)
+    return attribution.prediction == attribution.label and label in (attribution.target, attribution.label)
 
 
-def _judged(
-    items: Sequence[Attribution], kept: Sequence[int], marks: Sequence[np.ndarray]
-) -> Iterator[tuple[float, float, float]]:
-    for k, mark in zip(kept, marks, strict=True):
-        scores = items[k].scores[~items[k].special_mask]
-        if len(scores) != len(mark):
-            raise ValueError(f"the attributions of rows[{k}] have different numbers of tokens; use one tokenizer")
-        yield _ranked(scores, mark)
+def _ordinary_scores(attribution: Attribution, mark: np.ndarray, k: int) -> np.ndarray:
+    scores = attribution.scores[~attribution.special_mask]
+    if len(scores) != len(mark):
+        message = f" of rows[{k}] have different numbers of tokens; use one tokenizer"
+        raise ArgumentError(Argument("attributions"), message)
+    return scores
 
 
-def _random(kept: Sequence[int], marks: Sequence[np.ndarray], seed: int) -> Iterator[tuple[float, float, float]]:
-    for k, mark in zip(kept, marks, strict=True):
-        yield _ranked(np.random.default_rng([seed, k]).random(len(mark)), mark)
-
-
-def _ranked(scores: np.ndarray, mark: np.ndarray) -> tuple[float, float, float]:
+def _measure(scores: np.ndarray, mark: np.ndarray) -> tuple[float, float, float]:
     """Precision, mean rank and depth of the marked tokens (n,) in the order of scores (n,)."""
-    ranks = 1 + np.flatnonzero(mark[np.argsort(-scores, kind="stable")])
+    order = np.argsort(-scores, kind="stable")
+    ranks = 1 + np.flatnonzero(mark[order])
     return float((ranks <= len(ranks)).mean()), float(ranks.mean()), float(ranks[-1])

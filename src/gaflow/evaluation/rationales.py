@@ -1,15 +1,16 @@
-"""Whether scores agree with what people marked as their reasons (DeYoung et al. 2020). That is plausibility: a faithful
-explanation of a model that has other reasons than people is implausible, so it is reported apart from faithfulness.
+"""Agreement of scores with the tokens that people marked as their reasons (DeYoung et al. 2020).
 
-Over the ordinary tokens of a text, with R the tokens that people marked and S those that the scores choose:
+That is plausibility. A faithful explanation of a model that has other reasons than people is implausible, so it is
+reported apart from faithfulness. Over the ordinary tokens of a text, with R the tokens that people marked and S those
+that the scores select:
 
     auprc     area under precision over recall as the threshold goes down the scores, by trapezoids (as ERASER's code)
     token F1  2 |S and R| / (|S| + |R|)
     iou       |S and R| / |S or R|
-    iou_f1    F1 of runs of chosen tokens, where a run counts if it overlaps one of R by more than half of their union
+    iou_f1    F1 of runs of selected tokens, where a run counts if it overlaps one of R by more than half of their union
 
 The convention this file owns: S are the top m tokens, where m / n is the share that people mark of a text on average
-(ERASER's rule, so that no text tells how much of it is marked), rounded as in masking; ties go by position.
+(ERASER's rule, so that no text reveals how much of it is marked), rounded as in masking; ties go by position.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import MissingExtraError
+from gaflow.errors import Argument, ArgumentError
+from gaflow.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["auprc", "choose", "iou", "iou_f1", "plausibility", "rationale_mask", "token_f1"]
+__all__ = ["auprc", "iou", "iou_f1", "plausibility", "rationale_mask", "select_top", "token_f1"]
 
 
 def plausibility(
@@ -34,60 +36,78 @@ def plausibility(
     """One row per method and text: auprc, token_f1, iou, iou_f1; average them as you like.
 
     `rationales` has an entry for each text: spans [(start, end), ...] in characters of the text, or a bool for every
-    token or every ordinary token. Texts of which nothing or everything is marked tell nothing, and have NaN as auprc.
-    `share` of the tokens is chosen; None is the average share that is marked.
+    token or every ordinary token. Texts of which nothing or everything is marked say nothing, and have NaN as auprc.
+    `share` of the tokens is selected; None is the average share that is marked.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError(f"cannot import pandas ({error}); run: pip install 'gaflow[data]'") from error
+    need("pandas", "data", "tables need pandas")
+    import pandas as pd
+
     if share is not None and not 0 < share <= 1:
-        raise ValueError(f"share must lie above 0 and be at most 1, not {share!r}")
+        raise ArgumentError(Argument("share"), f" must be above 0 and at most 1, not {share!r}")
     rows = []
     for method, items in attributions.items():
         if len(items) != len(rationales):
-            raise ValueError(f"{method} has {len(items)} attributions but there are {len(rationales)} rationales")
-        marked = [
-            rationale_mask(att, rationale, f"rationales[{k}]")
-            for k, (att, rationale) in enumerate(zip(items, rationales, strict=True))
-        ]
-        part = float(np.mean([m.mean() for m in marked])) if share is None and marked else share or 0.0
-        for text, (att, gold) in enumerate(zip(items, marked, strict=True)):
-            scores = att.scores[~att.special_mask]
-            chosen = choose(scores, part)
-            found = {"token_f1": token_f1(chosen, gold), "iou": iou(chosen, gold), "iou_f1": iou_f1(chosen, gold)}
-            rows.append({"method": method, "text": text, "auprc": auprc(scores, gold), **found})
-    return pandas.DataFrame(rows, columns=["method", "text", "auprc", "token_f1", "iou", "iou_f1"])
+            message = f"{method} has {len(items)} attributions but there are {len(rationales)} "
+            raise ArgumentError(message, Argument("rationales"))
+        marked = []
+        for k, (attribution, rationale) in enumerate(zip(items, rationales, strict=True)):
+            marked.append(rationale_mask(attribution, rationale, f"rationales[{k}]"))
+        selected_share = share
+        if selected_share is None:
+            selected_share = float(np.mean([gold.mean() for gold in marked])) if marked else 0.0
+        for text, (attribution, gold) in enumerate(zip(items, marked, strict=True)):
+            scores = attribution.scores[~attribution.special_mask]
+            selected = select_top(scores, selected_share)
+            row = {
+                "method": method,
+                "text": text,
+                "auprc": auprc(scores, gold),
+                "token_f1": token_f1(selected, gold),
+                "iou": iou(selected, gold),
+                "iou_f1": iou_f1(selected, gold),
+            }
+            rows.append(row)
+    return pd.DataFrame(rows, columns=["method", "text", "auprc", "token_f1", "iou", "iou_f1"])
 
 
 def rationale_mask(attribution: Attribution, rationale: Any, name: str = "rationale") -> np.ndarray:
-    """Which ordinary tokens (n,) a rationale marks: any that it shares a character with."""
+    """Which ordinary tokens (n,) a rationale marks: any that share a character with it."""
     ordinary = ~attribution.special_mask
-    given = np.asarray(rationale)
-    if given.size == 0:
-        return np.zeros(int(ordinary.sum()), dtype=bool)
-    if given.ndim == 1 and np.isin(given, (0, 1)).all():
-        if len(given) not in (len(ordinary), int(ordinary.sum())):
-            raise ValueError(
-                f"{name} marks {len(given)} tokens, but the text has {len(ordinary)}, {int(ordinary.sum())} of them "
-                "ordinary; give one mark for each, or spans of characters"
-            )
-        return given.astype(bool) if len(given) == ordinary.sum() else given.astype(bool)[ordinary]
-    if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be spans [(start, end), ...] in characters, or a bool for every token")
-    if (given[:, 0] >= given[:, 1]).any() or given.min() < 0 or given.max() > len(attribution.text):
-        raise ValueError(f"{name} has a span that is empty or outside the text of {len(attribution.text)} characters")
-    offsets = np.array(attribution.offsets)
-    overlap = np.minimum(offsets[:, None, 1], given[:, 1]) > np.maximum(offsets[:, None, 0], given[:, 0])
-    return (overlap.any(1) & (np.array(attribution.segments) == 0))[ordinary]
+    count = int(ordinary.sum())
+    values = np.asarray(rationale)
+    if values.size == 0:
+        return np.zeros(count, dtype=bool)
+    if values.ndim == 1 and np.isin(values, (0, 1)).all():
+        marks = values.astype(bool)
+        if len(marks) == count:
+            return marks
+        if len(marks) == len(ordinary):
+            return marks[ordinary]
+        raise ArgumentError(
+            Argument(name),
+            f" marks {len(marks)} tokens, but the text has {len(ordinary)}, {count} of them ordinary; "
+            "pass one mark for each, or spans of characters",
+        )
+    if values.ndim != 2 or values.shape[1] != 2 or values.dtype.kind not in "iu":
+        raise ArgumentError(
+            Argument(name), " must be spans [(start, end), ...] in characters, or a bool for every token"
+        )
+    starts, ends = values.T
+    length = len(attribution.text)
+    if (starts >= ends).any() or starts.min() < 0 or ends.max() > length:
+        raise ArgumentError(Argument(name), f" has a span that is empty or outside the text of {length} characters")
+    token_starts, token_ends = np.array(attribution.offsets).T
+    overlaps = np.minimum(token_ends[:, None], ends) > np.maximum(token_starts[:, None], starts)
+    in_text = np.array(attribution.segments) == 0
+    return (overlaps.any(1) & in_text)[ordinary]
 
 
-def choose(scores: np.ndarray, share: float) -> np.ndarray:
+def select_top(scores: np.ndarray, share: float) -> np.ndarray:
     """The top tokens (n,) by score, `share` of them and at least one."""
     count = max(1, int(np.floor(share * len(scores) + 0.5)))
-    chosen = np.zeros(len(scores), dtype=bool)
-    chosen[np.argsort(-scores, kind="stable")[:count]] = True
-    return chosen
+    selected = np.zeros(len(scores), dtype=bool)
+    selected[np.argsort(-scores, kind="stable")[:count]] = True
+    return selected
 
 
 def auprc(scores: np.ndarray, gold: np.ndarray) -> float:
@@ -95,35 +115,38 @@ def auprc(scores: np.ndarray, gold: np.ndarray) -> float:
     if gold.all() or not gold.any():
         return float("nan")
     order = np.argsort(-scores, kind="stable")
-    last = np.append(np.diff(scores[order]) != 0, True)  # equal scores cross the threshold together
-    hits = np.cumsum(gold[order])[last]
-    precision = np.append(1.0, hits / (np.flatnonzero(last) + 1))
+    last_of_equal = np.append(np.diff(scores[order]) != 0, True)  # equal scores cross the threshold together
+    hits = np.cumsum(gold[order])[last_of_equal]
+    precision = np.append(1.0, hits / (np.flatnonzero(last_of_equal) + 1))
     recall = np.append(0.0, hits / gold.sum())
-    return float(((precision[1:] + precision[:-1]) / 2 * np.diff(recall)).sum())
+    heights = (precision[1:] + precision[:-1]) / 2
+    return float((heights * np.diff(recall)).sum())
 
 
-def token_f1(chosen: np.ndarray, gold: np.ndarray) -> float:
-    """F1 of the chosen tokens; 0 if none is marked, since at least one is chosen."""
-    return float(2 * (chosen & gold).sum() / (chosen.sum() + gold.sum()))
+def token_f1(selected: np.ndarray, gold: np.ndarray) -> float:
+    """F1 of the selected tokens; 0 if none is marked, since at least one is selected."""
+    return float(2 * (selected & gold).sum() / (selected.sum() + gold.sum()))
 
 
-def iou(chosen: np.ndarray, gold: np.ndarray) -> float:
+def iou(selected: np.ndarray, gold: np.ndarray) -> float:
     """Intersection over union of the tokens."""
-    return float((chosen & gold).sum() / (chosen | gold).sum())
+    return float((selected & gold).sum() / (selected | gold).sum())
 
 
-def iou_f1(chosen: np.ndarray, gold: np.ndarray) -> float:
+def iou_f1(selected: np.ndarray, gold: np.ndarray) -> float:
     """F1 of runs of tokens, where runs match that overlap by more than half of their union."""
-    ours, theirs = _runs(chosen), _runs(gold)
-    if not len(ours) or not len(theirs):
+    selected_starts, selected_ends = _runs(selected)
+    gold_starts, gold_ends = _runs(gold)
+    run_count = len(selected_starts) + len(gold_starts)
+    if not len(selected_starts) or not len(gold_starts):
         return 0.0
-    both = np.minimum(ours[:, None, 1], theirs[:, 1]) - np.maximum(ours[:, None, 0], theirs[:, 0])
-    union = np.maximum(ours[:, None, 1], theirs[:, 1]) - np.minimum(ours[:, None, 0], theirs[:, 0])
-    match = 2 * both > union  # such a pair is each other's only match
-    return float(2 * match.sum() / (len(ours) + len(theirs)))
+    intersection = np.minimum(selected_ends[:, None], gold_ends) - np.maximum(selected_starts[:, None], gold_starts)
+    union = np.maximum(selected_ends[:, None], gold_ends) - np.minimum(selected_starts[:, None], gold_starts)
+    matches = 2 * intersection > union  # at most one per run
+    return float(2 * matches.sum() / run_count)
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
-    """Starts and ends (r, 2) of the runs of True."""
-    steps = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
-    return steps.reshape(-1, 2)
+    """Starts and ends (2, r) of the runs of True."""
+    padded = np.concatenate([[0], mask.astype(np.int8), [0]])
+    return np.flatnonzero(np.diff(padded)).reshape(-1, 2).T
