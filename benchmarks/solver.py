@@ -32,6 +32,7 @@ from gaflow.flow import information
 from gaflow.flow.cvxpy_reference import cvxpy_flow
 from gaflow.inputs.batch import Batch
 from gaflow.models.tracing import Trace, trace
+from gaflow.tasks.targets import LogitTerm
 
 LAYERS, HEADS, WIDTH = 12, 12, 768
 CVXPY_UP_TO = 14
@@ -99,7 +100,7 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         torch.autograd.grad(model(ids).logits[0, 0], list(model.parameters()), allow_unused=True)
 
     def look() -> Trace:
-        return trace(model, batch, [((1.0, (0,)),)] * len(batch.mask))
+        return trace(model, batch, [(LogitTerm(1.0, (0,)),)] * len(batch.mask))
 
     seen = look()
     capacities = information.by_layer(information.agf, seen.attentions, seen.gradients)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import provenance, write
-from gaflow.models.memory import in_bytes
+from gaflow.models.memory import format_bytes
 
 FORMATS = ("parquet", "csv", "jsonl")
 MIB = 1 << 20
@@ -62,7 +62,7 @@ def _measure(folder: Path, rows: int, kind: str, given: argparse.Namespace) -> s
     _write(path, rows)
     read = _child("reading", path, given)
     whole = _child("run", path, given) if kind == "parquet" else None
-    cells = [f"{rows:,}", kind, in_bytes(path.stat().st_size), f"{read['peak'] / MIB:.1f} MiB"]
+    cells = [f"{rows:,}", kind, format_bytes(path.stat().st_size), f"{read['peak'] / MIB:.1f} MiB"]
     cells += [f"{read['python'] / MIB:.1f} MiB", f"{rows / read['seconds']:,.0f}"]
     cells += ["", ""] if whole is None else [f"{whole['peak'] / MIB:.1f} MiB", f"{rows / whole['seconds']:,.0f}"]
     path.unlink()

@@ -19,6 +19,7 @@ from gaflow.inputs.batch import Batch
 from gaflow.models.forward import forward
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, backward
+from gaflow.tasks.targets import LogitTerm
 
 __all__ = ["TASKS", "build", "classes", "make_batch", "read_output", "trace_output"]
 
@@ -215,4 +216,4 @@ def trace_output(model: Any, batch: Batch) -> Trace:
         forward_pass = forward(model, batch)
         logits = forward_pass.logits
         position = (0,) if logits.dim() == 2 else (min(3, logits.shape[1] - 1), 0)
-        return backward(forward_pass, [((1.0, position),)] * len(logits))
+        return backward(forward_pass, [(LogitTerm(1.0, position),)] * len(logits))

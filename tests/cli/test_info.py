@@ -1,9 +1,11 @@
 import json
+import math
 import re
 
 import pytest
 
 import gaflow
+from gaflow.cli.info import extrapolate, solve_seconds
 from gaflow.methods import PathFlow
 from gaflow.models.cost import Geometry, estimate, solve_flops
 from gaflow.models.loading import outline
@@ -122,3 +124,18 @@ def test_info_refuses_what_cannot_be_traced(capfd, monkeypatch, folder):
     loaded.model.config.model_type = "fnet"
     monkeypatch.setattr("gaflow.cli.info.outline", lambda *_: loaded)
     assert "Fourier transforms mix its tokens" in refused(capfd, "info", folder)
+
+
+def test_extrapolating_to_the_same_size_changes_nothing():
+    assert extrapolate(0.25, 64, 64, 12, 1e9) == 0.25
+
+
+def test_extrapolated_seconds_grow_by_edges_and_then_by_flops():
+    assert math.isclose(extrapolate(1.0, 10, 30, 2, math.inf), 9.0)
+    flops = solve_flops(2, 30) - 9 * solve_flops(2, 10)
+    assert math.isclose(extrapolate(1.0, 10, 30, 2, 1e6), 9.0 + flops / 1e6)
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_seconds_are_taken_on_the_spot(length):
+    assert 0 < solve_seconds(2, length) < math.inf

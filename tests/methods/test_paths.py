@@ -13,7 +13,7 @@ from gaflow.inputs.encoding import encode
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.paths import Paths, along_path
 from gaflow.methods.text_random import TextGenerator
-from gaflow.models.cost import _PASS, MethodCost, estimate
+from gaflow.models.cost import _BYTES_PER_PASS, MethodCost, estimate
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import geometry_of
 from gaflow.models.tracing import TracedModel, trace
@@ -206,7 +206,7 @@ def test_a_pass_holds_no_more_points_than_its_bytes(monkeypatch):
     handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: rows.append(len(given[0])))
     for room, most in ((5 * one, 5), (1, 1)):
         rows.clear()
-        monkeypatch.setitem(_PASS, "cpu", room)
+        monkeypatch.setitem(_BYTES_PER_PASS, "cpu", room)
         along_path(found, Paths(12))
         assert (max(rows), sum(rows)) == (most, 13)
     handle.remove()

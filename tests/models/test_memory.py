@@ -1,4 +1,3 @@
-import resource
 from functools import wraps
 from types import SimpleNamespace
 
@@ -12,89 +11,19 @@ from gaflow.methods import PathFlow
 from gaflow.models import memory
 from gaflow.models.cost import Geometry, estimate, longest_text
 from gaflow.models.memory import (
-    BUDGET,
-    TRIFLE,
+    BUDGET_BYTES,
+    CHECK_ABOVE_BYTES,
     batch_limit,
     budget,
     fitting,
-    free_memory,
+    format_bytes,
     halving,
-    in_bytes,
     is_out_of_memory,
 )
 from tests.support.models import bert
 
-MINILM = Geometry(layers=6, heads=12, width=384, inner=1536)
+MINILM = Geometry(layers=6, heads=12, hidden_size=384, intermediate_size=1536)
 MIB = 1 << 20
-
-
-def tree(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(str(text))
-    return root
-
-
-def host(kib=4096, groups="0::/\n"):
-    return {"proc/meminfo": f"MemTotal: 9999 kB\nMemAvailable: {kib} kB\n", "proc/self/cgroup": groups}
-
-
-def test_free_memory_is_what_the_kernel_calls_available(tmp_path):
-    assert free_memory("cpu", tree(tmp_path, host(kib=3))) == 3 * 1024
-
-
-def test_control_groups_limit_it_less_what_they_use_and_can_take_back(tmp_path):
-    group = "sys/fs/cgroup/box/inner"
-    files = host(groups="0::/box/inner\n") | {
-        f"{group}/memory.max": 3 * MIB,
-        f"{group}/memory.current": 2 * MIB,
-        f"{group}/memory.stat": "anon 7\ninactive_file 1000\n",
-    }
-    assert free_memory("cpu", tree(tmp_path, files)) == MIB + 1000
-
-
-def test_a_limit_of_an_outer_group_counts_and_max_is_none(tmp_path):
-    files = host(groups="0::/box/inner\n") | {
-        "sys/fs/cgroup/box/inner/memory.max": "max",
-        "sys/fs/cgroup/box/inner/memory.current": 5,
-        "sys/fs/cgroup/box/memory.max": 90,
-        "sys/fs/cgroup/box/memory.current": 20,
-    }
-    assert free_memory("cpu", tree(tmp_path, files)) == 70
-
-
-def test_groups_of_the_first_version_count_too(tmp_path):
-    group = "sys/fs/cgroup/memory/box"
-    files = host(groups="5:pids:/box\n4:memory:/box\n0::/\n") | {
-        f"{group}/memory.limit_in_bytes": 4000,
-        f"{group}/memory.usage_in_bytes": 1000,
-        f"{group}/memory.stat": "inactive_file 5\ntotal_inactive_file 300\n",
-    }
-    assert free_memory("cpu", tree(tmp_path, files)) == 3300
-
-
-def test_a_limit_of_the_process_counts_less_what_it_has_mapped(tmp_path, monkeypatch):
-    pages = tree(tmp_path, host() | {"proc/self/statm": "10 5 1 1 0 1 0"})
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (11 * resource.getpagesize() + 7, -1))
-    assert free_memory("cpu", pages) == resource.getpagesize() + 7
-
-
-def test_nothing_is_left_where_more_is_used_than_allowed(tmp_path):
-    files = host() | {"sys/fs/cgroup/memory.max": 5, "sys/fs/cgroup/memory.current": 9}
-    assert free_memory("cpu", tree(tmp_path, files)) == 0
-
-
-def test_systems_that_do_not_tell_are_not_guessed_at(tmp_path):
-    assert free_memory("cpu", tmp_path) is None
-    assert free_memory("meta") is None
-
-
-def test_of_a_gpu_it_is_what_the_driver_has_and_what_torch_keeps_for_later(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 999))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
-    assert free_memory("cuda:0") == 130
 
 
 class Model(torch.nn.Module):
@@ -110,7 +39,7 @@ class Model(torch.nn.Module):
 def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
     one = estimate(MINILM, 100).peak
     for memory_, texts in ((3 * one, 3), (3 * one - 1, 2), (1, 1)):
-        monkeypatch.setitem(BUDGET, "cpu", memory_)
+        monkeypatch.setitem(BUDGET_BYTES, "cpu", memory_)
         assert batch_limit(Model(), 100) == texts
         assert batch_limit(Model(num_attention_heads=None), 100) is None
 
@@ -118,7 +47,7 @@ def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
 def test_batches_are_made_for_the_method_that_needs_most(monkeypatch):
     methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
     work = PathFlow().cost
-    monkeypatch.setitem(BUDGET, "cpu", estimate(MINILM, 100, 5, work).peak)
+    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(MINILM, 100, 5, work).peak)
     alone = [batch_limit(Model(), 100, [m]) for m in methods]
     assert alone[0] == batch_limit(Model(), 100, methods) == 5
     assert (
@@ -137,12 +66,12 @@ def test_wider_numbers_make_smaller_batches():
 
 
 def test_budgets_belong_to_kinds_of_devices():
-    assert budget("cuda:3") == BUDGET["cuda"] > budget("cpu") == budget("mps")
+    assert budget("cuda:3") == BUDGET_BYTES["cuda"] > budget("cpu") == budget("mps")
 
 
 def give(monkeypatch, free):
     monkeypatch.setattr(memory, "free_memory", lambda device: free)
-    monkeypatch.setattr(memory, "TRIFLE", 0)
+    monkeypatch.setattr(memory, "CHECK_ABOVE_BYTES", 0)
 
 
 def test_what_fits_is_done(monkeypatch):
@@ -182,7 +111,11 @@ def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
 def test_a_trifle_is_not_looked_for(monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device))
-    for length, count in ((14, 0), (longest_text(MINILM, TRIFLE), 0), (longest_text(MINILM, TRIFLE) + 1, 1)):
+    for length, count in (
+        (14, 0),
+        (longest_text(MINILM, CHECK_ABOVE_BYTES), 0),
+        (longest_text(MINILM, CHECK_ABOVE_BYTES) + 1, 1),
+    ):
         asked.clear()
         with fitting(Model(), [length]):
             pass
@@ -293,7 +226,7 @@ def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):
     explainer, expected, sizes = traced
     geometry = Geometry.of(explainer.model.config)
     assert geometry is not None
-    monkeypatch.setitem(BUDGET, "cpu", estimate(geometry, max(len(att.tokens) for att in expected), 2).peak)
+    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(geometry, max(len(att.tokens) for att in expected), 2).peak)
     assert_alike(explainer(TEXTS, "agf"), expected)
     assert sizes[0] == 2
     assert sum(sizes) == 6
@@ -318,4 +251,4 @@ def test_an_explainer_goes_on_where_a_batch_ran_out_of_memory(traced, monkeypatc
     ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (450 * MIB, "450 MiB"), (3 << 40, "3,072 GiB")]
 )
 def test_bytes_can_be_read(count, shown):
-    assert in_bytes(count) == shown
+    assert format_bytes(count) == shown

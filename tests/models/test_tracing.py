@@ -24,6 +24,7 @@ from gaflow.inputs.batch import Batch
 from gaflow.models.forward import forward
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, backward, trace
+from gaflow.tasks.targets import LogitTerm
 from tests.support.models import FAMILIES, SENTENCE, bert, distilbert, roberta
 from tests.support.tracing import SHORT, assert_close, logit_terms, make_batch, state, trace_logit
 
@@ -60,7 +61,7 @@ def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family
 def test_the_output_is_the_models_own(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace(model, batch, [((1.0, (1,)), (-1.0, (2,)))])
+    found = trace(model, batch, [(LogitTerm(1.0, (1,)), LogitTerm(-1.0, (2,)))])
     inputs = {k: v for k, v in batch.inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
     if family == "distilbert":
         inputs.pop("token_type_ids")

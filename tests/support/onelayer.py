@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gaflow.inputs.batch import Batch
-from gaflow.models.tracing import trace
+from tests.support.tracing import trace_logit
 
 HEADS, TOKENS, WIDTH = 2, 4, 3
 
@@ -65,7 +65,7 @@ def seen(pool="first"):
     """The model and its trace for a text of four tokens and one of two."""
     model = OneLayer(pool)
     batch = Batch({"input_ids": IDS, "attention_mask": MASK}, MASK.bool(), True, ())
-    return model, trace(model, batch, [((1.0, (0,)),)] * len(batch.mask))
+    return model, trace_logit(model, batch)
 
 
 def written_down(model, item):

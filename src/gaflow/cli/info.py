@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -14,12 +15,14 @@ from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.explainer.default_method import LEADING
+from gaflow.flow.barrier.solve import solve
 from gaflow.methods import DEFAULT, FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
-from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_seconds
+from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_flops
+from gaflow.models.free_memory import free_memory
 from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
-from gaflow.models.memory import budget, free_memory, in_bytes
+from gaflow.models.memory import budget, format_bytes
 from gaflow.tasks import TASKS
 from gaflow.terminal.console import make_console, show, table
 from gaflow.view.text import one_line
@@ -27,6 +30,7 @@ from gaflow.view.text import one_line
 __all__ = ["info"]
 
 _DEFAULT_LENGTH = 128  # tokens
+_SAMPLE_TOKENS = 96  # of the network that is solved to take the time
 _MAX_LABELS = 20  # listed in the table
 
 
@@ -160,19 +164,19 @@ def _table_rows(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
     cost = facts["estimate"]
     return {
         "model": f"{facts['class']} ({facts['type']}), {facts['task']}",
-        "parameters": f"{facts['parameters']:,}, {in_bytes(facts['weights'])} in {facts['dtype']}",
+        "parameters": f"{facts['parameters']:,}, {format_bytes(facts['weights'])} in {facts['dtype']}",
         "labels": _label_list(facts["labels"]),
         "tokenizer": facts["tokenizer"] + (f", {facts['vocabulary']:,} tokens" if facts["vocabulary"] else ""),
         "longest text": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
         "attention": f"{facts['layers']} layers, {facts['heads']} heads{_attention_note(facts)}",
         "a text of": f"{facts['length']} tokens: attention {tuple(facts['attention'])}",
         "method": f"{facts['method']}{_default_note(facts, default_method)}: {facts['passes']}",
-        "trace": f"{in_bytes(cost['trace'])} for attention and gradient{_batch_note(facts['batch'])}",
-        "paths": in_bytes(cost["path"]) if cost["path"] else "",
-        "flow": f"{in_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_duration(cost['seconds'])} on this CPU",
-        "memory": f"{in_bytes(cost['peak'] + facts['weights'])} at the peak, weights included",
+        "trace": f"{format_bytes(cost['trace'])} for attention and gradient{_batch_note(facts['batch'])}",
+        "paths": format_bytes(cost["path"]) if cost["path"] else "",
+        "flow": f"{format_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_duration(cost['seconds'])} on this CPU",
+        "memory": f"{format_bytes(cost['peak'] + facts['weights'])} at the peak, weights included",
         "room": _room_note(facts),
-        "batches": f"at most {facts['together']:,} such texts, for {in_bytes(facts['budget'])} a batch",
+        "batches": f"at most {facts['together']:,} such texts, for {format_bytes(facts['budget'])} a batch",
     }
 
 
@@ -208,7 +212,7 @@ def _room_note(facts: dict[str, Any]) -> str:
     if facts["fits"] is None:
         return f"{facts['device']} does not tell what it has left"
     batch = facts["fits"]["batch"]
-    free = f"{facts['device']} has {in_bytes(facts['free'])} left"
+    free = f"{facts['device']} has {format_bytes(facts['free'])} left"
     if not batch:
         return f"{free}: too little; texts of up to {facts['fits']['length']:,} tokens would fit"
     verdict = "enough" if batch >= facts["batch"] else "too little"
@@ -231,3 +235,36 @@ def _label_list(labels: Sequence[str]) -> str:
     if len(labels) > _MAX_LABELS:
         listed += f" and {len(labels) - _MAX_LABELS} more"
     return listed
+
+
+def solve_seconds(layers: int, length: int) -> float:
+    """About how long one solve takes on this machine's CPU, measured on a random network of at most 96 tokens.
+
+    No formula knows the machine, so a small network is solved on the spot.
+    """
+    sample = min(length, _SAMPLE_TOKENS)
+    information = torch.rand(layers, sample, sample, generator=torch.Generator().manual_seed(0))
+    solve(information[:1, :2, :2])  # the first solve of a process is slower
+    seconds = min(_time(lambda: solve(information)) for _ in range(2))
+    if sample == length:
+        return seconds
+    square = torch.ones(256, 256, dtype=torch.float64)
+    flops_per_second = 2 * 256**3 / min(_time(lambda: square @ square) for _ in range(3))
+    return extrapolate(seconds, sample, length, layers, flops_per_second)
+
+
+def extrapolate(seconds: float, sample: int, length: int, layers: int, flops_per_second: float) -> float:
+    """Seconds at `length` tokens from those at `sample` tokens.
+
+    At small sizes nearly all time goes into passes over the edges, which grow as t^2. The t^3 of the factorisations
+    shows later: the operations beyond that growth take their time at `flops_per_second`.
+    """
+    growth = (length / sample) ** 2
+    more_flops = solve_flops(layers, length) - growth * solve_flops(layers, sample)
+    return growth * seconds + more_flops / flops_per_second
+
+
+def _time(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
