@@ -115,7 +115,7 @@ class Panel:
         walked: dict[Paths, tuple[Trace, float]] = {}
         for name, method in self.asked.items():
             seen, spent, plain = trace, 0.0, method
-            if isinstance(method, FlowMethod | OnPath) and method.paths is not None:
+            if isinstance(method, FlowMethod | OnPath) and method.paths.steps is not None:
                 kind = method.paths
                 if kind not in walked:
                     walked[kind] = _timed(lambda kind=kind: along_path(trace, kind))

@@ -19,7 +19,7 @@ import torch
 
 from gaflow.errors import JobError
 from gaflow.explainer.explainer import Explainer
-from gaflow.methods import Method
+from gaflow.methods import FlowMethod, Method
 
 __all__ = ["describe_method", "describe_model", "differences", "refuse_other", "versions"]
 
@@ -88,7 +88,10 @@ def _hash_tokenizer(tokenizer: Any) -> str:
 def describe_method(method: Method) -> Description:
     """A method's name and all its settings; functions are described by their name alone."""
     settings = {}
-    if is_dataclass(method):
+    if isinstance(method, FlowMethod):
+        for name, value in method.options.items():
+            settings[name] = _describe_setting(value)
+    elif is_dataclass(method):
         for field in fields(method):
             settings[field.name] = _describe_setting(getattr(method, field.name))
     return {"name": method.name, "settings": settings}

@@ -14,7 +14,7 @@ from gaflow.errors import GaflowError
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.result import Flow
-from gaflow.methods import PathFlow, SignedFlow
+from gaflow.methods import FlowMethod
 from tests.support.attributions import make
 
 
@@ -279,7 +279,11 @@ def test_what_cannot_be_checked_is_refused():
         axioms(solve(torch.ones(1, 2, 2)), tolerance=-1)
 
 
-@pytest.mark.parametrize("method", [SignedFlow(), PathFlow(steps=1, groups=2, ranked=1)], ids=lambda m: m.called)
+@pytest.mark.parametrize(
+    "method",
+    [FlowMethod(preset="signed_flow"), FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1)],
+    ids=lambda m: m.preset,
+)
 def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, method):
     att = explainer("bad, not good", method)
     for layer in range(len(att.layers)):

@@ -6,7 +6,7 @@ import pytest
 
 import gaflow
 from gaflow.cli.info import extrapolate, solve_seconds
-from gaflow.methods import PathFlow
+from gaflow.methods import FlowMethod
 from gaflow.models.cost import Geometry, estimate, solve_flops
 from gaflow.models.loading import outline
 from tests.support.commands import gives, refused, saved
@@ -83,7 +83,7 @@ def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
 def test_info_counts_what_the_method_does(capfd, folder):
     args = ["info", folder, "--length", "64", "--device", "cpu"]
     found = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
-    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, PathFlow().cost)
+    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="path_flow").cost)
     assert (found["estimate"]["path"], found["estimate"]["peak"]) == (cost.path, cost.peak)
     shown = " ".join(gives(capfd, *args).split())
     assert "method path_flow, if it can follow the model: 108 forward, 108 backward" in shown

@@ -49,7 +49,7 @@ def test_the_table_of_methods_says_what_the_methods_say():
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line[:3] == "| `"]
     expected = []
     for name, method in METHODS.items():
-        about = method.info  # type: ignore[attr-defined]
+        about = method.info
         authors = "" if about.reference == "none" else about.reference.rpartition(",")[0]
         yes = ["yes" if fact else "no" for fact in (about.signed, about.class_specific)]
         expected.append([f"`{name}`", *yes, about.passes, authors])

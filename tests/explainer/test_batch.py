@@ -63,7 +63,7 @@ def flat_head():
 
 
 def test_an_output_that_depends_on_nothing_gives_zeros_and_says_so():
-    names = [name for name, method in METHODS.items() if method.info.family != "perturbation"]  # type: ignore[attr-defined]
+    names = [name for name, method in METHODS.items() if method.info.family != "perturbation"]
     found = flat_head().compare(SHORT, names)
     for name, att in found.items():
         told = str(att.diagnostics.get("warning", ""))

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, PathFlow, Scores
+from gaflow.methods import METHODS, FlowMethod, IntegratedGradients, KernelShap, Lime, Scores
 from tests.support.models import FAMILIES, SENTENCE
 from tests.support.tracing import state
 
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
 # Methods that ask the model often ask less often here: the laws hold for any settings.
 QUICK = {
-    "path_flow": PathFlow(steps=1, groups=2, ranked=1), "ig": IntegratedGradients(steps=3),
+    "path_flow": FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1), "ig": IntegratedGradients(steps=3),
     "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20),
 }  # fmt: skip
 # In eager attention this model's softmax is in float32, where the mask of float64 is infinite and padding becomes NaN.
@@ -113,7 +113,7 @@ def test_the_same_text_has_the_same_scores_whatever_was_drawn_before(name, famil
 @everywhere
 def test_another_class_changes_class_specific_scores_and_no_others(name, family):
     one, other = scores(name, family), scores(name, family, target=2)
-    if METHODS[name].info.class_specific:  # type: ignore[attr-defined]
+    if METHODS[name].info.class_specific:
         assert (np.abs(one - other).max(1) > 1e-6 * np.abs(one).max(1)).all()
     else:
         assert_close(one, other, family)
@@ -122,7 +122,7 @@ def test_another_class_changes_class_specific_scores_and_no_others(name, family)
 @pytest.mark.parametrize("name", METHODS)
 def test_scores_are_below_zero_only_where_a_method_says_so(name):
     lowest = min(scores(name, family).min() for family in FAMILIES)
-    assert (lowest < 0) == METHODS[name].info.signed  # type: ignore[attr-defined]
+    assert (lowest < 0) == METHODS[name].info.signed
 
 
 @everywhere
@@ -157,7 +157,7 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
     handle = last.register_forward_hook(fail)
     try:
         before = state(given.model)
-        if METHODS[name].info.one_trace:  # type: ignore[attr-defined]
+        if METHODS[name].info.one_trace:
             given(SENTENCE, method(name))
             assert len(passes) == 1
         else:
@@ -171,7 +171,7 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(family, monkeypatch):
     given = explainer(family)
-    names = [name for name in METHODS if METHODS[name].info.one_trace]  # type: ignore[attr-defined]
+    names = [name for name in METHODS if METHODS[name].info.one_trace]
     assert {"rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "af", "gf", "agf"} <= set(names)
     calls = []
     grad, backward = torch.autograd.grad, torch.autograd.backward

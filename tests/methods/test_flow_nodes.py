@@ -14,7 +14,7 @@ from gaflow.flow.result import layer_scores
 from gaflow.inputs.batch import collate
 from gaflow.inputs.encoding import encode
 from gaflow.methods import FlowMethod
-from gaflow.methods.flow_nodes import NODES, name_at_layer, nodes_of
+from gaflow.methods.flow_nodes import NODES, nodes_of
 from gaflow.models.limits import padding_of
 from gaflow.models.tracing import Trace
 from tests.support.models import SENTENCE, bert, gpt2
@@ -159,7 +159,7 @@ def test_settings_can_be_compared_whatever_they_were_given_as():
     assert len(set(same)) == 1
     assert same[0].name == "agf(sources=(0, 1))"
     assert FlowMethod(sources=2) == FlowMethod(sources=(2,)) == FlowMethod(sources=number)
-    assert FlowMethod(layer=number).name == "agf(layer=2)" == name_at_layer("agf", number)
+    assert FlowMethod(layer=number).name == "agf(layer=2)"
 
 
 def test_a_trace_of_bare_tensors_has_no_special_tokens():
@@ -200,14 +200,6 @@ def test_what_is_no_layer_is_refused_at_once(layer):
         FlowMethod("af", layer=layer)
     with pytest.raises(ValueError, match="layer must be the number of a node layer"):
         layer_scores(np.ones((2, 3)), layer)
-
-
-@pytest.mark.parametrize("before", [0, 2, -1, "all"])
-@pytest.mark.parametrize("after", [0, 1, -12, "all"])
-@pytest.mark.parametrize("settings", [{}, {"epsilon": 0.1}, {"sources": (0, 3), "targets": "ordinary"}])
-def test_a_name_at_another_layer_is_that_of_the_method_at_that_layer(before, after, settings):
-    name = FlowMethod("gf", layer=before, **settings).name
-    assert name_at_layer(name, after) == FlowMethod("gf", layer=after, **settings).name
 
 
 def test_an_explanation_at_a_layer_is_that_layer_of_an_explanation():

@@ -259,12 +259,12 @@ def test_node_capacities_need_hidden_states():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"heads": "max"}, 'heads must be "mean" or "sum"'),
-        ({"information": agf, "heads": "sum"}, "a callable puts the heads together itself"),
+        ({"heads": "max"}, "heads must be one of 'mean', 'sum', not 'max'"),
+        ({"information": agf, "heads": "sum"}, "heads='sum' is for named tensors"),
         ({"information": "af", "signed": True}, "signed needs a gradient"),
         ({"steps": 0}, "steps must be a whole number >= 1, not 0"),
         ({"steps": 2, "groups": 0}, "groups must be a whole number >= 1, not 0"),
-        ({"groups": 2, "orders": 1}, "say how many steps"),
+        ({"groups": 2, "orders": 1}, "groups=2 is for paths; also pass steps"),
         ({"steps": True}, "steps must be"),
         ({"replacement": "nothing"}, "replacement must be"),
         ({"batch_size": 0}, "batch_size must be"),

@@ -32,7 +32,7 @@ def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
     asked = question(make, item)
     text = MediaRemoval.of(asked, 0, None, None)
     (given,) = asked.batch.inputs.values()
-    both = text.values(torch.cat([text.vector(1.0), text.vector(0.0)]))
+    both = text.outputs(torch.cat([text.uniform_inclusion(1.0), text.uniform_inclusion(0.0)]))
     left = torch.zeros_like(given)
     if make is listener:
         left[:, 12 * 80 :] = given[:, 12 * 80 :]  # samples that no frame reaches
@@ -43,23 +43,23 @@ def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
 def test_one_patch_away_is_its_pixels_away():
     asked = question(viewer, picture())
     text = MediaRemoval.of(asked, 0, None, None)
-    presence = text.vector(1.0)
-    presence[0, 6] = 0.0  # the third of the second row
+    inclusion = text.uniform_inclusion(1.0)
+    inclusion[0, 6] = 0.0  # the third of the second row
     (given,) = asked.batch.inputs.values()
     changed = given.clone()
     changed[:, :, 8:16, 16:24] = 0
-    assert torch.allclose(text.values(presence), says(asked, changed), rtol=1e-5)
+    assert torch.allclose(text.outputs(inclusion), says(asked, changed), rtol=1e-5)
 
 
 def test_one_frame_away_is_its_samples_away():
     asked = question(listener, sound(960))
     text = MediaRemoval.of(asked, 0, None, None)
-    presence = text.vector(1.0)
-    presence[0, 2] = 0.5
+    inclusion = text.uniform_inclusion(1.0)
+    inclusion[0, 2] = 0.5
     (given,) = asked.batch.inputs.values()
     changed = given.clone()
     changed[:, 160:240] *= 0.5
-    assert torch.allclose(text.values(presence), says(asked, changed), rtol=1e-5)
+    assert torch.allclose(text.outputs(inclusion), says(asked, changed), rtol=1e-5)
 
 
 def test_integrated_gradients_are_those_of_the_pixels_summed_over_patches():

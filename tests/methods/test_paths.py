@@ -134,7 +134,7 @@ def test_how_many_points_share_a_pass_changes_nothing():
     found = traced(texts=TEXTS[:1])
     passes = []
     handle = found.require_model().model.register_forward_pre_hook(lambda *_: passes.append(1))
-    whole, single = along_path(found, Paths(6)), along_path(found, Paths(6), batch_size=1)
+    whole, single = along_path(found, Paths(6)), along_path(found, Paths(6, batch_size=1))
     handle.remove()
     assert len(passes) == 1 + Paths(6).passes == 1 + 7
     assert_close(whole.gradient, single.gradient, 1e-12)
@@ -152,7 +152,7 @@ def test_how_often_the_model_is_asked_is_known_before(paths):
     along_path(found, paths)
     handle.remove()
     assert sum(rows) == paths.passes
-    assert max(rows) <= paths.together <= paths.passes
+    assert max(rows) <= paths.largest_stage <= paths.passes
 
 
 def test_ranked_paths_are_those_of_the_order_that_the_paths_before_them_give():
@@ -190,7 +190,7 @@ def test_a_pass_holds_no_more_points_than_fit_its_longest_text():
     model: Any = found.require_model().model
     shapes = []
     handle = model.bert.encoder.register_forward_pre_hook(lambda m, given: shapes.append(given[0].shape[:2]))
-    along_path(found, Paths(12), batch_size=20)
+    along_path(found, Paths(12, batch_size=20))
     handle.remove()
     assert max(rows for rows, _ in shapes) <= 20
     assert sum(rows for rows, _ in shapes) == 5 * 13
@@ -218,7 +218,7 @@ def test_half_precision_is_added_up_in_float32():
     padding = padding_of(model, tokenizer)
     batch = collate(encode(tokenizer, [TEXTS[0]]), padding, None, neutral_tokens(tokenizer, padding))
     found = trace_logit(model, batch, residual=True)
-    whole, single = (along_path(found, Paths(4, 4, 0, 1), batch_size=size).gradient for size in (None, 1))
+    whole, single = (along_path(found, Paths(4, 4, 0, 1, batch_size=size)).gradient for size in (None, 1))
     assert whole.dtype == torch.float32
     assert (whole - single).abs().max() < 2e-2 * whole.abs().max()
 
@@ -238,8 +238,8 @@ def test_models_without_hidden_states_have_paths_but_no_ranked_ones():
 
 def test_a_text_of_fewer_tokens_than_groups_has_as_many_groups_as_tokens():
     paths = Paths(3, groups=4, ranked=1)
-    assert (paths.at_most(2), paths.at_most(4)) == (Paths(3, groups=2, ranked=1), paths)
-    assert paths.at_most(1) == Paths(12)  # one token comes in straight
+    assert (paths.for_tokens(2), paths.for_tokens(4)) == (Paths(3, groups=2, ranked=1), paths)
+    assert paths.for_tokens(1) == Paths(12)  # one token comes in straight
     assert torch.isfinite(along_path(traced(texts=["good"]), paths).gradient).all()
 
 
@@ -264,9 +264,11 @@ def test_the_average_converges():
     assert (fine - finest).abs().max() < 0.1 * (rough - finest).abs().max()
 
 
-def test_another_absent_token_is_another_path():
+def test_another_baseline_is_another_path():
     found = traced(texts=TEXTS[:1])
-    assert not torch.allclose(along_path(found, Paths(2), "unk").gradient, along_path(found, Paths(2), "pad").gradient)
+    unknown = along_path(found, Paths(2, replacement="unk"))
+    padding = along_path(found, Paths(2, replacement="pad"))
+    assert not torch.allclose(unknown.gradient, padding.gradient)
 
 
 def test_the_model_is_left_as_found_and_nothing_is_kept_for_autograd():

@@ -105,15 +105,15 @@ def shapley(oracle):
 def drawn(monkeypatch):
     """The 0/1 vectors that the model was asked about, and what it said, of the last text."""
     seen = {}
-    original = TokenRemoval.values
+    original = TokenRemoval.outputs
 
-    def record(self, presence, *rest):
-        found = original(self, presence, *rest)
-        if len(presence) > 2:  # not the two ends alone
-            seen.update(p=presence.double().numpy(), y=found.double().numpy(), places=self.places.numpy())
-        return found
+    def record(self, inclusion, *rest):
+        outputs = original(self, inclusion, *rest)
+        if len(inclusion) > 2:  # not the two ends alone
+            seen.update(p=inclusion.double().numpy(), y=outputs.double().numpy(), positions=self.positions.numpy())
+        return outputs
 
-    monkeypatch.setattr(TokenRemoval, "values", record)
+    monkeypatch.setattr(TokenRemoval, "outputs", record)
     return seen
 
 
@@ -257,7 +257,7 @@ def test_kernel_shap_is_the_weighted_regression_on_what_was_drawn(drawn):
     weights = np.where((p.sum(1) == 0) | (p.sum(1) == m), 1e3, 1.0)  # square roots
     design = np.column_stack([p, np.ones(len(p))]) * weights[:, None]
     found = np.linalg.lstsq(design, y * weights, rcond=None)[0][:m]
-    assert_near(att.scores[drawn["places"]], found, 1e-4)
+    assert_near(att.scores[drawn["positions"]], found, 1e-4)
 
 
 def test_kernel_shap_draws_sizes_as_shapley_weights_them(drawn):
@@ -301,7 +301,7 @@ def test_lime_is_the_weighted_ridge_regression_on_what_was_drawn(drawn):
         middle = weights @ p / weights.sum()
         x, z = p - middle, y - weights @ y / weights.sum()
         solved = np.linalg.solve(x.T @ (x * weights[:, None]) + method.alpha * np.eye(p.shape[1]), x.T @ (weights * z))
-        assert_near(att.scores[drawn["places"]], solved, 1e-4)
+        assert_near(att.scores[drawn["positions"]], solved, 1e-4)
 
 
 def test_lime_is_not_all_zeros_and_tells_signs_apart():
@@ -575,7 +575,7 @@ def test_what_they_say_of_themselves(name):
         (Lime, {"replacement": "sep"}, "replacement must be None, 'pad', 'mask', 'unk' or a token id, not 'sep'"),
         (KernelShap, {"replacement": -1}, "or a token id, not -1"),
         (IntegratedGradients, {"replacement": True}, "or a token id, not True"),
-        (IntegratedGradients, {"batch_size": 0}, "batch_size must be None or a whole number >= 1, not 0"),
+        (IntegratedGradients, {"batch_size": 0}, "batch_size must be a whole number >= 1, not 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(build, settings, message):
@@ -621,10 +621,10 @@ def test_without_a_padding_token_another_one_is_taken_and_named():
     oracle = Oracle(ex, "the dogs", att.target, absent=unknown)
     assert_near(att.scores, shapley(oracle), 1e-5)
     tokenizer.pad_token = None
-    with pytest.raises(GaflowError, match=r"no mask token to stand for absent tokens \(it has unk\); choose one"):
+    with pytest.raises(GaflowError, match=r"no mask token to stand for removed tokens \(it has unk\); choose one"):
         ex("the dogs", KernelShap(replacement="mask"))
     tokenizer.unk_token = None
-    with pytest.raises(GaflowError, match=r"no pad token .*it has none of pad, mask and unk.*set tokenizer\.pad_token"):
+    with pytest.raises(GaflowError, match=r"no pad token .*it has none of pad, mask, unk.*set tokenizer\.pad_token"):
         ex("the dogs", "ig")
 
 

@@ -97,14 +97,14 @@ def test_two_methods_cost_one_pass_more_than_the_trace_alone():
 
 def test_what_was_propagated_goes_with_its_trace():
     gc.collect()
-    before = len(relevance._KEPT)
+    before = len(relevance._PROPAGATED)
     found = traced(*bert())
     one = TransAtt()(found).values
     assert torch.equal(TransAtt()(found).values, one)
-    assert len(relevance._KEPT) == before + 1
+    assert len(relevance._PROPAGATED) == before + 1
     del found
     gc.collect()
-    assert len(relevance._KEPT) == before
+    assert len(relevance._PROPAGATED) == before
 
 
 def test_double_precision_is_a_setting_that_shows_in_the_name():
@@ -116,7 +116,7 @@ def test_double_precision_is_a_setting_that_shows_in_the_name():
         assert exact.dtype == quick.dtype == torch.float32
         assert not torch.equal(exact, quick)
         assert torch.allclose(exact, quick, rtol=1e-2, atol=1e-4)
-        with pytest.raises(ValueError, match="double must be True or False, not 'no'"):
+        with pytest.raises(TypeError, match="double must be True or False, not 'no'"):
             kind(double="no")  # type: ignore[arg-type]
 
 

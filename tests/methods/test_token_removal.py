@@ -23,12 +23,12 @@ def ask(texts=(SENTENCE, SHORT), build=bert, **changes):
 
 
 def subset(text, *absent):
-    vector = text.vector(1.0)
+    vector = text.uniform_inclusion(1.0)
     vector[0, list(absent)] = 0
     return vector
 
 
-def test_an_absent_token_is_padding_written_in():
+def test_a_removed_token_is_padding_written_in():
     question = ask()
     text = TokenRemoval.of(question, 1, None, None)
     ids = question.batch.inputs["input_ids"][1:2, :7].clone()
@@ -37,13 +37,13 @@ def test_an_absent_token_is_padding_written_in():
         expected = question.model(ids).logits[0, 1]
         assert torch.allclose(text(subset(text, 0, 3))[0], expected, rtol=1e-12, atol=0)
         whole = question.model(question.batch.inputs["input_ids"][1:2, :7]).logits[0, 1]
-        assert torch.equal(text(text.vector(1.0))[0], whole)
+        assert torch.equal(text(text.uniform_inclusion(1.0))[0], whole)
     assert len(text) == 5
 
 
 def test_gradients_are_those_of_finite_differences():
     text = TokenRemoval.of(ask(), 1, "mask", None)
-    point = text.vector(0.4).requires_grad_()
+    point = text.uniform_inclusion(0.4).requires_grad_()
     (found,) = torch.autograd.grad(text(point).sum(), point)
     for k in range(len(text)):
         step = torch.zeros_like(point)
@@ -60,7 +60,7 @@ def test_values_are_in_order_and_each_different_one_is_computed_once():
         lambda module, given, output: rows.append(len(output.logits))
     )
     vectors = torch.cat([subset(text, 1), subset(text), subset(text, 1), subset(text, 2), subset(text)])
-    found = text.values(vectors, told.append)
+    found = text.outputs(vectors, told.append)
     handle.remove()
     assert rows == [2, 1]
     assert told == [pytest.approx(2 / 3), 1]
@@ -74,17 +74,17 @@ def test_nothing_of_the_model_is_changed():
     question = ask()
     before = state(question.model)
     text = TokenRemoval.of(question, 0, None, None)
-    text(text.vector(0.5))
+    text(text.uniform_inclusion(0.5))
     assert state(question.model) == before
 
 
 def test_as_many_texts_go_in_one_pass_as_their_length_allows():
-    assert TokenRemoval.of(ask(), 1, None, None).rows == 4096 // 7
-    assert TokenRemoval.of(ask(), 1, None, 3).rows == 3
+    assert TokenRemoval.of(ask(), 1, None, None).batch_size == 4096 // 7
+    assert TokenRemoval.of(ask(), 1, None, 3).batch_size == 3
     long = ask(["dog " * 400], max_position_embeddings=512)
-    assert TokenRemoval.of(long, 0, None, None).rows == (1 << 19) // 402**2
+    assert TokenRemoval.of(long, 0, None, None).batch_size == (1 << 19) // 402**2
     alone = ask([SHORT], gpt2, pad_token_id=None)  # which takes no more than one text without a padding token
-    assert TokenRemoval.of(alone, 0, None, 8).rows == 1
+    assert TokenRemoval.of(alone, 0, None, 8).batch_size == 1
 
 
 def test_a_replacement_without_an_embedding_is_refused():
@@ -120,7 +120,7 @@ def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(rea
     odd = TracedModel(Odd(read), question.batch, question.terms)
     text = TokenRemoval.of(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match=message):
-        text(text.vector(0.5))
+        text(text.uniform_inclusion(0.5))
     assert not odd.model.embedding._forward_hooks  # type: ignore[union-attr]
 
 

@@ -1,7 +1,7 @@
 import pytest
 from transformers import BartConfig, SwinConfig, T5Config
 
-from gaflow.methods import FlowMethod, PathFlow
+from gaflow.methods import FlowMethod
 from gaflow.models.cost import (
     SOLVER_STEPS,
     Geometry,
@@ -16,7 +16,7 @@ from tests.support.models import FAMILIES
 
 MINILM = Geometry(layers=6, heads=12, hidden_size=384, intermediate_size=1536)
 BERT = Geometry(layers=12, heads=12, hidden_size=768, intermediate_size=3072)
-PATHS = PathFlow().cost
+PATHS = FlowMethod(preset="path_flow").cost
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 import gaflow
 from gaflow.errors import TooLargeError
 from gaflow.explainer.runner import Runner
-from gaflow.methods import PathFlow
+from gaflow.methods import FlowMethod
 from gaflow.models import memory
 from gaflow.models.cost import Geometry, estimate, longest_text
 from gaflow.models.memory import (
@@ -46,7 +46,7 @@ def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
 
 def test_batches_are_made_for_the_method_that_needs_most(monkeypatch):
     methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
-    work = PathFlow().cost
+    work = FlowMethod(preset="path_flow").cost
     monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(MINILM, 100, 5, work).peak)
     alone = [batch_limit(Model(), 100, [m]) for m in methods]
     assert alone[0] == batch_limit(Model(), 100, methods) == 5
@@ -98,12 +98,12 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
 
 def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
     path, agf = gaflow.METHODS["path_flow"], gaflow.METHODS["agf"]
-    give(monkeypatch, estimate(MINILM, 128, 3, PathFlow().cost).peak)
+    give(monkeypatch, estimate(MINILM, 128, 3, FlowMethod(preset="path_flow").cost).peak)
     with fitting(Model(), [128] * 3, [agf, path]), fitting(Model(), [128] * 4, [agf]):
         pass
     with pytest.raises(TooLargeError, match="use batch_size=3 or less"), fitting(Model(), [128] * 4, [agf, path]):
         pytest.fail("it was begun")
-    give(monkeypatch, estimate(MINILM, 333, 1, PathFlow().cost).peak)
+    give(monkeypatch, estimate(MINILM, 333, 1, FlowMethod(preset="path_flow").cost).peak)
     with pytest.raises(TooLargeError, match="up to 333 tokens would fit"), fitting(Model(), [512], [path]):
         pytest.fail("it was begun")
 
@@ -210,7 +210,7 @@ def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkey
 
 def test_an_explainer_splits_paths_that_do_not_fit_together_and_gives_the_same(traced, monkeypatch):
     explainer, attributions, sizes = traced
-    path = PathFlow(steps=1, groups=2, ranked=1)
+    path = FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1)
     expected = explainer(TEXTS, path)
     sizes.clear()
     longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)

@@ -27,9 +27,7 @@ import numpy as np
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError
-from gaflow.flow.result import Flow, NodeLayer, layer_scores
-from gaflow.methods.base import AGAINST
-from gaflow.methods.flow_nodes import layer_in_name
+from gaflow.flow.result import VALUE_AGAINST, Flow, NodeLayer, layer_scores
 
 __all__ = ["Axioms", "axioms"]
 
@@ -88,8 +86,8 @@ class _Game:
 def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolerance: float = 1e-9) -> Axioms:
     """Check efficiency, symmetry, nullity and linearity of an attribution's scores, or of every layer of a flow.
 
-    Of an attribution, `scores` are checked against the game of `layer` ("all": the sum over layers; None: what its
-    method's name says), and `layers` row by row. Of a batch of flows, the report is the worst of all.
+    Of an attribution, `scores` are checked against the game of `layer` ("all": the sum over layers; None: its own
+    `layer`), and `layers` row by row. Of a batch of flows, the report is the worst of all.
     """
     if not isinstance(tolerance, int | float) or not tolerance >= 0:
         raise ValueError(f"tolerance must be a number >= 0, not {tolerance!r}")
@@ -99,9 +97,11 @@ def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolera
                 f"this attribution ({result.method}) holds no flow to check its scores against: "
                 "use a flow method such as agf, and keep_flow=True"
             )
-        if AGAINST in result.diagnostics and result.flow_against is None:
+        if VALUE_AGAINST in result.diagnostics and result.flow_against is None:
             raise GaflowError(f"this attribution ({result.method}) is signed, but holds no flow against: explain anew")
-        games = list(_of_attribution(result, layer_in_name(result.method) if layer is None else layer))
+        if layer is None:
+            layer = 0 if result.layer is None else result.layer
+        games = list(_of_attribution(result, layer))
     elif isinstance(result, Flow):
         if layer is not None:
             raise ValueError("layer is for attributions; of a flow, all layers are checked")

@@ -30,13 +30,14 @@ from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
 from gaflow.data import open_data
 from gaflow.errors import Argument, ArgumentError
+from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Outcome, Ray
 from gaflow.jobs import attribute as run_job
 from gaflow.jobs.engine import Engine
 from gaflow.jobs.run import find_engine
-from gaflow.methods import DEFAULT, METHODS, find_method
+from gaflow.methods import METHODS, find_method
 from gaflow.view.text import one_line
 
 __all__ = ["attribute"]

@@ -35,10 +35,10 @@ from gaflow.cli.input_output import (
 )
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError
-from gaflow.explainer.default_method import LEADING
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
-from gaflow.methods import DEFAULT, find_method
+from gaflow.methods import find_method
 from gaflow.terminal.attribution import render
 from gaflow.terminal.console import make_console, show
 

@@ -14,9 +14,9 @@ from gaflow.cli.app import Device, Json, TaskName, app, as_integer
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.explainer.default_method import LEADING
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.flow.barrier.solve import solve
-from gaflow.methods import DEFAULT, FlowMethod, find_method
+from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
 from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_flops
 from gaflow.models.free_memory import free_memory

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from gaflow.cli.app import Json, app
 from gaflow.cli.input_output import print_json
-from gaflow.flow.information import INFORMATION
-from gaflow.methods import METHODS, Method, MethodInfo
+from gaflow.methods import METHODS, FlowMethod, Method, MethodInfo
 from gaflow.terminal.console import make_console, show
 from gaflow.view.text import one_line
 
@@ -50,16 +49,18 @@ def methods(as_json: Json = False) -> None:
 
 def _describe(name: str, method: Method) -> dict[str, Any]:
     """What a method's settings object says about itself; None where it says nothing."""
-    documented = INFORMATION.get(name, method)  # a plain flow is its information tensor
     method_info = getattr(method, "info", None)
     if isinstance(method_info, MethodInfo):
         facts = asdict(method_info)
     else:
         facts = dict.fromkeys(field.name for field in fields(MethodInfo))
     settings = {}
-    if is_dataclass(method):
+    description = (getdoc(method) or "").split("\n")[0]
+    if isinstance(method, FlowMethod):
+        settings = method.options
+        description = method.description
+    elif is_dataclass(method):
         settings = {field.name: getattr(method, field.name) for field in fields(method)}
-    description = (getdoc(documented) or "").split("\n")[0]
     return {"name": name, "description": description, **facts, "settings": settings}
 
 

@@ -10,7 +10,7 @@ import typer
 from gaflow.cli.app import Json, app, as_integer
 from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import spinner
-from gaflow.methods import DEFAULT
+from gaflow.explainer.default_method import DEFAULT
 from gaflow.view.text import one_line
 
 __all__ = ["report"]

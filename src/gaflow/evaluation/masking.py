@@ -30,7 +30,7 @@ from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError, GaflowError, TextError, UnsupportedModelError
 from gaflow.inputs.batch import Padding, neutral_tokens
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods.token_removal import absent_token
+from gaflow.methods.token_removal import baseline_token
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
@@ -292,7 +292,7 @@ def find_replacement(
         raise ArgumentError(Argument("replacement"), f" must be {names} or a token id, not {replacement!r}")
     if replacement == DELETE:
         return DELETE, None
-    return absent_token(neutral_tokens(tokenizer, padding), replacement, _embedding(model))
+    return baseline_token(neutral_tokens(tokenizer, padding), replacement, _embedding(model))
 
 
 def _padding_value(input_name: str, padding: Padding) -> int:

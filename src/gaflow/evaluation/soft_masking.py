@@ -31,6 +31,7 @@ from torch import Tensor
 from gaflow.arguments import whole_number
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.masking import Masker
+from gaflow.methods.text_random import token_generator
 from gaflow.progress import Report, silent
 
 __all__ = ["SCALES", "Scale", "Soft", "by_range", "by_rank"]
@@ -157,5 +158,5 @@ class Soft:
     def _uniform(self, masker: Masker, text: int, draw: int, width: int) -> np.ndarray:
         """Uniform numbers (n, d) in [0, 1), which depend on the text itself and not on its index."""
         ids = masker.inputs["input_ids"][text, : masker.lengths[text]].tolist()
-        generator = np.random.default_rng([self.seed, draw, *ids])
+        generator = token_generator(self.seed, draw, ids)
         return generator.random((len(masker.positions[text]), width), dtype=np.float32)

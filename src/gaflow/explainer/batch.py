@@ -164,6 +164,7 @@ def _attributions(
             flow_against=_crop(flow_against, k, n) if keep_flow else None,
             certificate=_certificate(flow, flow_against, k),
             diagnostics=_diagnostics(scores, traced, k),
+            layer=scores.layer,
         )
         attributions.append(attribution)
     return attributions

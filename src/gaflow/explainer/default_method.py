@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from gaflow.errors import GaflowError
 from gaflow.explainer.batch import explain_batch
 from gaflow.explainer.runner import Runner
-from gaflow.methods import DEFAULT, METHODS, Method, PathFlow, Scores
+from gaflow.methods import METHODS, FlowMethod, Method, Scores
 from gaflow.models.tracing import Trace
 from gaflow.tasks.classification import ClassificationHead
 
-__all__ = ["LEADING", "FallbackToAgf", "default_method", "default_name"]
+__all__ = ["DEFAULT", "LEADING", "FallbackToAgf", "default_method", "default_name"]
 
-LEADING = "path_flow"
-_PROBE = PathFlow(steps=1, groups=1, ranked=0, throw=False)  # needs all of a model that `path_flow` does, once
+LEADING = "path_flow"  # for classes of texts
+DEFAULT = "agf"  # for everything else, and for data sets
+_PROBE = FlowMethod(
+    preset=LEADING, steps=1, groups=1, ranked=0, throw=False
+)  # needs all of a model that `path_flow` does, once
 
 
 @dataclass(frozen=True)

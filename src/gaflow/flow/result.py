@@ -14,9 +14,11 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["BatchCertificate", "Certificate", "Flow", "NodeLayer", "check_layer", "layer_scores"]
+__all__ = ["VALUE_AGAINST", "BatchCertificate", "Certificate", "Flow", "NodeLayer", "check_layer", "layer_scores"]
 
 NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
+
+VALUE_AGAINST = "value_against"  # the diagnostic of signed scores that holds the value of the subtracted flow
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 

@@ -26,11 +26,11 @@ from gaflow.arguments import whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
+from gaflow.flow.result import VALUE_AGAINST
 from gaflow.html.document import document, render, static
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
 from gaflow.view.summary import (
-    VALUE_AGAINST,
     Attributions,
     named_attributions,
     require_same_text,

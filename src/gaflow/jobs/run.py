@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
+from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardSettings
@@ -166,7 +167,7 @@ def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
 def _methods(given: Sequence[AnyMethod] | None) -> tuple[Method, ...]:
     if isinstance(given, str):
         raise TypeError(f"methods must be a list of methods, not the string {given!r}")
-    chosen = tuple(find_method(m) for m in ([None] if given is None else given))
+    chosen = tuple(find_method(m) for m in ([DEFAULT] if given is None else given))
     names = [m.name for m in chosen]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice or not names:

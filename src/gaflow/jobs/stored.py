@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.layer_names import layer_in_name
 from gaflow.data.readers import check_columns, parquet_files, pyarrow_module
 from gaflow.errors import DataError, GaflowError
 from gaflow.flow.result import Certificate
@@ -72,7 +73,13 @@ class Stored:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
         given: Any = {name: getattr(self, name) for name in (*needed, "text", "text_pair", "method", "probability")}
         certificate = None if self.certificate is None else Certificate(**{"seconds": 0.0, **self.certificate})
-        return Attribution(**given, truncated=self.truncated, diagnostics=self.diagnostics, certificate=certificate)
+        return Attribution(
+            **given,
+            truncated=self.truncated,
+            diagnostics=self.diagnostics,
+            certificate=certificate,
+            layer=None if certificate is None else layer_in_name(self.method),
+        )
 
 
 def read_attributions(

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from gaflow.errors import MissingExtraError, UnknownMethodError
+from gaflow.errors import Argument, ArgumentTypeError, MissingExtraError, UnknownMethodError
 from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
-from gaflow.methods.base import Method, MethodInfo, Scores
+from gaflow.methods.base import DescribedMethod, Method, MethodInfo, Scores
 from gaflow.methods.control import Random
-from gaflow.methods.flow import FlowMethod, PathFlow, SignedFlow
+from gaflow.methods.flow import FlowMethod
 from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
 from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
 from gaflow.methods.relevance import PartialLrp, TransAtt
 
 __all__ = [
-    "DEFAULT",
     "METHODS",
     "AttCat",
     "AttGrads",
@@ -32,22 +31,20 @@ __all__ = [
     "Method",
     "MethodInfo",
     "PartialLrp",
-    "PathFlow",
     "Random",
     "RawAttention",
     "Rollout",
     "Scores",
-    "SignedFlow",
     "TransAtt",
     "find_method",
 ]
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, DescribedMethod] = {
     "af": FlowMethod("af"),
     "gf": FlowMethod("gf"),
     "agf": FlowMethod("agf"),
-    "signed_flow": SignedFlow(),
-    "path_flow": PathFlow(),
+    "signed_flow": FlowMethod(preset="signed_flow"),
+    "path_flow": FlowMethod(preset="path_flow"),
     "rawatt": RawAttention(),
     "rollout": Rollout(),
     "grads": Grads(),
@@ -64,37 +61,39 @@ METHODS: dict[str, Method] = {
     "random": Random(),
 }
 
-DEFAULT = "agf"
 
-
-def find_method(method: str | Method | Callable[..., Any] | None) -> Method:
-    """The settings object that `method` means: a name, itself, or an information tensor's callable.
+def find_method(method: str | Method | Callable[..., Any]) -> Method:
+    """The settings object that `method` means: a name, itself, or the callable of an information tensor.
 
     A method whose optional libraries are not installed is refused here, before anything is computed.
     """
-    found = _find(DEFAULT if method is None else method)
-    about = getattr(found, "info", None)
-    if isinstance(about, MethodInfo):
-        for library in about.libraries:
+    settings = _find(method)
+    info = getattr(settings, "info", None)
+    if isinstance(info, MethodInfo):
+        for library in info.libraries:
             if find_spec(library) is None:
                 raise MissingExtraError(
-                    f"method {found.name!r} needs {library}; run: pip install 'gaflow[{about.extra}]', or leave it out"
+                    f"method {settings.name!r} needs {library}; run: pip install 'gaflow[{info.extra}]', or leave it out"
                 )
-    return found
+    return settings
 
 
-def _find(method: str | Method | Callable[..., Any]) -> Method:
+def _find(method: Any) -> Method:
+    argument = Argument("method")
     if isinstance(method, str):
-        folded = method.strip().lower()
-        if folded in METHODS:
-            return METHODS[folded]
-        near = difflib.get_close_matches(folded, METHODS, n=3, cutoff=0.5)
-        meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        raise UnknownMethodError(f"no method {method!r}{meant} All: {', '.join(METHODS)}")
+        name = method.strip().lower()
+        if name in METHODS:
+            return METHODS[name]
+        similar = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.5)
+        advice = f"; did you mean {' or '.join(similar)}?" if similar else "."
+        raise UnknownMethodError(f"no method {method!r}{advice} All: {', '.join(METHODS)}")
     if isinstance(method, type):
-        raise TypeError(f"method is the class {method.__name__}; give an instance of it, e.g. {method.__name__}()")
+        kind = method.__name__
+        raise ArgumentTypeError(argument, f" is the class {kind}; pass an instance of it, e.g. {kind}()")
     if isinstance(method, Method):
         return method
-    if callable(method):
-        return FlowMethod(information=method)
-    raise TypeError(f"method must be a name, a settings object or a callable, not {type(method).__name__}")
+    if not callable(method):
+        kind = type(method).__name__
+        raise ArgumentTypeError(argument, f" must be a name, a settings object or a callable, not {kind}")
+    information: Any = method
+    return FlowMethod(information)

@@ -8,33 +8,39 @@ With `E` the mean over heads, `A^1 ... A^L` the attention weights (query x key) 
 - attention flow: `F[i, j]` is the maximum flow from output node `i` to input node `j`, each pair by itself, in the
   layered network whose capacities are the `M^l`; the rows of `F` are divided by their sums, then `r F`
 
-The convention this file owns: the identity stands for the residual connection of **real** tokens only, so that
-padding neither gets nor passes on anything.
+The convention this file owns: the identity stands for the residual connection of **real** tokens only, so
+padding neither receives nor passes on anything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.maxflow.single_pairs import pair_values
 from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.models.tracing import Trace
 
 __all__ = ["AttentionFlow", "RawAttention", "Rollout"]
 
-_REFERENCE = "Abnar and Zuidema 2020, ACL"
+_INFO = MethodInfo(
+    family="attention",
+    signed=False,
+    class_specific=False,
+    passes="1 forward",
+    reference="Abnar and Zuidema 2020, ACL",
+)
 
 
 @dataclass(frozen=True)
 class RawAttention:
     """Raw attention: how much the last layer attends to each token, mean over heads."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE)
+    info = _INFO
     name = "rawatt"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -48,7 +54,7 @@ class Rollout:
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE)
+    info = _INFO
 
     def __post_init__(self) -> None:
         _check_residual(self.residual)
@@ -60,10 +66,10 @@ class Rollout:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        scores = trace.rows()  # zero at padding, so that the identity below adds nothing there
+        scores = trace.rows()  # zero at padding: the identity below adds nothing there
         for attention in reversed(trace.attentions):
-            passed = read_rows(scores, attention.mean(1))
-            scores = (1 - self.residual) * passed + self.residual * scores
+            attended = read_rows(scores, attention.mean(1))
+            scores = (1 - self.residual) * attended + self.residual * scores
         return Scores(scores)
 
 
@@ -73,7 +79,7 @@ class AttentionFlow:
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    info: ClassVar[MethodInfo] = MethodInfo("attention", False, False, "1 forward", _REFERENCE, ("ortools",), "maxflow")
+    info = replace(_INFO, libraries=("ortools",), extra="maxflow")
 
     def __post_init__(self) -> None:
         _check_residual(self.residual)
@@ -86,19 +92,21 @@ class AttentionFlow:
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
         attention = torch.stack([a.mean(1) for a in trace.attentions], 1).cpu().double().numpy()
-        rows, mask = trace.rows().cpu().double().numpy(), trace.mask.cpu().numpy()
+        rows = trace.rows().cpu().double().numpy()
+        mask = trace.mask.cpu().numpy()
         values = np.zeros(mask.shape)
         for item, real in enumerate(mask):
-            values[item, real] = self._one(attention[item][:, real][:, :, real], rows[item, real])
+            values[item, real] = self._score_text(attention[item][:, real][:, :, real], rows[item, real])
         return Scores(torch.as_tensor(values))
 
-    def _one(self, attention: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _score_text(self, attention: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Scores (t,) of one text from its attention (l, t, t) and the weights of its rows (t,)."""
         capacity = (1 - self.residual) * attention + self.residual * np.eye(len(rows))
         read = np.flatnonzero(rows)
         flows = pair_values(capacity, read.tolist())
         sums = flows.sum(1, keepdims=True)
-        return rows[read] @ np.divide(flows, sums, out=np.zeros_like(flows), where=sums > 0)
+        shares = np.divide(flows, sums, out=np.zeros_like(flows), where=sums > 0)
+        return rows[read] @ shares
 
 
 def read_rows(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -108,4 +116,6 @@ def read_rows(rows: Tensor, matrix: Tensor) -> Tensor:
 
 def _check_residual(residual: float) -> None:
     if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual < 1:
-        raise ValueError(f"residual must be at least 0 and below 1, not {residual!r}: it weighs the identity")
+        raise ArgumentError(
+            Argument("residual"), f" must be at least 0 and below 1, not {residual!r}: it is the weight of the identity"
+        )

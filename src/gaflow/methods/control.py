@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import ClassVar
 
-import numpy as np
 import torch
 
+from gaflow.arguments import whole_number
 from gaflow.inputs.batch import Batch
 from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.text_random import input_generator
 from gaflow.models.tracing import Trace
 
 __all__ = ["Random"]
@@ -22,11 +21,10 @@ class Random:
 
     seed: int = 0  # other seeds give other scores
 
-    info: ClassVar[MethodInfo] = MethodInfo("control", False, False, "none", "none")
+    info = MethodInfo(family="control", signed=False, class_specific=False, passes="none", reference="none")
 
     def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
+        whole_number("seed", self.seed, least=0)
 
     @property
     def name(self) -> str:
@@ -38,20 +36,10 @@ class Random:
         return self.of(trace.require_model().batch)
 
     def of(self, batch: Batch) -> Scores:
-        """Scores of a batch that no model has seen: none is needed."""
-        mask = batch.mask.cpu().numpy()
-        values = np.zeros(mask.shape)
+        """Scores of a batch; no trace is needed."""
+        mask = batch.mask.cpu()
+        values = torch.zeros(mask.shape, dtype=torch.float64)
         for item, real in enumerate(mask):
-            generator = np.random.default_rng([self.seed, _digest(batch, item, real)])
-            values[item, real] = generator.random(int(real.sum()))
-        return Scores(torch.as_tensor(values))
-
-
-def _digest(batch: Batch, item: int, real: np.ndarray) -> int:
-    """A number that only the inputs of one text decide, not the texts beside it."""
-    found = blake2b(digest_size=16)
-    for name in sorted(batch.inputs):
-        given = batch.inputs[name][item].cpu()
-        tokens = given[torch.as_tensor(real)] if given.shape[:1] == real.shape else given
-        found.update(f"{name} {tuple(tokens.shape)} {tokens.tolist()}".encode())
-    return int.from_bytes(found.digest(), "little")
+            generator = input_generator(self.seed, batch, item)
+            values[item, real] = torch.from_numpy(generator.random(int(real.sum())))
+        return Scores(values)

@@ -1,13 +1,11 @@
-"""Which nodes a flow method looks at: those that flow comes from, those it goes to, and the layer that is scored.
+"""The nodes that a flow method uses: those that flow comes from and those that it goes to.
 
-The convention this file owns: **positions are a text's own**. 0 is its first token and -1 its last one, special tokens
-included, whatever else is in the batch; a text that has no such token is an error. Layers are counted likewise: node
-layer 0 (or -l-1) is the input, `l` (or -1) the output.
+The convention this file owns: **positions are those of one text**. 0 is its first token and -1 its last one, special
+tokens included, whatever else is in the batch. A text without such a token is an error.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -16,23 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import GaflowError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.flow.arguments import Nodes
-from gaflow.flow.result import NodeLayer, check_layer
 from gaflow.models.tracing import Trace
 
-__all__ = [
-    "NODES",
-    "Chosen",
-    "check_nodes",
-    "layer_in_name",
-    "name_at_layer",
-    "nodes_of",
-]
+__all__ = ["NODES", "NodeChoice", "check_nodes", "nodes_of"]
 
-_LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d+|'all')\)$")
+NodeChoice = str | int | Sequence[int] | Callable[[Trace], Nodes] | None  # a name of NODES, positions; None: all tokens
 
-Chosen = str | int | Sequence[int] | Callable[[Trace], Nodes] | None  # a name of NODES, positions, a choice; None: all
+_QUOTED_CHARACTERS = 40  # of a text in an error message
 
 
 def head(trace: Trace) -> Tensor:
@@ -41,7 +31,7 @@ def head(trace: Trace) -> Tensor:
 
 
 def special(trace: Trace) -> Tensor:
-    """What the tokenizer added, such as [CLS] and [SEP]."""
+    """Tokens that the tokenizer added, such as [CLS] and [SEP]."""
     return _segments(trace) == -1
 
 
@@ -56,7 +46,7 @@ def text(trace: Trace) -> Tensor:
 
 
 def pair(trace: Trace) -> Tensor:
-    """The tokens of the second text, where there is one."""
+    """The tokens of the second text, if there is one."""
     return _segments(trace) == 1
 
 
@@ -69,71 +59,60 @@ NODES: dict[str, Callable[[Trace], Nodes]] = {
 }
 
 
-def check_nodes(given: Any, name: str) -> Any:
-    """`given` as a setting that can be compared and hashed: positions become a tuple."""
-    if given is None or callable(given) or (isinstance(given, str) and given in NODES):
-        return given
-    positions = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
-    positions = [positions] if isinstance(positions, Integral) else positions
-    if not isinstance(positions, Sequence) or not positions or not all(_whole(k) for k in positions):
-        known = ", ".join(repr(k) for k in NODES)
-        raise ValueError(f"{name} must be {known}, positions of tokens, a callable or None, not {given!r}")
-    return tuple(int(k) for k in positions)
+def check_nodes(name: str, choice: Any) -> Any:
+    """The setting `name` in a form that can be compared and hashed: positions become a tuple."""
+    if choice is None or callable(choice) or (isinstance(choice, str) and choice in NODES):
+        return choice
+    positions = choice.tolist() if isinstance(choice, Tensor | np.ndarray) else choice
+    if isinstance(positions, Integral):
+        positions = [positions]
+    if not _are_positions(positions):
+        names = ", ".join(repr(name) for name in NODES)
+        raise ArgumentError(
+            Argument(name), f" must be {names}, positions of tokens, a callable or None, not {choice!r}"
+        )
+    return tuple(int(position) for position in positions)
 
 
-def nodes_of(chosen: Chosen, trace: Trace, name: str) -> Nodes | None:
-    """The chosen tokens of every text of the batch, as `solve` takes them."""
-    if chosen is None:
+def _are_positions(values: Any) -> bool:
+    """Whether there is at least one value and all are whole numbers, NumPy's included."""
+    if not isinstance(values, Sequence) or not values:
+        return False
+    return all(isinstance(value, Integral) and not isinstance(value, bool) for value in values)
+
+
+def nodes_of(choice: NodeChoice, trace: Trace, name: str) -> Nodes | None:
+    """The chosen tokens of every text of the batch, as `solve` takes them; `name` is the setting's."""
+    if choice is None:
         return None
-    if isinstance(chosen, str):
-        return NODES[chosen](trace)
-    if callable(chosen):
-        found = chosen(trace)
-        if found is None:
-            raise TypeError(f"{name}: the callable returned None, not which tokens; for all of them return trace.mask")
-        return found
-    positions = [chosen] if isinstance(chosen, int) else chosen
-    found = []
+    if isinstance(choice, str):
+        return NODES[choice](trace)
+    if callable(choice):
+        nodes = choice(trace)
+        if nodes is None:
+            raise ArgumentTypeError(
+                Argument(name),
+                ": the callable returned None, not a choice of tokens; for all of them return trace.mask",
+            )
+        return nodes
+    positions = [choice] if isinstance(choice, int) else choice
+    columns = []
     for item, real in enumerate(trace.mask.cpu()):
-        places = real.nonzero().flatten().tolist()
-        for k in positions:
-            if not -len(places) <= k < len(places):
-                raise ValueError(f"{name}: there is no token {k} in {_quote(trace, item)} of {len(places)} tokens")
-        found.append([places[k] for k in positions])
-    return found
-
-
-def _whole(given: Any) -> bool:
-    """A whole number, NumPy's included; True and False are none."""
-    return isinstance(given, Integral) and not isinstance(given, bool)
-
-
-def name_at_layer(name: str, layer: NodeLayer) -> str:
-    """A flow method's `name` with another layer; it is the last of the settings, and left out where it is the usual."""
-    layer = check_layer(layer)
-    base = _LAST_SETTING.sub(lambda found: "" if found[1] == "(" else ")", name)
-    if layer == _usual(base):
-        return base
-    return f"{base[:-1]}, layer={layer!r})" if base.endswith(")") else f"{base}(layer={layer!r})"
-
-
-def layer_in_name(name: str) -> NodeLayer:
-    """The layer that `name_at_layer` wrote."""
-    found = _LAST_SETTING.search(name)
-    if found is None:
-        return _usual(name)
-    return "all" if found[2] == "'all'" else int(found[2])
-
-
-def _usual(name: str) -> NodeLayer:
-    """The layer of a method whose name says none."""
-    return "all" if name.partition("(")[0] == "signed_flow" else 0
+        tokens = real.nonzero().flatten().tolist()
+        for position in positions:
+            if not -len(tokens) <= position < len(tokens):
+                quoted = _quote(trace, item)
+                raise ArgumentError(
+                    Argument(name), f": there is no token {position} in {quoted} of {len(tokens)} tokens"
+                )
+        columns.append([tokens[position] for position in positions])
+    return columns
 
 
 def _segments(trace: Trace) -> Tensor:
-    """Where each token is from, (b, t): 0 text, 1 pair, -1 special, -2 padding."""
+    """The text that each token belongs to, (b, t): 0 text, 1 pair, -1 special, -2 padding."""
     if trace.model is None:
-        raise GaflowError("this trace holds no tokens, so that special and ordinary ones cannot be told apart")
+        raise GaflowError("this trace holds no tokens, so special and ordinary ones cannot be distinguished")
     segments = torch.full(trace.mask.shape, -2)
     for row, encoding in zip(segments, trace.model.batch.encodings, strict=True):
         row[: len(encoding)] = torch.tensor(encoding.segments)  # padding is on the right
@@ -144,5 +123,7 @@ def _quote(trace: Trace, item: int) -> str:
     """The beginning of a text, for errors."""
     if trace.model is None:
         return f"text {item}"
-    whole = trace.model.batch.encodings[item].text
-    return "the text " + repr(whole if len(whole) <= 40 else f"{whole[:37]}...")
+    quoted = trace.model.batch.encodings[item].text
+    if len(quoted) > _QUOTED_CHARACTERS:
+        quoted = f"{quoted[: _QUOTED_CHARACTERS - 3]}..."
+    return f"the text {quoted!r}"

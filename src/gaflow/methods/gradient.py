@@ -16,8 +16,7 @@ normalise once more, is never used. Means over queries are over real tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,16 +29,21 @@ from gaflow.models.tracing import Trace
 
 __all__ = ["AttCat", "AttGrads", "Cat", "GradSam", "Grads"]
 
-_PASSES = "1 forward, 1 backward"
-_BARKAN = "Barkan et al. 2021, CIKM"
-_QIANG = "Qiang et al. 2022, NeurIPS"
+_BARKAN = MethodInfo(
+    family="gradient",
+    signed=True,
+    class_specific=True,
+    passes="1 forward, 1 backward",
+    reference="Barkan et al. 2021, CIKM",
+)
+_QIANG = replace(_BARKAN, reference="Qiang et al. 2022, NeurIPS")
 
 
 @dataclass(frozen=True)
 class Grads:
     """Attention gradients of the last layer, mean over heads."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _BARKAN)
+    info = _BARKAN
     name = "grads"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -51,33 +55,34 @@ class Grads:
 class AttGrads:
     """Attention times its gradient, summed over layers, mean over heads."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _BARKAN)
+    info = _BARKAN
     name = "attgrads"
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attentions, trace.gradients, strict=True)
-        return Scores(read_rows(trace.rows(), _products(layers).mean(1)))
+        products = _sum_of_products(zip(trace.attentions, trace.gradients, strict=True))
+        return Scores(read_rows(trace.rows(), products.mean(1)))
 
 
 @dataclass(frozen=True)
 class GradSam:
     """Grad-SAM: attention times its positive gradient, mean over layers, heads and queries."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("gradient", False, True, _PASSES, _BARKAN)
+    info = replace(_BARKAN, signed=False)
     name = "gradsam"
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        layers = zip(trace.attentions, (g.relu() for g in trace.gradients), strict=True)
-        return Scores(_received(_products(layers), trace.mask) / len(trace.attentions))
+        positive = (g.relu() for g in trace.gradients)  # one layer at a time
+        products = _sum_of_products(zip(trace.attentions, positive, strict=True))
+        return Scores(_received(products, trace.mask) / len(trace.attentions))
 
 
 @dataclass(frozen=True)
 class Cat:
     """CAT, class activation tokens: hidden states times their gradient, summed over layers."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _QIANG)
+    info = _QIANG
     name = "cat"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -89,7 +94,7 @@ class Cat:
 class AttCat:
     """AttCAT: as CAT, each layer weighted by the attention that the token receives in it."""
 
-    info: ClassVar[MethodInfo] = MethodInfo("gradient", True, True, _PASSES, _QIANG)
+    info = _QIANG
     name = "attcat"
 
     def __call__(self, trace: Trace) -> Scores:
@@ -98,12 +103,12 @@ class AttCat:
         return Scores((received * _activations(trace)).sum(1))
 
 
-def _products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+def _sum_of_products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """The sum over layers of the products of two tensors (b, h, t, t), with no more than one of that size at a time."""
     pairs = iter(layers)
     total = torch.mul(*next(pairs))
-    for a, g in pairs:
-        total.addcmul_(a, g)
+    for attention, gradient in pairs:
+        total.addcmul_(attention, gradient)
     return total
 
 
@@ -116,26 +121,23 @@ def _activations(trace: Trace) -> Tensor:
     """`<g^l, h^l>` (b, l, t) for the input of every block, zero at padding, in float32 or wider."""
     blocks = len(trace.attentions)
     if len(trace.hidden) < blocks:
-        raise UnsupportedModelError(
-            f"cat and attcat need the hidden states that each of the {blocks} blocks reads, and the model returns "
-            f"{len(trace.hidden)}; use attgrads, or a flow method"
-        )
-    found: list[Tensor] = []
+        raise _unsupported(f"the hidden states that each of the {blocks} blocks reads; it returns {len(trace.hidden)}")
+    activations: list[Tensor] = []
     for layer in range(blocks):
-        hidden, gradient = trace.hidden[layer], trace.hidden_gradient[layer]
+        hidden = trace.hidden[layer]
+        gradient = trace.hidden_gradient[layer]
         if gradient is None:
-            raise UnsupportedModelError(
-                f"cat and attcat need the gradient of the hidden states of layer {layer}, but what the model returns "
-                "for it is a copy that its output does not depend on; use attgrads, or a flow method"
+            raise _unsupported(
+                f"the gradient of the hidden states of layer {layer}; its output does not depend on them"
             )
         if hidden.shape[:2] != trace.mask.shape:
-            raise UnsupportedModelError(
-                f"cat and attcat need one hidden state per token, but those of layer {layer} have shape "
-                f"{tuple(hidden.shape)} for {tuple(trace.mask.shape)} tokens; use attgrads, or a flow method"
-            )
-        found.append(
-            (hidden.to(accumulation_dtype(hidden)) * gradient.to(accumulation_dtype(hidden)))
-            .sum(-1)
-            .to(trace.mask.device)
-        )
-    return torch.stack(found, 1).masked_fill(~trace.mask[:, None], 0)
+            shapes = f"their shape is {tuple(hidden.shape)} for {tuple(trace.mask.shape)} tokens"
+            raise _unsupported(f"one hidden state per token in layer {layer}; {shapes}")
+        dtype = accumulation_dtype(hidden)
+        products = hidden.to(dtype) * gradient.to(dtype)
+        activations.append(products.sum(-1).to(trace.mask.device))
+    return torch.stack(activations, 1).masked_fill(~trace.mask[:, None], 0)
+
+
+def _unsupported(missing: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"cat and attcat need from the model {missing}. Use attgrads, or a flow method")

@@ -1,15 +1,15 @@
-"""A trace averaged along paths, so that gradients tell of the whole way and not of its end alone.
+"""A trace averaged along paths: its gradients describe the whole way from a baseline to the text, not only its end.
 
-A path leads from a text whose ordinary tokens are absent (`presence.py`) to the text itself. On the straight path, that
-of integrated gradients, all tokens come in together. With groups, an order of the tokens is cut into groups of equal
-size that come in one after the other, each of them straight: most tokens are there or absent then, as they are in a
-masked text. One group gives Aumann-Shapley values, as many groups as tokens give Shapley values by drawn orders.
-Orders are
+A path leads from a baseline, a text whose ordinary tokens are removed (`token_removal.py`), to the text itself. On the
+straight path, that of integrated gradients, all tokens enter together. With groups, an order of the tokens is cut into
+groups of equal size that enter one after the other, each of them on a straight leg. Most tokens are then either there or
+removed, as they are in a masked text. One group gives Aumann-Shapley values; as many groups as tokens give Shapley
+values by drawn orders. Orders are
 
 - drawn, or
-- ranked: by what the paths so far say of the tokens, which is where it matters most what comes in before what,
+- ranked: by the contributions of the tokens on the paths so far, for which it matters most which token enters first,
 
-and each order is walked from both its ends. Without drawn orders the first path is the straight one.
+and each order is followed in both directions. Without drawn orders the first path is the straight one.
 
 Every path is cut into the same number of steps, those of a leg times groups. From point `p` to the next point `q`, with
 `g` half the sum of the gradients at both:
@@ -18,11 +18,10 @@ Every path is cut into the same number of steps, those of a leg times groups. Fr
     hidden                 ->  mean over paths of the sum over steps of <g, hidden(q) - hidden(p)>, its gradient -> 1
 
 likewise for the residual stream, and attention weights stay those of the text. This is the trapezoidal rule for the
-line integral of the gradient along the way that hidden states really take, which no norm lets be straight. So the
-contributions of every layer sum to what `y` gains, but for the error of the rule; those of word embeddings are
-integrated gradients. The convention this file owns: the result **is a trace**, so that every method of a trace has a
-path-averaged twin. Each text draws its own orders, so that a batch gives what each text alone gives; points of as many
-texts as fit run together.
+line integral of the gradient along the curve of the hidden states, which normalisation layers bend. The contributions of
+every layer therefore sum to the gain of `y`, up to the error of the rule; those of word embeddings are integrated
+gradients. The convention this file owns: the result **is a trace**, so every method of a trace has a path-averaged twin.
+Each text draws its own orders and a batch gives the same as each text alone; points of as many texts as fit run together.
 """
 
 from __future__ import annotations
@@ -35,265 +34,396 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gaflow.errors import UnsupportedModelError
+from gaflow.arguments import whole_number
+from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
 from gaflow.methods.media_removal import MediaRemoval, removal_for
-from gaflow.methods.text_random import TextGenerator
-from gaflow.methods.token_removal import TokenRemoval
+from gaflow.methods.text_random import TextGenerator, token_ids
+from gaflow.methods.token_removal import TokenRemoval, check_batch_size, check_replacement
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
 from gaflow.models.forward import forward
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace
+from gaflow.models.tracing import Trace, TracedModel
 
 __all__ = ["Paths", "along_path"]
 
-_ALIKE = 0.8  # texts share a pass if the shortest is at least this long beside the longest
+_LENGTH_RATIO = 0.8  # texts share a pass if the shortest has at least this share of the longest one's tokens
+
+_BASELINE = 0  # number of the point at which every path begins
+_TEXT = 1  # number of the point at which every path ends
+_ENDS = {_BASELINE, _TEXT}
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Which paths are walked."""
+    """The paths that gradients are averaged along."""
 
-    steps: int  # of each leg
-    groups: int = 1  # of tokens that come in one after the other; 1: straight
-    orders: int = 0  # drawn for the groups
-    ranked: int = 0  # times that the groups come in by rank
-    seed: int = 0  # other seeds draw others
+    steps: int | None = None  # of each leg of a path; None: no paths, gradients are those at the text itself
+    groups: int = 1  # of tokens that enter one after the other; 1: the straight path
+    orders: int = 0  # drawn for the groups, each followed in both directions
+    ranked: int = 0  # times that the groups enter by rank, likewise
+    seed: int = 0  # other seeds draw other orders
+    replacement: str | int | None = None  # the baseline of a token, as in integrated gradients
+    batch_size: int | None = None  # points in one pass; None: as many as fit
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("groups", 1), ("orders", 0), ("ranked", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
-        walked = self.orders + self.ranked
-        if (self.groups > 1) != (walked > 0):
-            raise ValueError(
-                f"groups={self.groups}, orders={self.orders}, ranked={self.ranked}: groups of tokens come in by drawn "
-                "or ranked orders, so give both more than one group and at least one order, or neither"
+        if self.steps is not None:
+            whole_number("steps", self.steps)
+        whole_number("groups", self.groups)
+        whole_number("orders", self.orders, least=0)
+        whole_number("ranked", self.ranked, least=0)
+        whole_number("seed", self.seed, least=0)
+        check_replacement(self.replacement)
+        check_batch_size(self.batch_size)
+        has_groups = self.groups > 1
+        has_orders = self.orders + self.ranked > 0
+        if has_groups != has_orders:
+            raise ArgumentError(
+                Argument("groups", self.groups),
+                ", ",
+                Argument("orders", self.orders),
+                ", ",
+                Argument("ranked", self.ranked),
+                ": groups of tokens enter by drawn or ranked orders, so give both more than one group and at least one "
+                "order, or neither",
+            )
+        if has_groups and self.steps is None:
+            raise ArgumentError(
+                Argument("groups", self.groups), " is for paths; also pass ", Argument("steps"), ", those of each leg"
             )
 
     @property
     def count(self) -> int:
         """How many paths there are."""
-        return (self.orders == 0) + 2 * (self.orders + self.ranked)
+        return self._first_paths + 2 * self.ranked
 
     @property
     def passes(self) -> int:
-        """Points at which the model is asked, for a text that has at least as many tokens as groups."""
-        return self.count * (self.groups * self.steps - 1) + 2
+        """Points at which the model runs, for a text with at least as many tokens as groups."""
+        return self.count * self._inner_points + len(_ENDS)
 
     @property
-    def together(self) -> int:
-        """The most points that are asked about before it is known which come next."""
-        return max((self.orders == 0) + 2 * self.orders, 2 * (self.ranked > 0)) * (self.groups * self.steps - 1) + 2
+    def largest_stage(self) -> int:
+        """The most points of one stage, which are known before any of them is computed; 0 without paths."""
+        if self.steps is None:
+            return 0
+        ranked_paths = 2 if self.ranked else 0
+        return max(self._first_paths, ranked_paths) * self._inner_points + len(_ENDS)
 
-    def at_most(self, tokens: int) -> Paths:
-        """The paths of a text of so few tokens."""
+    @property
+    def steps_of_a_path(self) -> int:
+        """Steps of one whole path, over all its legs."""
+        return self.groups * (self.steps or 0)
+
+    @property
+    def _first_paths(self) -> int:
+        """Paths of the first stage: two for each drawn order, or the straight path."""
+        return 2 * self.orders or 1
+
+    @property
+    def _inner_points(self) -> int:
+        """Points of one path but its two ends, which all paths share."""
+        return self.steps_of_a_path - 1
+
+    def for_tokens(self, tokens: int) -> Paths:
+        """The paths of a text with so many tokens: never more groups than tokens."""
         if tokens >= self.groups:
             return self
-        return replace(self, groups=tokens) if tokens > 1 else Paths(self.steps * self.groups)
+        if tokens > 1:
+            return replace(self, groups=tokens)
+        return replace(self, steps=self.steps_of_a_path, groups=1, orders=0, ranked=0)
 
 
-def along_path(
-    trace: Trace, paths: Paths, replacement: str | int | None = None, batch_size: int | None = None
-) -> Trace:
-    """The trace of the same batch, averaged along paths; `replacement` and `batch_size` as in integrated gradients."""
-    traced_model, walkers, gradients = trace.require_model(), [], tuple(torch.zeros_like(g) for g in trace.gradients)
+def along_path(trace: Trace, paths: Paths) -> Trace:
+    """The trace of the same batch, averaged along `paths`."""
+    traced_model = trace.require_model()
+    gradients = tuple(torch.zeros_like(g) for g in trace.gradients)
     geometry = geometry_of(traced_model.model) or Geometry(len(gradients), gradients[0].shape[1])
+    accumulators = []
     for item, encoding in enumerate(traced_model.batch.encodings):
-        text = removal_for(traced_model, item, replacement, batch_size)
-        draws = TextGenerator(paths.seed, [int(token) for token in encoding.inputs.get("input_ids", ())])
-        n = text.length
-        rows = batch_size or min(text.rows, points_in_a_pass(geometry, n, gradients[0].device))
-        walkers.append(_Walker(text, paths.at_most(len(text)), draws, rows, [g[item, :, :n, :n] for g in gradients]))
+        removal = removal_for(traced_model, item, paths.replacement, paths.batch_size)
+        n = removal.length
+        batch_size = paths.batch_size
+        if batch_size is None:
+            batch_size = min(removal.batch_size, points_in_a_pass(geometry, n, gradients[0].device))
+        accumulators.append(
+            PathAccumulator(
+                removal=removal,
+                paths=paths.for_tokens(len(removal)),
+                generator=TextGenerator(paths.seed, token_ids(encoding)),
+                batch_size=batch_size,
+                gradients=[g[item, :, :n, :n] for g in gradients],
+            )
+        )
     stages = 1 + paths.ranked
     for stage in range(stages):
-        waiting, done = [(walker, point) for walker in walkers for point in walker.set_out(stage)], 0
-        for some in _passes(waiting):
-            _ask(some, bool(trace.stream))
-            done += len(some)
+        waiting = []
+        for accumulator in accumulators:
+            waiting += [(accumulator, point) for point in accumulator.plan_stage(stage)]
+        done = 0
+        for batch in _batches(waiting):
+            _evaluate(batch, residual=bool(trace.stream))
+            done += len(batch)
             traced_model.report((stage + done / len(waiting)) / stages)
-    return _averaged(replace(trace, gradients=gradients), walkers)
+    return _averaged_trace(replace(trace, gradients=gradients), accumulators)
 
 
-def _passes(waiting: Sequence[tuple[_Walker, int]]) -> Iterator[list[tuple[_Walker, int]]]:
-    """Points that run together: as many as fit, of texts of much the same length, so that little is padding."""
-    some: list[tuple[_Walker, int]] = []
+@dataclass(frozen=True)
+class _PointValues:
+    """Hidden states and residual streams at some points of one text, and the gradients of `y` by them."""
+
+    numbers: list[int]  # (r,) of the points
+    gradients: list[Tensor]  # (r, n, d) each
+    states: list[Tensor]  # (r, n, d) each
+
+    def concatenate(self, other: _PointValues) -> _PointValues:
+        """These points, then those of `other`."""
+        return _PointValues(
+            self.numbers + other.numbers,
+            [torch.cat(pair) for pair in zip(self.gradients, other.gradients, strict=True)],
+            [torch.cat(pair) for pair in zip(self.states, other.states, strict=True)],
+        )
+
+    def select(self, numbers: set[int]) -> _PointValues:
+        """Only the points of these numbers."""
+        rows = [row for row, number in enumerate(self.numbers) if number in numbers]
+        return _PointValues(
+            [self.numbers[row] for row in rows], [g[rows] for g in self.gradients], [x[rows] for x in self.states]
+        )
+
+
+class PathAccumulator:
+    """Plans the paths of one text, and adds up the values at their points."""
+
+    def __init__(
+        self,
+        removal: TokenRemoval | MediaRemoval,
+        paths: Paths,
+        generator: TextGenerator,
+        batch_size: int,
+        gradients: list[Tensor],
+    ) -> None:
+        self.removal = removal
+        self.batch_size = batch_size  # points in one pass
+        self.contributions: list[Tensor] = []  # (n,) of every hidden state and stream, summed over steps
+        self.points = torch.empty(0)  # (r, m) of this stage: inclusion weights of the tokens
+        self._paths = paths
+        self._generator = generator
+        self._gradients = gradients  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
+        self._weights = torch.empty(0)  # (r,) of each point in that mean
+        self._steps: list[tuple[int, int]] = []  # of this stage, from point to point, that are still to be added
+        self._stored: _PointValues | None = None
+        self._needed_later: set[int] = set()  # points that the next stage uses, too
+
+    def plan_stage(self, stage: int) -> range:
+        """Plan the paths of a stage, first drawn or straight ones, then ranked; returns the points to compute."""
+        if stage > self._paths.ranked:  # a text of one token
+            return range(0)
+        orders = self._first_orders() if stage == 0 else self._ranked_orders()
+        self._plan_points(orders)
+        self._needed_later = _ENDS if stage < self._paths.ranked else set()
+        weights = torch.bincount(torch.tensor(self._steps).flatten(), minlength=len(self.points)).double()
+        weights[: len(_ENDS)] = self._paths.count  # both ends are computed once for all paths
+        self._weights = weights / (2 * self._paths.count * self._paths.steps_of_a_path)
+        first_new = 0 if stage == 0 else len(_ENDS)
+        return range(first_new, len(self.points))
+
+    def add(self, attention_gradients: Sequence[Tensor], values: _PointValues) -> None:
+        """Add what the model gave at some points of this stage."""
+        for total, gradient in zip(self._gradients, attention_gradients, strict=True):
+            weights = self._weights[values.numbers].to(gradient)
+            total += torch.tensordot(weights, gradient, 1).to(total)
+        stored = values if self._stored is None else self._stored.concatenate(values)
+        available = set(stored.numbers)
+        complete = []
+        waiting = []
+        for step in self._steps:
+            if available.issuperset(step):
+                complete.append(step)
+            else:
+                waiting.append(step)
+        self._add_steps(stored, complete)
+        self._steps = waiting
+        self._stored = stored.select(self._needed_later.union(*waiting))  # long texts need the memory
+
+    def _first_orders(self) -> list[Tensor | None]:
+        """Drawn orders, forwards and backwards; None is the straight path."""
+        if self._paths.orders == 0:
+            return [None]
+        with self._generator:
+            drawn = [torch.randperm(len(self.removal)) for _ in range(self._paths.orders)]
+        orders = []
+        for order in drawn:
+            orders += [order, order.flip(0)]
+        return orders
+
+    def _ranked_orders(self) -> list[Tensor | None]:
+        if not self.contributions:
+            raise UnsupportedModelError("ranked paths need hidden states, which this model does not return")
+        order = self.contributions[0][self.removal.positions].argsort(stable=True).cpu()
+        return [order, order.flip(0)]
+
+    def _add_steps(self, stored: _PointValues, steps: Sequence[tuple[int, int]]) -> None:
+        """Add some steps of the trapezoidal rule."""
+        if not self.contributions:
+            self.contributions = [x.new_zeros(x.shape[1]) for x in stored.states]
+        if not steps:
+            return
+        row_of = {number: row for row, number in enumerate(stored.numbers)}
+        before = torch.tensor([row_of[start] for start, _ in steps])
+        after = torch.tensor([row_of[end] for _, end in steps])
+        for total, gradient, state in zip(self.contributions, stored.gradients, stored.states, strict=True):
+            i = before.to(state.device)
+            j = after.to(state.device)
+            products = (gradient[i] + gradient[j]) * (state[j] - state[i])
+            total += products.sum((0, -1)) / (2 * self._paths.count)
+
+    def _plan_points(self, orders: Sequence[Tensor | None]) -> None:
+        """Set the points and steps of the paths on which groups enter by these orders."""
+        tokens = len(self.removal)
+        # paths meet at both their ends, and may meet elsewhere
+        numbers = {(0.0,) * tokens: _BASELINE, (1.0,) * tokens: _TEXT}
+        self._steps = []
+        for order in orders:
+            if order is None:
+                legs = [slice(None)]
+            else:
+                legs = order.tensor_split(self._paths.groups)
+            steps_of_a_leg = self._paths.steps_of_a_path // len(legs)
+            inclusion = torch.zeros(tokens, dtype=torch.float64)
+            last = _BASELINE
+            for leg in legs:
+                for k in range(1, steps_of_a_leg + 1):
+                    inclusion[leg] = k / steps_of_a_leg
+                    number = numbers.setdefault(tuple(inclusion.tolist()), len(numbers))
+                    self._steps.append((last, number))
+                    last = number
+        self.points = torch.tensor(list(numbers), dtype=torch.float64).reshape(len(numbers), tokens)
+
+
+_WaitingPoint = tuple[PathAccumulator, int]  # a point of one text
+
+
+def _batches(waiting: Sequence[_WaitingPoint]) -> Iterator[list[_WaitingPoint]]:
+    """Points that run together: as many as fit, of texts of similar length, which need little padding."""
+    batch: list[_WaitingPoint] = []
     lengths: set[int] = set()
-    fit = math.inf
-    for walker, point in waiting:
-        lengths.add(walker.text.length)
-        fit = min(fit, walker.rows)
-        if some and (len(some) >= fit or min(lengths) < _ALIKE * max(lengths)):
-            yield some
-            some, lengths, fit = [], {walker.text.length}, walker.rows
-        some.append((walker, point))
-    if some:
-        yield some
+    most = math.inf
+    for accumulator, point in waiting:
+        lengths.add(accumulator.removal.length)
+        most = min(most, accumulator.batch_size)
+        if batch and (len(batch) >= most or min(lengths) < _LENGTH_RATIO * max(lengths)):
+            yield batch
+            batch = []
+            lengths = {accumulator.removal.length}
+            most = accumulator.batch_size
+        batch.append((accumulator, point))
+    if batch:
+        yield batch
 
 
-def _ask(some: Sequence[tuple[_Walker, int]], residual: bool) -> None:
-    """Ask the model about points of one or more texts in one pass, and tell their walkers."""
-    asked: dict[_Walker, list[int]] = {}
-    for walker, point in some:
-        asked.setdefault(walker, []).append(point)
-    points = [(walker.text, walker.points[numbers]) for walker, numbers in asked.items()]
-    of_attention, slopes, states = _pass(points, residual)
+def _evaluate(batch: Sequence[_WaitingPoint], residual: bool) -> None:
+    """Run the model at points of one or more texts in one pass, and add the results to their accumulators."""
+    numbers_of: dict[PathAccumulator, list[int]] = {}
+    for accumulator, number in batch:
+        numbers_of.setdefault(accumulator, []).append(number)
+    changed_inputs = [(accumulator.removal, accumulator.points[numbers]) for accumulator, numbers in numbers_of.items()]
+    result = _forward_and_backward(changed_inputs, residual)
     start = 0
-    for walker, numbers in asked.items():
-        rows, n = slice(start, start + len(numbers)), walker.text.length
-        walker.hear(
-            [g[rows, :, :n, :n] for g in of_attention],
-            _Points(numbers, [g[rows, :n] for g in slopes], [x[rows, :n] for x in states]),
+    for accumulator, numbers in numbers_of.items():
+        rows = slice(start, start + len(numbers))
+        n = accumulator.removal.length
+        accumulator.add(
+            [g[rows, :, :n, :n] for g in result.attention_gradients],
+            _PointValues(numbers, [g[rows, :n] for g in result.gradients], [x[rows, :n] for x in result.states]),
         )
         start += len(numbers)
 
 
 @dataclass(frozen=True)
-class _Points:
-    """What is known at some points: gradients by hidden states and streams, and these states, (r, n, d) each."""
+class _PassResult:
+    """What one pass gives at all its points, in float32 or wider."""
 
-    numbers: list[int]  # (r,)
-    slopes: list[Tensor]
-    states: list[Tensor]
-
-    def beside(self, other: _Points) -> _Points:
-        """These points and others."""
-        slopes, states = zip(self.slopes, other.slopes, strict=True), zip(self.states, other.states, strict=True)
-        return _Points(self.numbers + other.numbers, [torch.cat(x) for x in slopes], [torch.cat(x) for x in states])
-
-    def only(self, wanted: set[int]) -> _Points:
-        """Those that are still wanted."""
-        at = [k for k, number in enumerate(self.numbers) if number in wanted]
-        return _Points([self.numbers[k] for k in at], [x[at] for x in self.slopes], [x[at] for x in self.states])
+    attention_gradients: list[Tensor]  # l x (r, h, n, n)
+    states: list[Tensor]  # (r, n, d) hidden states, then residual streams
+    gradients: list[Tensor]  # (r, n, d) of `y` by these
 
 
-class _Walker:
-    """Walks the paths of one text and adds up what it hears on the way."""
-
-    def __init__(
-        self, text: TokenRemoval | MediaRemoval, paths: Paths, draws: TextGenerator, rows: int, gradients: list[Tensor]
-    ) -> None:
-        self.text = text
-        self.rows = rows  # points in one pass
-        self.gradients = gradients  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
-        self.own: list[Tensor] = []  # (n,) of every hidden state and stream, likewise
-        self.points = torch.empty(0)  # (r, m) of this stage: how much each token is there
-        self._paths, self._draws = paths, draws
-        self._share = torch.empty(0)  # (r,) of each point in the mean
-        self._left: list[tuple[int, int]] = []  # steps of this stage that are still to be added
-        self._held: _Points | None = None
-        self._ends = {0, 1}  # 0: nothing there, 1: all of it. Every path has them, so they are held for the next stage
-
-    def set_out(self, stage: int) -> range:
-        """Choose the paths of a stage, drawn or straight first, then ranked; gives the points to ask about."""
-        if stage > self._paths.ranked:  # a text of one token
-            return range(0)
-        self.points, self._left = self._route(self._ranked() if stage else self._first())
-        self._ends = {0, 1} if stage < self._paths.ranked else set()
-        share = torch.bincount(torch.tensor(self._left).flatten(), minlength=len(self.points)).double()
-        share[:2] = self._paths.count  # both ends are asked about once for all paths
-        self._share = share / (2 * self._paths.count * self._paths.groups * self._paths.steps)
-        return range(2 if stage else 0, len(self.points))
-
-    def hear(self, of_attention: Sequence[Tensor], here: _Points) -> None:
-        """Add what is known at some points of this stage."""
-        for total, g in zip(self.gradients, of_attention, strict=True):
-            total += torch.tensordot(self._share[here.numbers].to(g), g, 1).to(total)
-        held = here if self._held is None else self._held.beside(here)
-        known = set(held.numbers)
-        self._add(held, [step for step in self._left if known.issuperset(step)])
-        self._left = [step for step in self._left if not known.issuperset(step)]
-        self._held = held.only(self._ends.union(*self._left))  # long texts need the memory
-
-    def _first(self) -> list[Tensor | None]:
-        with self._draws:
-            drawn = [torch.randperm(len(self.text)) for _ in range(self._paths.orders)]
-        return [walk for order in drawn for walk in (order, order.flip(0))] or [None]
-
-    def _ranked(self) -> list[Tensor | None]:
-        if not self.own:
-            raise UnsupportedModelError("ranked paths need hidden states, which this model does not hand out")
-        order = self.own[0][self.text.places].argsort(stable=True).cpu()
-        return [order, order.flip(0)]
-
-    def _add(self, held: _Points, steps: Sequence[tuple[int, int]]) -> None:
-        """Some steps of the trapezoidal rule."""
-        self.own = self.own or [x.new_zeros(x.shape[1]) for x in held.states]
-        if not steps:
-            return
-        before, after = torch.tensor([[held.numbers.index(point) for point in step] for step in steps]).T
-        for total, g, x in zip(self.own, held.slopes, held.states, strict=True):
-            i, j = before.to(x.device), after.to(x.device)
-            total += ((g[i] + g[j]) * (x[j] - x[i])).sum((0, -1)) / (2 * self._paths.count)
-
-    def _route(self, orders: Sequence[Tensor | None]) -> tuple[Tensor, list[tuple[int, int]]]:
-        """Points (r, m) of the paths on which groups come in by these orders, None being straight; and their steps."""
-        tokens, groups, each = len(self.text), self._paths.groups, self._paths.steps
-        known = {(0.0,) * tokens: 0, (1.0,) * tokens: 1}  # paths meet at both their ends, and may elsewhere
-        steps: list[tuple[int, int]] = []
-        for order in orders:
-            legs = [slice(None)] if order is None else order.tensor_split(groups)
-            there, last = torch.zeros(tokens, dtype=torch.float64), 0
-            for leg in legs:
-                of_leg = each if order is not None else each * groups
-                for k in range(1, of_leg + 1):
-                    there[leg] = k / of_leg
-                    here = known.setdefault(tuple(there.tolist()), len(known))
-                    steps.append((last, here))
-                    last = here
-        return torch.tensor(list(known), dtype=torch.float64).reshape(len(known), tokens), steps
+_ChangedInput = tuple[TokenRemoval | MediaRemoval, Tensor]  # a text and the inclusion weights (r, m) of its tokens
 
 
-def _pass(
-    asked: Sequence[tuple[TokenRemoval | MediaRemoval, Tensor]], residual: bool
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Gradients of `y` by attention, and by hidden states and streams, at points of some texts; and these states."""
-    traced_model, n = asked[0][0].traced_model, max(text.length for text, _ in asked)
-    items = [text.item for text, points in asked for _ in points]
-    at = torch.tensor(items, device=traced_model.batch.mask.device)
-    inputs = {
-        name: value[at, :n] if value.dim() == 2 else value[at] for name, value in traced_model.batch.inputs.items()
-    }
-    parts = [text.words(points) for text, points in asked if isinstance(text, TokenRemoval)]
-    words = torch.cat([pad(x, (0, 0, 0, n - x.shape[1])) for x in parts]).requires_grad_() if parts else None
-    for name in {text.name for text, _ in asked if isinstance(text, MediaRemoval)}:
-        inputs[name] = torch.cat([text.dimmed(points) for text, points in asked if isinstance(text, MediaRemoval)])
-    padded = any(text.length < n for text, _ in asked)
-    batch = Batch(
-        inputs, traced_model.batch.mask[at, :n], padded, tuple(traced_model.batch.encodings[k] for k in items)
-    )
+def _forward_and_backward(changed_inputs: Sequence[_ChangedInput], residual: bool) -> _PassResult:
+    traced_model = changed_inputs[0][0].traced_model
+    n = max(removal.length for removal, _ in changed_inputs)
+    items = []
+    for removal, points in changed_inputs:
+        items += [removal.item] * len(points)
+    batch = _changed_batch(traced_model, changed_inputs, items, n)
+    embeddings = _embeddings(changed_inputs, n)
     with borrow(traced_model.model):
-        forward_pass = forward(traced_model.model, batch, residual=residual, embeddings=words)
+        forward_pass = forward(traced_model.model, batch, residual=residual, embeddings=embeddings)
         gradients = forward_pass.gradients(traced_model.scalar(forward_pass.logits, items))
     with torch.no_grad():
-        states = [*(h.detach() for h in forward_pass.hidden), *(x.stream for x in forward_pass.residual_sums)]
-        for x in states:
-            if x.shape[1] != n:
-                raise UnsupportedModelError(f"a path needs one hidden state per token, not {x.shape[1]} for {n} tokens")
-        states = [x.to(accumulation_dtype(x)) for x in states]
-        of_states = [*gradients.hidden, *gradients.residual_sums]
-        slopes = [torch.zeros_like(x) if g is None else g.to(x) for x, g in zip(states, of_states, strict=True)]
-        of_attention = [g.to(accumulation_dtype(g)) for g in gradients.attention]
-    return of_attention, slopes, states
+        states = []
+        for state in (*forward_pass.hidden, *(residual_sum.stream for residual_sum in forward_pass.residual_sums)):
+            if state.shape[1] != n:
+                raise UnsupportedModelError(
+                    f"a path needs one hidden state per token, not {state.shape[1]} for {n} tokens"
+                )
+            states.append(state.detach().to(accumulation_dtype(state)))
+        state_gradients = []
+        for state, gradient in zip(states, [*gradients.hidden, *gradients.residual_sums], strict=True):
+            state_gradients.append(torch.zeros_like(state) if gradient is None else gradient.to(state))
+        attention_gradients = [g.to(accumulation_dtype(g)) for g in gradients.attention]
+        return _PassResult(attention_gradients, states, state_gradients)
 
 
-def _averaged(given: Trace, walkers: Sequence[_Walker]) -> Trace:
-    """The trace of the whole batch, of what was heard of each text; its gradient is what they added up."""
-    b, t = given.mask.shape
-    split = len(given.hidden)
-    own = given.gradients[0].new_zeros(split + len(given.stream), b, t, 1)
-    for item, walker in enumerate(walkers):
-        n = walker.text.length
-        for total, each in zip(own, walker.own, strict=True):
-            total[item, :n, 0] = each.to(total)
-    ones = own.new_ones(b, t, 1)
+def _embeddings(changed_inputs: Sequence[_ChangedInput], n: int) -> Tensor | None:
+    """The word embeddings (r, n, d) of the points, padded on the right; None for media."""
+    parts = []
+    for removal, points in changed_inputs:
+        if isinstance(removal, TokenRemoval):
+            embeddings = removal.embeddings_at(points)
+            parts.append(pad(embeddings, (0, 0, 0, n - embeddings.shape[1])))
+    return torch.cat(parts).requires_grad_() if parts else None
+
+
+def _changed_batch(
+    traced_model: TracedModel, changed_inputs: Sequence[_ChangedInput], items: list[int], n: int
+) -> Batch:
+    """A row for each point: the inputs of its text, cut to `n` tokens; pixels or samples are those of the point."""
+    source = traced_model.batch
+    rows = torch.tensor(items, device=source.mask.device)
+    inputs = {}
+    for name, value in source.inputs.items():
+        inputs[name] = value[rows, :n] if value.dim() == 2 else value[rows]
+    media = [(removal, points) for removal, points in changed_inputs if isinstance(removal, MediaRemoval)]
+    if media:
+        inputs[media[0][0].input_name] = torch.cat([removal.values_at(points) for removal, points in media])
+    return Batch(
+        inputs=inputs,
+        mask=source.mask[rows, :n],
+        padded=any(removal.length < n for removal, _ in changed_inputs),
+        encodings=tuple(source.encodings[item] for item in items),
+    )
+
+
+def _averaged_trace(trace: Trace, accumulators: Sequence[PathAccumulator]) -> Trace:
+    """The trace of the whole batch with the contributions of each text; its gradients are already averaged."""
+    b, t = trace.mask.shape
+    layers = len(trace.hidden)
+    contributions = trace.gradients[0].new_zeros(layers + len(trace.stream), b, t, 1)
+    for item, accumulator in enumerate(accumulators):
+        n = accumulator.removal.length
+        for total, values in zip(contributions, accumulator.contributions, strict=True):
+            total[item, :n, 0] = values.to(total)
+    ones = contributions.new_ones(b, t, 1)
     return replace(
-        given,
-        hidden=tuple(own[:split]),
-        hidden_gradient=tuple(None if g is None else ones for g in given.hidden_gradient),
-        stream=tuple(own[split:]),
-        stream_gradient=tuple(ones for _ in given.stream),
+        trace,
+        hidden=tuple(contributions[:layers]),
+        hidden_gradient=tuple(None if g is None else ones for g in trace.hidden_gradient),
+        stream=tuple(contributions[layers:]),
+        stream_gradient=tuple(ones for _ in trace.stream),
     )

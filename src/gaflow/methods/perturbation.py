@@ -1,18 +1,18 @@
 """Perturbation methods, by Captum: integrated gradients, KernelSHAP and LIME over the tokens of a text.
 
-All three see the model as `y(p)`, where `p_i` says how much ordinary token `i` is there (`presence.py`):
+All three see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
 
 - integrated gradients (Sundararajan et al. 2017): `∫ dy/dp_i (a, ..., a) da` over [0, 1] by Gauss-Legendre
 - KernelSHAP (Lundberg and Lee 2017): Shapley values of `y` over the tokens, as a weighted linear regression on drawn
   0/1 vectors `p`; on all of them, hence exactly, when there are no more than `samples`
 - LIME (Ribeiro et al. 2016): ridge regression on 0/1 vectors drawn uniformly, with weights
-  `exp(-d² / (2 width²))` where `d` is the cosine distance of `p` to the whole text
+  `exp(-d² / (2 width²))` where `d` is the cosine distance of `p` to the complete text
 
-Scores of the first two sum to `y(1) - y(0)`; `facts` say how nearly. Special tokens are never taken away: their score
-is 0.
+Scores of the first two sum to `y(1) - y(0)`; the diagnostics hold the error of that sum. Special tokens are never
+removed: their score is 0.
 
-The convention this file owns: each text is explained by itself, with its own random numbers (`draws.py`), so that a
-batch gives what each text alone gives.
+The convention this file owns: each text is explained by itself, with its own random numbers (`text_random.py`), so a
+batch gives the same as each text alone.
 """
 
 from __future__ import annotations
@@ -27,36 +27,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.errors import MissingExtraError
+from gaflow.arguments import positive_number, whole_number
+from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.methods.media_removal import MediaRemoval, removal_for
-from gaflow.methods.text_random import TextGenerator
+from gaflow.methods.text_random import TextGenerator, token_ids
 from gaflow.methods.token_removal import TokenRemoval, check_batch_size, check_replacement
 from gaflow.models.tracing import Trace
+from gaflow.progress import Report
 
 __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 
-_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
-_PINNED = 1e6  # weight of the whole and of the empty text in KernelSHAP, in theory infinite: Captum's own
+_LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
+_END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
-_LIBRARIES = ("captum", "sklearn")  # Captum asks for the second only once everything is computed
-
-Facts = dict[str, float | str]
-Tell = Callable[[float], object]
-Output = Callable[[Tensor], Tensor]  # presence (s, m) -> y (s,)
+Removal = TokenRemoval | MediaRemoval
+Diagnostics = dict[str, float | str]
 
 
 @dataclass(frozen=True)
 class IntegratedGradients:
-    """Integrated gradients along the word embeddings, from a text of absent tokens to the text itself."""
+    """Integrated gradients along the word embeddings, from a baseline to the text itself."""
 
     steps: int = 50  # points of the Gauss-Legendre rule
-    replacement: str | int | None = None  # absent tokens: "pad", "mask", "unk", an id; None: the first there is
+    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # points in one pass; None: as many as fit, fewer for long texts
 
     def __post_init__(self) -> None:
-        _check_count("steps", self.steps, 1)
+        whole_number("steps", self.steps)
         check_replacement(self.replacement)
         check_batch_size(self.batch_size)
 
@@ -64,8 +63,7 @@ class IntegratedGradients:
     def info(self) -> MethodInfo:
         """What its scores mean and cost."""
         passes = f"{self.steps + 2} forward, {self.steps} backward"
-        reference = "Sundararajan, Taly and Yan 2017, ICML"
-        return MethodInfo("perturbation", True, True, passes, reference, _LIBRARIES, "baselines")
+        return _info(passes, "Sundararajan, Taly and Yan 2017, ICML")
 
     @property
     def name(self) -> str:
@@ -73,54 +71,56 @@ class IntegratedGradients:
         return full_name("ig", self, leave_out=("batch_size",))
 
     def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; `facts` hold the convergence delta."""
-        return _each_text(trace, self.replacement, self.batch_size, self._score)
+        """Scores of a traced batch; the diagnostics hold the convergence delta."""
+        return _score_texts(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
-        captum = _captum()
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
         done = 0
 
-        def output(presence: Tensor) -> Tensor:
+        def output(inclusion: Tensor) -> Tensor:
             nonlocal done
-            found = text(presence)
-            done += len(presence)
-            tell(min(1.0, done / self.steps))
-            return found
+            y = removal(inclusion)
+            done += len(inclusion)
+            report(min(1.0, done / self.steps))
+            return y
 
-        scores = captum.IntegratedGradients(output).attribute(
-            text.vector(1.0),
-            text.vector(0.0),
-            n_steps=self.steps,
-            method="gausslegendre",
-            internal_batch_size=min(text.rows, self.steps),
+        scores = (
+            _captum()
+            .IntegratedGradients(output)
+            .attribute(
+                removal.uniform_inclusion(1.0),
+                removal.uniform_inclusion(0.0),
+                n_steps=self.steps,
+                method="gausslegendre",
+                internal_batch_size=min(removal.batch_size, self.steps),
+            )
         )
-        facts = _completeness(text, scores)
-        error = abs(float(facts["convergence_delta"]))
-        if error > _ERROR * float(scores.abs().sum()):
-            facts["warning"] = f"the integral is off by {error:.2g}; take more than {self.steps} steps"
-        return scores[0], facts
+        diagnostics = _completeness(removal, scores)
+        error = abs(float(diagnostics["convergence_delta"]))
+        if error > _LARGEST_ERROR * float(scores.abs().sum()):
+            diagnostics["warning"] = f"the integral is off by {error:.2g}; take more than {self.steps} steps"
+        return scores[0], diagnostics
 
 
 @dataclass(frozen=True)
 class KernelShap:
-    """KernelSHAP: Shapley values of the tokens, estimated from texts of which some tokens are absent."""
+    """KernelSHAP: Shapley values of the tokens, estimated from texts with some tokens removed."""
 
     samples: int = 500  # texts drawn; a text with no more subsets of tokens than this gets exact values
-    seed: int = 0  # other seeds draw others
-    replacement: str | int | None = None  # absent tokens: "pad", "mask", "unk", an id; None: the first there is
+    seed: int = 0  # other seeds draw other texts
+    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
     def __post_init__(self) -> None:
-        _check_count("samples", self.samples, 2)
-        _check_count("seed", self.seed, 0)
+        whole_number("samples", self.samples, least=2)
+        whole_number("seed", self.seed, least=0)
         check_replacement(self.replacement)
         check_batch_size(self.batch_size)
 
     @property
     def info(self) -> MethodInfo:
         """What its scores mean and cost."""
-        reference = "Lundberg and Lee 2017, NeurIPS"
-        return MethodInfo("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
+        return _info(f"{self.samples} forward", "Lundberg and Lee 2017, NeurIPS")
 
     @property
     def name(self) -> str:
@@ -128,49 +128,45 @@ class KernelShap:
         return full_name("kernel_shap", self, leave_out=("batch_size",))
 
     def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; `facts` hold by how much their sum misses `y(1) - y(0)`."""
-        return _each_text(trace, self.replacement, self.batch_size, self._score)
+        """Scores of a traced batch; the diagnostics hold by how much their sum misses `y(1) - y(0)`."""
+        return _score_texts(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
-        captum, draws = _captum(), TextGenerator(self.seed, ids)
-        if len(text) < self.samples.bit_length():  # 2^m <= samples
-            regression = _linear_models().SkLearnLinearRegression()
-            scores = _fit(
-                lambda output: captum.Lime(output, regression, _shapley_kernel, _all_subsets),
-                text,
-                2 ** len(text),
-                draws,
-                tell,
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+        captum = _captum()
+        regression = _Regression(removal, TextGenerator(self.seed, seeds), report)
+        if 2 ** len(removal) <= self.samples:
+            model = _linear_models().SkLearnLinearRegression()
+            scores = regression.fit(
+                lambda output: captum.Lime(output, model, _shapley_kernel, _all_subsets), 2 ** len(removal)
             )
-            return scores, _completeness(text, scores)
-        scores = _fit(captum.KernelShap, text, self.samples, draws, tell)
-        return scores, _completeness(text, scores) | _doubt(self.samples, len(text))
+            return scores, _completeness(removal, scores)
+        scores = regression.fit(captum.KernelShap, self.samples)
+        return scores, _completeness(removal, scores) | _warning(self.samples, len(removal))
 
 
 @dataclass(frozen=True)
 class Lime:
-    """LIME: a ridge regression of the output on which tokens are there, near the whole text."""
+    """LIME: a ridge regression of the output on the tokens that are kept, near the complete text."""
 
-    samples: int = 500  # texts drawn, each token there or absent with equal chance
-    seed: int = 0  # other seeds draw others
-    width: float = 1.0  # of the kernel that gives texts nearer to the whole more weight
+    samples: int = 500  # texts drawn, each token kept or removed with equal chance
+    seed: int = 0  # other seeds draw other texts
+    width: float = 1.0  # of the kernel that gives texts nearer to the complete one more weight
     alpha: float = 1.0  # strength of the ridge penalty
-    replacement: str | int | None = None  # absent tokens: "pad", "mask", "unk", an id; None: the first there is
+    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
     def __post_init__(self) -> None:
-        _check_count("samples", self.samples, 2)
-        _check_count("seed", self.seed, 0)
-        _check_positive("width", self.width)
-        _check_positive("alpha", self.alpha)
+        whole_number("samples", self.samples, least=2)
+        whole_number("seed", self.seed, least=0)
+        positive_number("width", self.width)
+        positive_number("alpha", self.alpha)
         check_replacement(self.replacement)
         check_batch_size(self.batch_size)
 
     @property
     def info(self) -> MethodInfo:
         """What its scores mean and cost."""
-        reference = "Ribeiro, Singh and Guestrin 2016, KDD"
-        return MethodInfo("perturbation", True, True, f"{self.samples} forward", reference, _LIBRARIES, "baselines")
+        return _info(f"{self.samples} forward", "Ribeiro, Singh and Guestrin 2016, KDD")
 
     @property
     def name(self) -> str:
@@ -179,100 +175,122 @@ class Lime:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return _each_text(trace, self.replacement, self.batch_size, self._score)
+        return _score_texts(trace, self.replacement, self.batch_size, self._score)
 
-    def _score(self, text: TokenRemoval | MediaRemoval, ids: list[int], tell: Tell) -> tuple[Tensor, Facts]:
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
         from captum.attr._core.lime import get_exp_kernel_similarity_function
 
+        captum = _captum()
         kernel = get_exp_kernel_similarity_function("cosine", self.width)
-        regression = _linear_models().SkLearnRidge(alpha=self.alpha)
-        captum, draws = _captum(), TextGenerator(self.seed, ids)
-        scores = _fit(lambda output: captum.Lime(output, regression, kernel), text, self.samples, draws, tell)
-        return scores, _doubt(self.samples, len(text))
+        model = _linear_models().SkLearnRidge(alpha=self.alpha)
+        regression = _Regression(removal, TextGenerator(self.seed, seeds), report)
+        scores = regression.fit(lambda output: captum.Lime(output, model, kernel), self.samples)
+        return scores, _warning(self.samples, len(removal))
 
 
-Score = Callable[[TokenRemoval | MediaRemoval, list[int], Tell], tuple[Tensor, Facts]]
+def _info(passes: str, reference: str) -> MethodInfo:
+    """What the three methods have in common. Captum imports scikit-learn only once everything is computed."""
+    return MethodInfo(
+        family="perturbation",
+        signed=True,
+        class_specific=True,
+        passes=passes,
+        reference=reference,
+        libraries=("captum", "sklearn"),
+        extra="baselines",
+    )
 
 
-def _each_text(trace: Trace, replacement: str | int | None, batch_size: int | None, score: Score) -> Scores:
-    """Scores of a batch from the scores (m,) of the ordinary tokens of each text."""
+# The scores (m,) of the ordinary tokens of one text; the integers seed its random numbers.
+_ScoreText = Callable[[Removal, list[int], Report], tuple[Tensor, Diagnostics]]
+
+
+def _score_texts(trace: Trace, replacement: str | int | None, batch_size: int | None, score_text: _ScoreText) -> Scores:
+    """Scores of a batch, one text after the other."""
     _captum()
     traced_model = trace.require_model()
-    b = len(traced_model.batch.encodings)
+    encodings = traced_model.batch.encodings
     values = torch.zeros(trace.mask.shape, dtype=torch.float64)
-    facts: list[Facts] = []
-    for item, encoding in enumerate(traced_model.batch.encodings):
-        text = removal_for(traced_model, item, replacement, batch_size)
-        known: Facts = {"replacement": text.replacement}
-        if len(text):
-            ids = _ids(encoding)
-            found, more = score(text, ids, _part(traced_model.report, item, b))
-            values[item, text.places.cpu()] = found.detach().cpu().double()
-            known |= more
-        facts.append(known)
-    return Scores(values, diagnostics=tuple(facts))
+    diagnostics: list[Diagnostics] = []
+    for item, encoding in enumerate(encodings):
+
+        def report(part: float, item: int = item) -> None:
+            traced_model.report((item + part) / len(encodings))
+
+        removal = removal_for(traced_model, item, replacement, batch_size)
+        diagnostics.append({"replacement": removal.replacement})
+        if len(removal):
+            scores, more = score_text(removal, _seeds(encoding), report)
+            values[item, removal.positions.cpu()] = scores.detach().cpu().double()
+            diagnostics[item].update(more)
+    return Scores(values, diagnostics=tuple(diagnostics))
 
 
-def _ids(encoding: Encoding) -> list[int]:
-    """What decides the random numbers of an input: the input alone."""
+def _seeds(encoding: Encoding) -> list[int]:
+    """Integers that seed the random numbers of an input and depend on nothing else: token ids, or a digest of media."""
     if encoding.media is None:
-        return [int(token) for token in encoding.inputs["input_ids"]]
+        return token_ids(encoding)
     return list(blake2b(encoding.media.tensor.numpy().tobytes(), digest_size=16).digest())
 
 
-def _part(report: Tell, item: int, count: int) -> Tell:
-    """What part of a text is done, told as the part of the whole batch."""
-    return lambda part: report((item + part) / count)
+@dataclass(frozen=True)
+class _Regression:
+    """A regression of `y` on 0/1 vectors, done by a method of Captum."""
+
+    removal: Removal
+    generator: TextGenerator
+    report: Report
+
+    def fit(self, method: Callable[[Callable[[Tensor], Tensor]], Any], samples: int) -> Tensor:
+        """The coefficients (m,) that a method, made from the output function, finds on `samples` vectors."""
+        tokens = len(self.removal)
+        with self.generator:
+            return method(self._output).attribute(
+                torch.ones(1, tokens), torch.zeros(1, tokens), n_samples=samples, perturbations_per_eval=samples
+            )[0]
+
+    def _output(self, inclusion: Tensor) -> Tensor:
+        """`y` of all samples at once, in as many passes as it needs. The model has the global random state."""
+        with self.generator.suspended():
+            return self.removal.outputs(inclusion, self.report).cpu()
 
 
-def _fit(
-    method: Callable[[Output], Any], text: TokenRemoval | MediaRemoval, samples: int, draws: TextGenerator, tell: Tell
-) -> Tensor:
-    """The coefficients (m,) that a Captum method finds for `y` on `samples` 0/1 vectors."""
-
-    def output(presence: Tensor) -> Tensor:
-        with draws.suspended():
-            return text.values(presence, tell).cpu()
-
-    whole, nothing = torch.ones(1, len(text)), torch.zeros(1, len(text))
-    with draws:  # `output` gets all samples at once, and takes as many passes as it needs
-        return method(output).attribute(whole, nothing, n_samples=samples, perturbations_per_eval=samples)[0]
-
-
-def _all_subsets(_whole: Tensor, num_interp_features: int, **_: Any) -> Iterator[Tensor]:
-    """Every 0/1 vector (1, m) once, as Captum asks for them."""
+def _all_subsets(_complete: Tensor, num_interp_features: int, **_: Any) -> Iterator[Tensor]:
+    """Every 0/1 vector (1, m) once, with the signature that Captum calls."""
     for subset in product((0, 1), repeat=num_interp_features):
         yield torch.tensor([subset])
 
 
-def _shapley_kernel(_whole: Tensor, _changed: Tensor, subset: Tensor, **_: Any) -> float:
-    """The weight under which linear regression gives Shapley values, as Captum asks for it."""
-    m, k = subset.shape[1], int(subset.sum())
-    return _PINNED if k in (0, m) else (m - 1) / (math.comb(m, k) * k * (m - k))
+def _shapley_kernel(_complete: Tensor, _changed: Tensor, subset: Tensor, **_: Any) -> float:
+    """The weight under which linear regression gives Shapley values, with the signature that Captum calls."""
+    m = subset.shape[1]
+    k = int(subset.sum())
+    if k in (0, m):
+        return _END_WEIGHT
+    return (m - 1) / (math.comb(m, k) * k * (m - k))
 
 
-def _completeness(text: TokenRemoval | MediaRemoval, scores: Tensor) -> Facts:
-    """What the scores should sum to, and by how much they miss it."""
-    nothing, whole = text.values(torch.cat([text.vector(0.0), text.vector(1.0)])).cpu().double().tolist()
-    delta = float(scores.detach().double().sum()) - (whole - nothing)
-    return {"baseline_output": nothing, "convergence_delta": delta}
+def _completeness(removal: Removal, scores: Tensor) -> Diagnostics:
+    """The output of the baseline, and by how much the sum of scores misses the gain of the text over it."""
+    ends = torch.cat([removal.uniform_inclusion(0.0), removal.uniform_inclusion(1.0)])
+    baseline_output, output = removal.outputs(ends).cpu().double().tolist()
+    delta = float(scores.detach().double().sum()) - (output - baseline_output)
+    return {"baseline_output": baseline_output, "convergence_delta": delta}
 
 
-def _doubt(samples: int, tokens: int) -> Facts:
-    """A word of warning where the regression has more unknowns than equations."""
+def _warning(samples: int, tokens: int) -> Diagnostics:
+    """A warning where the regression has more unknowns than equations."""
     if samples > tokens:
         return {}
     return {"warning": f"{samples} samples are too few for {tokens} tokens; take more than {tokens}"}
 
 
 def _captum() -> Any:
-    try:
-        import captum.attr
-        import sklearn.linear_model  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            f"ig, kernel_shap and lime need Captum and scikit-learn ({error}); run: pip install 'gaflow[baselines]'"
-        ) from error
+    purpose = "ig, kernel_shap and lime need Captum and scikit-learn"
+    need("sklearn.linear_model", "baselines", purpose)
+    need("captum.attr", "baselines", purpose)
+    import captum.attr
+
     return captum.attr
 
 
@@ -280,13 +298,3 @@ def _linear_models() -> Any:
     import captum._utils.models.linear_model
 
     return captum._utils.models.linear_model
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a number > 0, not {value!r}")

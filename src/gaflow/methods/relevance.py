@@ -6,21 +6,21 @@ over heads and `r` the rows that the head reads (`Trace.rows`):
 - partial LRP: `r E relu(R^L)`
 - transformer attribution: `r M^L ... M^1` with `M^l = rownorm(E relu(G^l * R^l) + I)`
 
-Both need one more pass through the model than the trace, and share it. The convention this file owns: what was
-propagated is kept as long as the trace's question lives, and no longer.
+Both need one more pass through the model than the trace, and share it. The convention this file owns: the propagated
+relevance is stored as long as the traced model of the trace lives, and no longer.
 
 LRP is patented in places; its use for research is free.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gaflow.arguments import boolean
 from gaflow.methods.attention import read_rows
 from gaflow.methods.base import MethodInfo, Scores, full_name
 from gaflow.methods.lrp import Relevance, propagate
@@ -28,9 +28,8 @@ from gaflow.models.tracing import Trace
 
 __all__ = ["PartialLrp", "TransAtt"]
 
-_PASSES = "2 forward, 2 backward"
-_LOST = 0.01  # of the relevance, without a warning
-_KEPT: Any = WeakIdKeyDictionary()  # Question -> {double: Relevance}
+_LARGEST_LOSS = 0.01  # of the relevance, without a warning
+_PROPAGATED: Any = WeakIdKeyDictionary()  # TracedModel -> {double: Relevance}
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,16 @@ class PartialLrp:
 
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
-    info: ClassVar[MethodInfo] = MethodInfo("relevance", False, True, _PASSES, "Voita et al. 2019, ACL")
+    info = MethodInfo(
+        family="relevance",
+        signed=False,
+        class_specific=True,
+        passes="2 forward, 2 backward",
+        reference="Voita et al. 2019, ACL",
+    )
 
     def __post_init__(self) -> None:
-        _check_double(self.double)
+        boolean("double", self.double)
 
     @property
     def name(self) -> str:
@@ -53,9 +58,10 @@ class PartialLrp:
         return full_name("partial_lrp", self)
 
     def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; `facts` say how much of the relevance 1 reached the embeddings."""
-        found = _relevance(trace, self.double)
-        return Scores(read_rows(trace.rows(), found.attention[:, -1].relu().mean(1)), diagnostics=_facts(found))
+        """Scores of a traced batch; the diagnostics say how much of the relevance 1 reached the embeddings."""
+        relevance = _relevance(trace, self.double)
+        last_layer = relevance.attention[:, -1].relu().mean(1)
+        return Scores(read_rows(trace.rows(), last_layer), diagnostics=_diagnostics(relevance))
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,16 @@ class TransAtt:
 
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
-    info: ClassVar[MethodInfo] = MethodInfo("relevance", False, True, _PASSES, "Chefer et al. 2021, CVPR")
+    info = MethodInfo(
+        family="relevance",
+        signed=False,
+        class_specific=True,
+        passes="2 forward, 2 backward",
+        reference="Chefer et al. 2021, CVPR",
+    )
 
     def __post_init__(self) -> None:
-        _check_double(self.double)
+        boolean("double", self.double)
 
     @property
     def name(self) -> str:
@@ -78,35 +90,31 @@ class TransAtt:
         return full_name("transatt", self)
 
     def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; `facts` say how much of the relevance 1 reached the embeddings."""
-        found = _relevance(trace, self.double)
-        scores = trace.rows()  # zero at padding, so that the identity below adds nothing there
-        for layer in reversed(range(found.attention.shape[1])):
-            change = (trace.gradients[layer] * found.attention[:, layer]).relu().mean(1)  # (b, t, t)
+        """Scores of a traced batch; the diagnostics say how much of the relevance 1 reached the embeddings."""
+        relevance = _relevance(trace, self.double)
+        scores = trace.rows()  # zero at padding: the identity below adds nothing there
+        for layer in reversed(range(relevance.attention.shape[1])):
+            change = (trace.gradients[layer] * relevance.attention[:, layer]).relu().mean(1)  # (b, t, t)
             shares = scores / (change.sum(-1) + 1)  # rows of change + I are divided by their sums
             scores = read_rows(shares, change) + shares
-        return Scores(scores, diagnostics=_facts(found))
+        return Scores(scores, diagnostics=_diagnostics(relevance))
 
 
 def _relevance(trace: Trace, double: bool) -> Relevance:
     """The relevance of a traced batch, propagated once for all methods."""
-    kept: dict[bool, Relevance] = _KEPT.setdefault(trace.require_model(), {})
-    if double not in kept:
-        found = propagate(trace, torch.float64 if double else torch.float32)
-        attention: Tensor = found.attention.to(trace.gradients[0])
-        kept[double] = Relevance(attention, found.input, found.output)
-    return kept[double]
+    stored: dict[bool, Relevance] = _PROPAGATED.setdefault(trace.require_model(), {})
+    if double not in stored:
+        relevance = propagate(trace, torch.float64 if double else torch.float32)
+        stored[double] = replace(relevance, attention=relevance.attention.to(trace.gradients[0]))
+    return stored[double]
 
 
-def _facts(found: Relevance) -> tuple[dict[str, float | str], ...]:
-    each: list[dict[str, float | str]] = []
-    for value in found.input.tolist():
-        each.append({"conserved_relevance": value})
-        if not abs(value - 1) <= _LOST:
-            each[-1]["warning"] = f"{value:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
-    return tuple(each)
-
-
-def _check_double(double: Any) -> None:
-    if not isinstance(double, bool):
-        raise ValueError(f"double must be True or False, not {double!r}")
+def _diagnostics(relevance: Relevance) -> tuple[dict[str, float | str], ...]:
+    """How much of the relevance 1 reached the embeddings of each text, and a warning where much was lost."""
+    diagnostics: list[dict[str, float | str]] = []
+    for value in relevance.input.tolist():
+        item: dict[str, float | str] = {"conserved_relevance": value}
+        if not abs(value - 1) <= _LARGEST_LOSS:
+            item["warning"] = f"{value:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
+        diagnostics.append(item)
+    return tuple(diagnostics)

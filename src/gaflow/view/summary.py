@@ -16,7 +16,7 @@ import numpy as np
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import UNITS, TextUnit, Unit
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
-from gaflow.flow.result import Certificate
+from gaflow.flow.result import VALUE_AGAINST, Certificate
 from gaflow.inputs.media import Image
 from gaflow.view.shades import LEVELS, level_of
 from gaflow.view.text import Run, number_format, one_line, runs, shortened
@@ -43,7 +43,6 @@ __all__ = [
 Attributions = Attribution | Iterable[Attribution] | Mapping[str, Attribution]
 
 NO_CERTIFICATE = "This method solves no flow problem, so there is no certificate."
-VALUE_AGAINST = "value_against"  # diagnostic of signed flow methods: the value of the flow that is subtracted
 _WARNING = "warning"  # diagnostic that is a sentence
 _ROUNDING = 1e-12  # a difference of two flows that is this small, relative to them, is 0
 _CERTIFICATE_MEANINGS = {

@@ -21,8 +21,8 @@ from gaflow.benchmark.report.formats import as_csv, markdown, matrix_table, plai
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import Matrix, Settings, Table, all_tables, matrices
 from gaflow.errors import DataError
+from gaflow.explainer.default_method import DEFAULT
 from gaflow.files import write_atomically
-from gaflow.methods import DEFAULT
 
 if TYPE_CHECKING:
     import pandas as pd
