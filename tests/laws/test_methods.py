@@ -1,7 +1,7 @@
 """What holds for every method on every model family; a method added to METHODS is covered without further ado."""
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.methods import METHODS, FlowMethod, IntegratedGradients, KernelShap, Lime, Scores
+from gaflow.methods import METHODS, FlowMethod, IntegratedGradients, KernelShap, Lime
 from tests.support.models import FAMILIES, SENTENCE
+from tests.support.traces import TraceRecorder
 from tests.support.tracing import state
 
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
@@ -25,19 +26,6 @@ SINGLE = ("modernbert",)
 everywhere = pytest.mark.parametrize(("name", "family"), [(name, family) for family in FAMILIES for name in METHODS])
 
 
-@dataclass(frozen=True)
-class Catch:
-    """A method that keeps the trace it is given."""
-
-    kept: list = field(default_factory=list)
-    name = "catch"
-    needs = ("residual",)
-
-    def __call__(self, trace):
-        self.kept.append(trace)
-        return Scores(trace.mask.double())
-
-
 def method(name):
     return QUICK.get(name, METHODS[name])
 
@@ -50,10 +38,10 @@ def explainer(family):
 
 @cache
 def traced(family, texts=TEXTS, target=1):
-    catch = Catch()
-    explainer(family)(list(texts), catch, target, batch_size=len(texts))
-    (found,) = catch.kept
-    return found
+    recorder = TraceRecorder()
+    explainer(family)(list(texts), recorder, target, batch_size=len(texts))
+    (trace,) = recorder.traces
+    return trace
 
 
 @cache

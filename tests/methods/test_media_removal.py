@@ -4,74 +4,73 @@ import torch
 
 import gaflow
 from gaflow.errors import UnsupportedModelError
-from gaflow.methods import METHODS, IntegratedGradients, KernelShap
+from gaflow.methods import IntegratedGradients, KernelShap
 from gaflow.methods.media_removal import MediaRemoval, removal_for
 from gaflow.methods.token_removal import TokenRemoval
 from tests.support.task_models import bert, listener, picture, sound, viewer
+from tests.support.traces import TraceRecorder
 
 CLASS = 1
 
 
-def question(make, item):
-    kept = []
-    given = gaflow.Explainer(*make())
-    encoding, fitted = given.ask(item, CLASS)
-    given.run([encoding], [fitted], [METHODS["random"]], watch=kept.append)
-    return kept[0].require_model()
+def traced_model_of(make, item):
+    recorder = TraceRecorder()
+    gaflow.Explainer(*make())(item, recorder, CLASS)
+    return recorder.traces[0].require_model()
 
 
-def says(asked, values):
+def explained_logit(traced_model, values):
     """The explained logit for other values of the input, from the model itself."""
-    (name,) = asked.batch.inputs
+    (name,) = traced_model.batch.inputs
     with torch.no_grad():
-        return asked.model(**{name: values}).logits[:, CLASS]
+        return traced_model.model(**{name: values}).logits[:, CLASS]
 
 
 @pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
 def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
-    asked = question(make, item)
-    text = MediaRemoval.of(asked, 0, None, None)
-    (given,) = asked.batch.inputs.values()
+    traced_model = traced_model_of(make, item)
+    text = MediaRemoval.of(traced_model, 0, None, None)
+    (given,) = traced_model.batch.inputs.values()
     both = text.outputs(torch.cat([text.uniform_inclusion(1.0), text.uniform_inclusion(0.0)]))
     left = torch.zeros_like(given)
     if make is listener:
         left[:, 12 * 80 :] = given[:, 12 * 80 :]  # samples that no frame reaches
-    expected = torch.cat([says(asked, given), says(asked, left)])
+    expected = torch.cat([explained_logit(traced_model, given), explained_logit(traced_model, left)])
     assert torch.allclose(both, expected, rtol=1e-5)
 
 
 def test_one_patch_away_is_its_pixels_away():
-    asked = question(viewer, picture())
-    text = MediaRemoval.of(asked, 0, None, None)
+    traced_model = traced_model_of(viewer, picture())
+    text = MediaRemoval.of(traced_model, 0, None, None)
     inclusion = text.uniform_inclusion(1.0)
     inclusion[0, 6] = 0.0  # the third of the second row
-    (given,) = asked.batch.inputs.values()
+    (given,) = traced_model.batch.inputs.values()
     changed = given.clone()
     changed[:, :, 8:16, 16:24] = 0
-    assert torch.allclose(text.outputs(inclusion), says(asked, changed), rtol=1e-5)
+    assert torch.allclose(text.outputs(inclusion), explained_logit(traced_model, changed), rtol=1e-5)
 
 
 def test_one_frame_away_is_its_samples_away():
-    asked = question(listener, sound(960))
-    text = MediaRemoval.of(asked, 0, None, None)
+    traced_model = traced_model_of(listener, sound(960))
+    text = MediaRemoval.of(traced_model, 0, None, None)
     inclusion = text.uniform_inclusion(1.0)
     inclusion[0, 2] = 0.5
-    (given,) = asked.batch.inputs.values()
+    (given,) = traced_model.batch.inputs.values()
     changed = given.clone()
     changed[:, 160:240] *= 0.5
-    assert torch.allclose(text.outputs(inclusion), says(asked, changed), rtol=1e-5)
+    assert torch.allclose(text.outputs(inclusion), explained_logit(traced_model, changed), rtol=1e-5)
 
 
 def test_integrated_gradients_are_those_of_the_pixels_summed_over_patches():
     explainer = gaflow.Explainer(*viewer())
     att = explainer(picture(), IntegratedGradients(steps=5), CLASS)
-    asked = question(viewer, picture())
-    (given,) = asked.batch.inputs.values()
+    traced_model = traced_model_of(viewer, picture())
+    (given,) = traced_model.batch.inputs.values()
     nodes, weights = np.polynomial.legendre.leggauss(5)
     total = torch.zeros_like(given)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         leaf = (node * given).detach().float().requires_grad_()
-        (slope,) = torch.autograd.grad(asked.model(pixel_values=leaf).logits[:, CLASS].sum(), leaf)
+        (slope,) = torch.autograd.grad(traced_model.model(pixel_values=leaf).logits[:, CLASS].sum(), leaf)
         total += weight * slope
     pixels = (total * given).sum(1)[0]  # (32, 32)
     expected = pixels.reshape(4, 8, 4, 8).sum((1, 3)).flatten()
@@ -90,9 +89,9 @@ def test_shapley_values_of_a_short_sound_add_up():
 
 
 def test_texts_keep_to_word_embeddings():
-    asked = question(lambda: bert("text-classification"), "a good film")
-    assert isinstance(removal_for(asked, 0, None, None), TokenRemoval)
-    assert isinstance(removal_for(question(viewer, picture()), 0, None, None), MediaRemoval)
+    traced_model = traced_model_of(lambda: bert("text-classification"), "a good film")
+    assert isinstance(removal_for(traced_model, 0, None, None), TokenRemoval)
+    assert isinstance(removal_for(traced_model_of(viewer, picture()), 0, None, None), MediaRemoval)
 
 
 def test_a_token_cannot_replace_a_patch():

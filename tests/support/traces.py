@@ -1,10 +1,13 @@
 """Traces of given attention, and of tiny models."""
 
+from dataclasses import dataclass, field
+
 import pytest
 import torch
 
 from gaflow.inputs.batch import Padding, collate
 from gaflow.inputs.encoding import encode
+from gaflow.methods import Scores
 from gaflow.models.tracing import Trace
 from tests.support.models import SENTENCE
 from tests.support.tracing import trace_logit
@@ -40,3 +43,16 @@ def bert_trace(made, texts=(SENTENCE, "a good film")):
     model, tokenizer = made
     batch = collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
     return trace_logit(model, batch)
+
+
+@dataclass(frozen=True)
+class TraceRecorder:
+    """A method that keeps the traces it is given."""
+
+    traces: list = field(default_factory=list)
+    name = "recorder"
+    needs = ("residual",)
+
+    def __call__(self, trace):
+        self.traces.append(trace)
+        return Scores(trace.mask.double())
