@@ -1,9 +1,9 @@
 """Theorem 3.1 on one result: are its scores the Shapley values of its flow?
 
 The players of a game are the nodes of one layer, and a coalition earns the flow through it, `v(S) = sum_{i in S} f(i)`,
-of a flow that is fixed. Blocking one node takes nothing from the others of its layer, so that a node adds `f(i)` to
-every coalition and its Shapley value is `f(i)`. The axioms that single it out can then be checked one by one, on
-scores and flows as they were stored:
+of a flow that is fixed. Blocking one node takes nothing from the others of its layer. So a node adds `f(i)` to every
+coalition, and its Shapley value is `f(i)`. The axioms that single out this value can be checked one by one, on scores
+and flows as they were stored:
 
 - **efficiency**: the scores of a layer sum to `v(N)`, which is the flow value and the sum over a layer of edges;
 - **symmetry**: nodes that add the same to every coalition, `f(i) = f(j)`, have the same score;
@@ -12,10 +12,11 @@ scores and flows as they were stored:
   earns anything, and likewise of one game per edge that leaves it; so scores are sums of edge flows, both ways.
   Scores of `layer="all"` belong to the sum of all layers' games and are the sum of their scores.
 
-The convention this file owns: **what a node adds is read off the edges between layers**, never off the terminal edges
-that hold the scores. Residuals are in units of what all players earn together. Linearity is that of games on one flow;
-flows are not linear in the information tensor, except for its scale. Signed scores belong to the difference of two
-games, that of the flow and that of the flow against: Shapley values are linear, so the axioms hold of it as well.
+The convention this file owns: **the contribution of a node is read off the edges between layers**, never off the
+terminal edges that hold the scores. Residuals are in units of the sum that all players earn together. Linearity is that
+of games on one flow; flows are not linear in the information tensor, except for its scale. Signed scores belong to the
+difference of two games, that of the flow and that of the flow against: Shapley values are linear, so the axioms hold of
+it as well.
 """
 
 from __future__ import annotations
@@ -26,33 +27,39 @@ from dataclasses import dataclass
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import GaflowError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.flow.result import VALUE_AGAINST, Flow, NodeLayer, layer_scores
 
 __all__ = ["Axioms", "axioms"]
 
+_NAMES = ("efficiency", "symmetry", "nullity", "linearity")
+
 
 @dataclass(frozen=True, repr=False)
 class Axioms:
-    """How far a result is from each axiom: the largest violation, relative to what all players earn together."""
+    """How far a result is from each axiom: the largest violation, relative to the sum that all players earn.
+
+    >>> gaflow.axioms(explainer("a very smart dog", "agf")).ok
+    True
+    """
 
     efficiency: float
     symmetry: float
     nullity: float
     linearity: float
     games: int  # that were checked: one per node layer, and one for the scores of an attribution
-    pairs: int  # of nodes that add the same (not 0) and so must score the same; without any, symmetry asks nothing
-    nulls: int  # nodes that add nothing and so must score 0; without any, nullity asks nothing
+    pairs: int  # of nodes that add the same (not 0) and so must score the same; without any, symmetry holds trivially
+    nulls: int  # nodes that add nothing and so must score 0; without any, nullity holds trivially
     tolerance: float  # below which a residual counts as rounding
 
     @property
     def residuals(self) -> dict[str, float]:
         """Axiom to residual."""
-        return {name: getattr(self, name) for name in ("efficiency", "symmetry", "nullity", "linearity")}
+        return {name: getattr(self, name) for name in _NAMES}
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The axioms that do not hold; a residual that is no number fails too."""
+        """The axioms that do not hold; a residual that is NaN fails too."""
         return tuple(name for name, residual in self.residuals.items() if not residual <= self.tolerance)
 
     @property
@@ -61,103 +68,142 @@ class Axioms:
         return not self.failed
 
     def __repr__(self) -> str:
-        asked = {
+        cases = {
             "efficiency": f"{self.games} games",
             "symmetry": f"{self.pairs} pairs of equal nodes",
             "nullity": f"{self.nulls} null nodes",
             "linearity": f"{self.games} games",
         }
-        lines = [f"Axioms({'ok' if self.ok else 'failed: ' + ', '.join(self.failed)}, tolerance {self.tolerance:g})"]
-        lines += [f"  {name:10}  {residual:7.1e}  {asked[name]}" for name, residual in self.residuals.items()]
+        verdict = "ok" if self.ok else f"failed: {', '.join(self.failed)}"
+        lines = [f"Axioms({verdict}, tolerance {self.tolerance:g})"]
+        for name, residual in self.residuals.items():
+            lines.append(f"  {name:10}  {residual:7.1e}  {cases[name]}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class _Game:
-    """Scores that somebody claims, and what the edges say."""
+    """Claimed scores, and the contributions of the nodes according to the edges."""
 
     scores: np.ndarray  # (t,)
     adds: np.ndarray  # (t,) what each node adds to a coalition, from the edges on one side of it
     other: np.ndarray  # (t,) the same from the edges on its other side
     total: float  # the flow value, as often as there are layers in this game
-    size: float  # what residuals are measured in: the total, or of a signed game both its sides together
+    scale: float  # the unit of residuals: the total, or of a signed game both its sides together
+
+
+@dataclass(frozen=True)
+class _Violations:
+    """What one game says of the axioms."""
+
+    residuals: tuple[float, float, float, float]  # in the order of the axioms
+    pairs: int
+    nulls: int
 
 
 def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolerance: float = 1e-9) -> Axioms:
     """Check efficiency, symmetry, nullity and linearity of an attribution's scores, or of every layer of a flow.
 
-    Of an attribution, `scores` are checked against the game of `layer` ("all": the sum over layers; None: its own
-    `layer`), and `layers` row by row. Of a batch of flows, the report is the worst of all.
+    The `scores` of an attribution are checked against the game of `layer` ("all": the sum over layers; None: its own
+    `layer`), and its `layers` row by row. The report of a batch of flows is the worst of all.
+
+        >>> gaflow.axioms(explainer("a very smart dog", "agf"))
     """
     if not isinstance(tolerance, int | float) or not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number >= 0, not {tolerance!r}")
+        raise ArgumentError(Argument("tolerance"), f" must be a number >= 0, not {tolerance!r}")
     if isinstance(result, Attribution):
-        if result.flow is None:
-            raise GaflowError(
-                f"this attribution ({result.method}) holds no flow to check its scores against: "
-                "use a flow method such as agf, and keep_flow=True"
-            )
-        if VALUE_AGAINST in result.diagnostics and result.flow_against is None:
-            raise GaflowError(f"this attribution ({result.method}) is signed, but holds no flow against: explain anew")
-        if layer is None:
-            layer = 0 if result.layer is None else result.layer
-        games = list(_of_attribution(result, layer))
+        games = list(_games_of_attribution(result, layer))
     elif isinstance(result, Flow):
         if layer is not None:
-            raise ValueError("layer is for attributions; of a flow, all layers are checked")
-        games = [game for item in range(len(result.value)) for game in _of_flow(result[item])]
+            raise ArgumentError(Argument("layer"), " is for attributions; of a flow, all layers are checked")
+        games = []
+        for item in range(len(result.value)):
+            games.extend(_games_of_flow(result[item]))
     else:
-        raise TypeError(f"axioms takes an Attribution or a Flow, not {type(result).__name__}")
-    with np.errstate(invalid="ignore"):  # flows that are no numbers fail, and need not warn
-        residuals, cases = zip(*(_check(game, tolerance) for game in games), strict=True)
-    efficiency, symmetry, nullity, linearity = np.max(residuals, 0).tolist()  # NaN if there is one
-    pairs, nulls = np.sum(cases, 0).tolist()
-    return Axioms(efficiency, symmetry, nullity, linearity, len(games), pairs, nulls, float(tolerance))
+        raise ArgumentTypeError(f"axioms takes an Attribution or a Flow, not {type(result).__name__}")
+    with np.errstate(invalid="ignore"):  # flows that are not finite fail, and need not warn
+        violations = [_check(game, tolerance) for game in games]
+    worst = np.max([violation.residuals for violation in violations], 0).tolist()  # NaN if there is one
+    return Axioms(
+        **dict(zip(_NAMES, worst, strict=True)),
+        games=len(games),
+        pairs=sum(violation.pairs for violation in violations),
+        nulls=sum(violation.nulls for violation in violations),
+        tolerance=float(tolerance),
+    )
 
 
-def _of_flow(flow: Flow) -> Iterator[_Game]:
-    """The game of every node layer; the other side's edges (terminals at the ends) are the claim."""
+def _games_of_flow(flow: Flow) -> Iterator[_Game]:
+    """The game of every node layer; the edges on the other side (terminals at the ends) are the claim."""
     adds, other = _both_sides(flow)
     value = flow.value.item()
-    for mine, theirs in zip(adds, other, strict=True):
-        yield _Game(theirs, mine, theirs, value, value)
+    for row in range(len(adds)):
+        yield _Game(scores=other[row], adds=adds[row], other=other[row], total=value, scale=value)
 
 
-def _of_attribution(att: Attribution, layer: NodeLayer) -> Iterator[_Game]:
-    """The game that the scores belong to, then that of every row of `layers`."""
-    assert att.flow is not None
+def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator[_Game]:
+    """The game that the scores belong to, then the game of every row of `layers`."""
+    if att.flow is None:
+        raise GaflowError(
+            f"this attribution ({att.method}) holds no flow to check its scores against: use a flow method such as "
+            "agf, and ", Argument("keep_flow", True),
+        )  # fmt: skip
+    if VALUE_AGAINST in att.diagnostics and att.flow_against is None:
+        raise GaflowError(f"this attribution ({att.method}) is signed, but holds no flow against; explain it again")
+    if layer is None:
+        layer = 0 if att.layer is None else att.layer
     adds, other = _both_sides(att.flow)
-    value = earned = att.flow.value.item()
+    total = att.flow.value.item()
+    scale = total
     if att.flow_against is not None:
-        less, lost = _both_sides(att.flow_against), att.flow_against.value.item()
-        adds, other, value, earned = adds - less[0], other - less[1], value - lost, value + lost
+        adds_against, other_against = _both_sides(att.flow_against)
+        total_against = att.flow_against.value.item()
+        adds = adds - adds_against
+        other = other - other_against
+        scale = total + total_against
+        total = total - total_against
     count = len(adds) if layer == "all" else 1
-    yield _Game(att.scores, layer_scores(adds, layer), layer_scores(other, layer), count * value, count * earned)
+    yield _Game(
+        scores=att.scores,
+        adds=layer_scores(adds, layer),
+        other=layer_scores(other, layer),
+        total=count * total,
+        scale=count * scale,
+    )
     for row in range(len(adds)):
         claimed = other[row] if att.layers is None else att.layers[row]
-        yield _Game(claimed, adds[row], other[row], value, earned)
+        yield _Game(scores=claimed, adds=adds[row], other=other[row], total=total, scale=scale)
 
 
 def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
-    """Through-flow (l+1, t) by the edges between layers, and by those on the other side of each node."""
-    edges, source, target = (x[0].detach().cpu().double().numpy() for x in (flow.edges, flow.source, flow.target))
-    entering, leaving = edges.sum(-2), edges.sum(-1)
+    """Through-flow (l+1, t) by the edges between layers, and by the edges on the other side of each node."""
+    edges = flow.edges[0].detach().cpu().double().numpy()
+    source = flow.source[0].detach().cpu().double().numpy()
+    target = flow.target[0].detach().cpu().double().numpy()
+    entering = edges.sum(-2)
+    leaving = edges.sum(-1)
     return np.vstack([entering[:1], leaving]), np.vstack([target, entering[1:], source])
 
 
-def _check(game: _Game, tolerance: float) -> tuple[list[float], list[int]]:
-    """Violations of the four axioms, in order; how many pairs of nodes add the same, and how many nodes nothing."""
-    # Where nothing flows, what is claimed in spite of it is measured in itself.
-    scale = abs(game.size) or max(np.abs(x).max() for x in (game.scores, game.adds, game.other)) or 1.0
-    scores, adds, other = game.scores / scale, game.adds / scale, game.other / scale
-    apart = np.abs(adds[:, None] - adds)
+def _check(game: _Game, tolerance: float) -> _Violations:
+    """The violations of the four axioms by one game."""
+    scale = abs(game.scale) or _largest(game.scores, game.adds, game.other) or 1.0
+    scores = game.scores / scale
+    adds = game.adds / scale
+    other = game.other / scale
+    difference = np.abs(adds[:, None] - adds)
+    score_difference = np.abs(scores[:, None] - scores)
     null = np.abs(adds) <= tolerance
-    equal = np.triu(apart <= tolerance, 1) & ~(null[:, None] & null)  # two null nodes are the next axiom's
-    unequal = np.abs(scores[:, None] - scores) - apart  # what differs a little may score so
-    residuals = [
-        np.abs(scores.sum() - np.array([game.total / scale, adds.sum()])).max(),
-        unequal.max(where=equal, initial=0.0),
-        (np.abs(scores) - np.abs(adds)).max(where=null, initial=0.0),
-        np.abs(scores - np.stack([adds, other])).max(),
-    ]
-    return [float(x) for x in residuals], [int(equal.sum()), int(null.sum())]
+    both_null = null[:, None] & null  # a matter of nullity, not of symmetry
+    equal = np.triu(difference <= tolerance, 1) & ~both_null
+    efficiency = np.abs(scores.sum() - np.array([game.total / scale, adds.sum()])).max()
+    symmetry = (score_difference - difference).max(where=equal, initial=0.0)
+    nullity = (np.abs(scores) - np.abs(adds)).max(where=null, initial=0.0)
+    linearity = np.abs(scores - np.stack([adds, other])).max()
+    residuals = (float(efficiency), float(symmetry), float(nullity), float(linearity))
+    return _Violations(residuals, pairs=int(equal.sum()), nulls=int(null.sum()))
+
+
+def _largest(*arrays: np.ndarray) -> float:
+    """The largest absolute value: the unit of scores that are claimed where nothing flows."""
+    return max(np.abs(array).max() for array in arrays)
