@@ -76,8 +76,8 @@ def damaged(change):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: path.write_bytes(b"\xff\xfe"), "no readable JSON"),
-        (lambda path: path.write_text("{", encoding="utf-8"), "no readable JSON"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "not a file that gaflow saved"),
+        (lambda path: path.write_text("{", encoding="utf-8"), "not a file that gaflow saved"),
         (lambda path: path.write_text("[1]", encoding="utf-8"), "not a file that gaflow saved"),
         (lambda path: path.write_text(json.dumps(make().to_dict()), encoding="utf-8"), "not a file that gaflow saved"),
         (damaged(lambda found: found["gaflow"].update(format=99)), "has format 99"),
@@ -136,7 +136,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path):
 def test_garbage_is_refused(tmp_path, content):
     path = tmp_path / "a"
     path.write_bytes(content)
-    with pytest.raises(GaflowError, match=r"not (a readable safetensors file|one that gaflow wrote)"):
+    with pytest.raises(GaflowError, match="not a file that gaflow saved"):
         load(path)
 
 
@@ -152,7 +152,7 @@ def test_a_file_cut_short_is_refused(tmp_path, keep):
 
 def test_safetensors_of_something_else_are_refused(tmp_path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "a")
-    with pytest.raises(GaflowError, match="not one that gaflow wrote"):
+    with pytest.raises(GaflowError, match="not a file that gaflow saved"):
         load(tmp_path / "a")
 
 

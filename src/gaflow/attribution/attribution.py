@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gaflow.arguments import whole_number
 from gaflow.attribution import export
-from gaflow.attribution.files import read, write
+from gaflow.attribution.files import from_tensors_and_json, read, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.errors import Argument, ArgumentError, GaflowError
@@ -249,10 +249,10 @@ def load(path: str | Path) -> Attribution:
     >>> explainer("a very smart dog").save("dog.safetensors")
     >>> gaflow.load("dog.safetensors").words()
     """
-    values = read(path)
+    tensors, values = read(path)
     try:
-        return Attribution(**values)
-    except (TypeError, ValueError, AttributeError) as error:
+        return Attribution(**from_tensors_and_json(tensors, values))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GaflowError(f"{path} is damaged: {error}") from error
 
 

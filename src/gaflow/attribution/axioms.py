@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError
@@ -92,15 +93,6 @@ class _Game:
     scale: float  # the unit of residuals: the total, or of a signed game both its sides together
 
 
-@dataclass(frozen=True)
-class _Violations:
-    """What one game says of the axioms."""
-
-    residuals: tuple[float, float, float, float]  # in the order of the axioms
-    pairs: int
-    nulls: int
-
-
 def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolerance: float = 1e-9) -> Axioms:
     """Check efficiency, symmetry, nullity and linearity of an attribution's scores, or of every layer of a flow.
 
@@ -122,13 +114,15 @@ def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolera
     else:
         raise ArgumentTypeError(f"axioms takes an Attribution or a Flow, not {type(result).__name__}")
     with np.errstate(invalid="ignore"):  # flows that are not finite fail, and need not warn
-        violations = [_check(game, tolerance) for game in games]
-    worst = np.max([violation.residuals for violation in violations], 0).tolist()  # NaN if there is one
+        reports = [_check(game, tolerance) for game in games]
+    worst = {}
+    for name in _NAMES:
+        worst[name] = float(np.max([getattr(report, name) for report in reports]))  # NaN if there is one
     return Axioms(
-        **dict(zip(_NAMES, worst, strict=True)),
+        **worst,
         games=len(games),
-        pairs=sum(violation.pairs for violation in violations),
-        nulls=sum(violation.nulls for violation in violations),
+        pairs=sum(report.pairs for report in reports),
+        nulls=sum(report.nulls for report in reports),
         tolerance=float(tolerance),
     )
 
@@ -177,16 +171,20 @@ def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator
 
 def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
     """Through-flow (l+1, t) by the edges between layers, and by the edges on the other side of each node."""
-    edges = flow.edges[0].detach().cpu().double().numpy()
-    source = flow.source[0].detach().cpu().double().numpy()
-    target = flow.target[0].detach().cpu().double().numpy()
+    edges = _as_array(flow.edges[0])
+    source = _as_array(flow.source[0])
+    target = _as_array(flow.target[0])
     entering = edges.sum(-2)
     leaving = edges.sum(-1)
     return np.vstack([entering[:1], leaving]), np.vstack([target, entering[1:], source])
 
 
-def _check(game: _Game, tolerance: float) -> _Violations:
-    """The violations of the four axioms by one game."""
+def _as_array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy()
+
+
+def _check(game: _Game, tolerance: float) -> Axioms:
+    """How far one game is from each axiom."""
     scale = abs(game.scale) or _largest(game.scores, game.adds, game.other) or 1.0
     scores = game.scores / scale
     adds = game.adds / scale
@@ -196,12 +194,21 @@ def _check(game: _Game, tolerance: float) -> _Violations:
     null = np.abs(adds) <= tolerance
     both_null = null[:, None] & null  # a matter of nullity, not of symmetry
     equal = np.triu(difference <= tolerance, 1) & ~both_null
-    efficiency = np.abs(scores.sum() - np.array([game.total / scale, adds.sum()])).max()
+    sums = np.array([game.total / scale, adds.sum()])
+    efficiency = np.abs(scores.sum() - sums).max()
     symmetry = (score_difference - difference).max(where=equal, initial=0.0)
     nullity = (np.abs(scores) - np.abs(adds)).max(where=null, initial=0.0)
     linearity = np.abs(scores - np.stack([adds, other])).max()
-    residuals = (float(efficiency), float(symmetry), float(nullity), float(linearity))
-    return _Violations(residuals, pairs=int(equal.sum()), nulls=int(null.sum()))
+    return Axioms(
+        efficiency=float(efficiency),
+        symmetry=float(symmetry),
+        nullity=float(nullity),
+        linearity=float(linearity),
+        games=1,
+        pairs=int(equal.sum()),
+        nulls=int(null.sum()),
+        tolerance=tolerance,
+    )
 
 
 def _largest(*arrays: np.ndarray) -> float:

@@ -79,19 +79,19 @@ def write(path: str | Path, att: Attribution) -> None:
         write_atomically(path, save(tensors, {_KEY: json.dumps(values)}))
 
 
-def read(path: str | Path) -> dict[str, Any]:
-    """The fields of the attribution in a file that `write` made."""
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the JSON values in a file that `write` made."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    tensors, values = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
-    version = values.get("format") if isinstance(values, dict) else None
+    try:
+        tensors, values = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
+        version = values.get("format")
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
+        raise GaflowError(f"{path} is damaged, or not a file that gaflow saved: {error!r}") from error
     if version != FORMAT:
         raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
-    try:
-        return from_tensors_and_json(tensors, values)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GaflowError(f"{path} is damaged: {error}") from error
+    return tensors, values
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
@@ -99,32 +99,19 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise GaflowError(f"{path} is not a readable safetensors file: {error}") from error
-    if text is None:
-        raise GaflowError(f"{path} is a safetensors file, but not one that gaflow wrote")
-    try:
-        return tensors, json.loads(text)
-    except ValueError as error:
-        raise GaflowError(f"{path} is damaged: its description is no JSON: {error}") from error
+    except SafetensorError as error:
+        raise ValueError(f"not a readable safetensors file: {error}") from error
+    return tensors, json.loads(metadata[_KEY])
 
 
 def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:  # a UnicodeDecodeError is one, too
-        raise GaflowError(f"{path} is no readable JSON: {error}") from error
-    if not isinstance(content, dict) or _KEY not in content:
-        raise GaflowError(f"{path} is JSON, but not a file that gaflow saved (att.to_dict() is not enough to load)")
+    content = json.loads(path.read_bytes())
     tensors = {}
-    try:
-        for name, array in content["tensors"].items():
-            tensor = torch.tensor(array["values"], dtype=_DTYPES[array["dtype"]])
-            tensors[name] = tensor.reshape(array["shape"])
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise GaflowError(f"{path} is damaged: {error!r}") from error
+    for name, array in content["tensors"].items():  # which the JSON of `att.to_dict()` does not have
+        tensor = torch.tensor(array["values"], dtype=_DTYPES[array["dtype"]])
+        tensors[name] = tensor.reshape(array["shape"])
     return tensors, content[_KEY]
 
 
@@ -159,29 +146,24 @@ def stored_fields(att: Attribution) -> dict[str, Any]:
 
 def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
     """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together."""
-    tokens = tuple(_text(token) for token in values["tokens"])
-    media = None
-    if values.get("media") is not None:
-        media = media_from_tensor(tensors["media"], values["media"])
-    text = _text(values["text"])
+    texts = {name: _text(values[name]) for name in ("text", "method", "label", "prediction")}
     text_pair = None if values["pair"] is None else _text(values["pair"])
+    tokens = tuple(_text(token) for token in values["tokens"])
     segments = tuple(int(segment) for segment in values["segments"])
+    media = media_from_tensor(tensors["media"], values["media"]) if "media" in values else None
     layers = tensors.get("layers")
     probability = values["probability"]
     certificate = values["certificate"]
     return {
-        "text": text,
+        **texts,
         "text_pair": text_pair,
         "tokens": tokens,
         "scores": tensors["scores"].numpy(),
-        "offsets": _offsets(values["offsets"], segments, text, text_pair, media),
+        "offsets": _offsets(values["offsets"], segments, texts["text"], text_pair, media),
         "segments": segments,
-        "method": _text(values["method"]),
         "target": _target(values["target"]),
-        "label": _text(values["label"]),
         "probability": None if probability is None else float(probability),
         "output": float(values["output"]),
-        "prediction": _text(values["prediction"]),
         "truncated": bool(values["truncated"]),
         "layers": None if layers is None else layers.numpy(),
         "layer": _layer(values, layers),

@@ -55,7 +55,7 @@ class BatchResult:
     """All that one batch gives."""
 
     by_text: list[dict[str, Attribution]]  # (b,) for each text: method name -> attribution
-    logits: Tensor  # (b, ...) where the model is
+    logits: list[tuple[float, ...] | None]  # (b,) for each text: the logits (c,) of its classes; None: other outputs
     timings: Timings
 
 
@@ -105,7 +105,14 @@ def explain_batch(
                 timings.peak[method.name] = torch.cuda.max_memory_allocated(device)
                 torch.cuda.reset_peak_memory_stats(device)
             report(len(timings.methods))
-    return BatchResult(by_text, traced.logits, timings)
+    return BatchResult(by_text, _class_logits(traced), timings)
+
+
+def _class_logits(traced: Trace) -> list[tuple[float, ...] | None]:
+    logits = traced.logits
+    if logits.dim() != 2:
+        return [None] * len(logits)
+    return [tuple(row) for row in logits.cpu().double().tolist()]
 
 
 def _trace(

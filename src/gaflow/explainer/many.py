@@ -31,6 +31,7 @@ __all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", 
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+OnError = Literal["raise", "collect"]
 
 _NUMERICAL_ERRORS = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
 
@@ -110,7 +111,7 @@ def explain_many(
     *,
     batch_size: int = 16,
     keep_flow: bool = False,
-    on_error: Literal["raise", "collect"] = "raise",
+    on_error: OnError = "raise",
     report: Report = silent,
     timings: Timings | None = None,
 ) -> Iterator[TextResults]:
@@ -132,7 +133,7 @@ def explain_many(
         done += len(together) * len(methods)
 
 
-def _texts_run_together(texts: dict[int, PreparedText], on_error: str) -> Iterator[dict[int, PreparedText]]:
+def _texts_run_together(texts: dict[int, PreparedText], on_error: OnError) -> Iterator[dict[int, PreparedText]]:
     """Texts whose windows share batches: all of them, but of a data set each long text alone, before the others.
 
     A data set may hold many long texts, and the attributions of their windows are kept until a text is complete.
@@ -151,28 +152,21 @@ def _texts_run_together(texts: dict[int, PreparedText], on_error: str) -> Iterat
 
 @dataclass(frozen=True)
 class _Part:
-    """A window of a text, or a text that fits, on its way through a batch."""
+    """A text that fits, or a window of one that does not, on its way through a batch."""
 
     index: int  # of the text
-    number: int  # of the window
     name: str  # of the text
     window: Window
     target: Any
-    share: float  # of its text
-
-
-@dataclass(frozen=True)
-class _PartResults:
-    by_method: Mapping[str, Attribution | str]
-    logits: tuple[float, ...] | None
+    share: float  # of its text, for progress
 
 
 @dataclass(frozen=True)
 class _Prediction:
-    """The mean of a long text's windows."""
+    """The prediction for a text in windows."""
 
-    logits: tuple[float, ...]  # (c,)
-    output: ExplainedOutput  # that every window explains
+    logits: tuple[float, ...]  # (c,) the mean over the windows
+    output: ExplainedOutput  # that all windows explain
 
 
 @dataclass(frozen=True)
@@ -183,58 +177,57 @@ class _Job:
     methods: Sequence[Method]
     batch_size: int
     keep_flow: bool
-    on_error: Literal["raise", "collect"]
+    on_error: OnError
     timings: Timings | None
 
     def explain(self, texts: Mapping[int, PreparedText], report: Report) -> Iterator[TextResults]:
         """Explain texts whose windows share batches; `texts` are given by their index."""
         parts: list[_Part] = []
-        predictions: dict[int, _Prediction] = {}
+        predictions: dict[int, _Prediction] = {}  # for texts in windows
         for index, text in texts.items():
-            target = text.target
-            if text.windows:
-                prediction = self._predict(text)
-                if isinstance(prediction, str):
-                    yield self.failure(index, prediction)
-                    continue
-                predictions[index] = prediction
-                target = prediction.output.target
-            share = 1 / len(text.windows) if text.windows else 1
-            for number, window in enumerate(text.windows or [Window.full(text.encoding)]):
-                part = _Part(index=index, number=number, name=text.name, window=window, target=target, share=share)
-                parts.append(part)
+            if not text.windows:
+                parts.append(_Part(index, text.name, Window.full(text.encoding), text.target, share=1))
+                continue
+            prediction = self._predict(text)
+            if isinstance(prediction, str):
+                yield self.failure(index, prediction)
+                continue
+            predictions[index] = prediction
+            target = prediction.output.target
+            for window in text.windows:
+                parts.append(_Part(index, text.name, window, target, share=1 / len(text.windows)))
         done = 0
-        results: dict[int, dict[int, _PartResults]] = {}
+        window_results: dict[int, TextResults] = {}  # by the index of the part
         encodings = [part.window.encoding for part in parts]
         for group in self.runner.batches(encodings, self.batch_size, self.methods):
             batch = [parts[k] for k in group]
             share = sum(part.share for part in batch)
-            batch_results = self._run(batch, within(report, done, share))
+            for k, results in zip(group, self._run(batch, within(report, done, share)), strict=True):
+                if parts[k].window.is_full:
+                    yield results
+                else:
+                    window_results[k] = results
             done += share * len(self.methods)
-            for part, result in zip(batch, batch_results, strict=True):
-                index = part.index
-                of_text = results.setdefault(index, {})
-                of_text[part.number] = result
-                if len(of_text) == max(1, len(texts[index].windows)):
-                    del results[index]
-                    yield self._finish(index, texts[index], predictions.get(index), of_text)
+        for index, prediction in predictions.items():
+            of_text = [window_results[k] for k, part in enumerate(parts) if part.index == index]
+            yield self._merge(index, texts[index], prediction, of_text)
 
     def failure(self, index: int, reason: str) -> TextResults:
         """The result of a text that no method can explain."""
         return TextResults(index, {method.name: reason for method in self.methods}, None)
 
     def _predict(self, text: PreparedText) -> _Prediction | str:
-        """The prediction of a text in windows, or why there is none."""
+        """The prediction for a text in windows, or why there is none."""
 
         def predict(texts: Sequence[PreparedText]) -> list[_Prediction]:
-            logits = mean_logits(self.runner, texts[0].windows, self.batch_size)
-            outputs = self.runner.head.outputs(logits[None], [texts[0].encoding], [texts[0].target])
-            return [_Prediction(tuple(logits.tolist()), outputs[0])]
+            logits = mean_logits(self.runner, text.windows, self.batch_size)
+            (output,) = self.runner.head.outputs(logits[None], [text.encoding], [text.target])
+            return [_Prediction(tuple(logits.tolist()), output)]
 
         (prediction,) = predict([text]) if self.on_error == "raise" else attempt([text], predict)
         return prediction
 
-    def _run(self, batch: Sequence[_Part], report: Report) -> list[_PartResults]:
+    def _run(self, batch: Sequence[_Part], report: Report) -> list[TextResults]:
         """The results of one batch, halved where it must be."""
         if self.on_error == "raise":
             return halving(batch, lambda parts: self._run_naming_texts(parts, report))
@@ -246,7 +239,7 @@ class _Job:
             results.append(outcome)
         return results
 
-    def _run_naming_texts(self, parts: Sequence[_Part], report: Report) -> list[_PartResults]:
+    def _run_naming_texts(self, parts: Sequence[_Part], report: Report) -> list[TextResults]:
         """The same; a flow that does not converge is an error that names texts, not items of a batch."""
         try:
             return self._run_batch(parts, self.methods, report)
@@ -256,7 +249,7 @@ class _Job:
             listed = ", ".join(names[index] for index in indices)
             raise SolveError(f"{listed}: {error}", error.flow, indices) from error
 
-    def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[_PartResults]:
+    def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[TextResults]:
         batch = explain_batch(
             self.runner,
             [part.window.encoding for part in parts],
@@ -269,19 +262,17 @@ class _Job:
         if self.timings is not None:
             self.timings.add(batch.timings)
         results = []
-        for k, part in enumerate(parts):
-            by_method = batch.by_text[k]
+        for part, by_method, logits in zip(parts, batch.by_text, batch.logits, strict=True):
             if not part.window.is_full:  # the flow of a window is of no use to the whole text, and large
                 for name, attribution in by_method.items():
                     by_method[name] = replace(attribution, flow=None, flow_against=None)
-            logits = tuple(batch.logits[k].cpu().double().tolist()) if batch.logits.dim() == 2 else None
-            results.append(_PartResults(by_method, logits))
+            results.append(TextResults(part.index, by_method, logits))
         return results
 
-    def _run_methods_apart(self, part: _Part, reason: str) -> _PartResults:
+    def _run_methods_apart(self, part: _Part, reason: str) -> TextResults:
         """The methods that succeed on a text on which not all of them do."""
         if len(self.methods) == 1:
-            return _PartResults({self.methods[0].name: reason}, None)
+            return self.failure(part.index, reason)
         logits = None
 
         def run(methods: Sequence[Method]) -> list[Attribution | str]:
@@ -290,32 +281,27 @@ class _Job:
             logits = result.logits
             return [result.by_method[method.name] for method in methods]
 
-        outcomes = attempt(self.methods, run)
-        names = [method.name for method in self.methods]
-        return _PartResults(dict(zip(names, outcomes, strict=True)), logits)
+        by_method = {}
+        for method, outcome in zip(self.methods, attempt(self.methods, run), strict=True):
+            by_method[method.name] = outcome
+        return TextResults(part.index, by_method, logits)
 
-    def _finish(
-        self, index: int, text: PreparedText, prediction: _Prediction | None, results: Mapping[int, _PartResults]
+    def _merge(
+        self, index: int, text: PreparedText, prediction: _Prediction, windows: Sequence[TextResults]
     ) -> TextResults:
-        """The results of a text all of whose windows are explained."""
-        if prediction is None:
-            return TextResults(index, results[0].by_method, results[0].logits)
+        """The results of a text, from those of its windows."""
         by_method: dict[str, Attribution | str] = {}
+        logits = None
         for method in self.methods:
-            attributions = []
-            reasons = []
-            for number in range(len(text.windows)):
-                outcome = results[number].by_method[method.name]
-                if isinstance(outcome, str):
-                    reasons.append(outcome)
-                else:
-                    attributions.append(outcome)
+            outcomes = [results.by_method[method.name] for results in windows]
+            reasons = [outcome for outcome in outcomes if isinstance(outcome, str)]
             if reasons:
                 by_method[method.name] = reasons[0]
-            else:
-                by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
-        succeeded = any(isinstance(outcome, Attribution) for outcome in by_method.values())
-        return TextResults(index, by_method, prediction.logits if succeeded else None)
+                continue
+            attributions = [results.attribution(method) for results in windows]
+            by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
+            logits = prediction.logits
+        return TextResults(index, by_method, logits)
 
 
 def attempt(items: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Result]]) -> list[Result | str]:
