@@ -2,28 +2,27 @@
 
 The conventions this file owns: scores are float64 arrays over all tokens, special ones included. Offsets count
 characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens that stand in neither. A
-word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when everything in
-them is.
+word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when everything that
+is stored of them is.
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from gaflow.arguments import whole_number
 from gaflow.attribution import export
-from gaflow.attribution.files import from_tensors_and_json, read, write
+from gaflow.attribution.files import from_tensors_and_json, read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.errors import Argument, ArgumentError, GaflowError
-from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer, layer_scores
+from gaflow.flow.result import Certificate, Flow, NodeLayer, check_layer, layer_scores
 from gaflow.inputs.media import Media
 from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import ResolvedTarget
@@ -232,7 +231,14 @@ class Attribution:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Attribution):
             return NotImplemented
-        return _same_fields(self, other)
+        tensors, values = to_tensors_and_json(self)
+        other_tensors, other_values = to_tensors_and_json(other)
+        if tensors.keys() != other_tensors.keys():
+            return False
+        for name, tensor in tensors.items():
+            if not np.array_equal(tensor, other_tensors[name], equal_nan=True):
+                return False
+        return json.dumps(values, sort_keys=True) == json.dumps(other_values, sort_keys=True)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -261,22 +267,3 @@ def _read_only(values: Any) -> np.ndarray:
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array
-
-
-def _same_fields(a: Any, b: Any) -> bool:
-    return all(_same(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two fields are equal; NaN equals NaN in flows and certificates."""
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.array_equal(a, b)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return np.array_equal(a.numpy(force=True), b.numpy(force=True), equal_nan=a.is_floating_point())
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Flow | BatchCertificate | Certificate):
-        return _same_fields(a, b)
-    if isinstance(a, float) and math.isnan(a):
-        return math.isnan(b)
-    return a == b

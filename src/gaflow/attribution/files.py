@@ -22,7 +22,7 @@ from gaflow.attribution.layer_names import layer_in_name
 from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.files import write_atomically
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer
-from gaflow.inputs.media import Media, Sound, media_from_tensor
+from gaflow.inputs.media import Sound, media_from_tensor
 from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import ResolvedTarget
 
@@ -146,53 +146,46 @@ def stored_fields(att: Attribution) -> dict[str, Any]:
 
 def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
     """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together."""
-    texts = {name: _text(values[name]) for name in ("text", "method", "label", "prediction")}
-    text_pair = None if values["pair"] is None else _text(values["pair"])
-    tokens = tuple(_text(token) for token in values["tokens"])
-    segments = tuple(int(segment) for segment in values["segments"])
-    media = media_from_tensor(tensors["media"], values["media"]) if "media" in values else None
+    field_names = {key: name for name, key in STORED_NAMES.items()}
+    stored = {field_names.get(key, key): value for key, value in values.items() if key != "format"}
+    for name in ("text", "method", "label", "prediction"):
+        _check_text(stored[name])
+    tokens = tuple(stored["tokens"])
+    for text in (*tokens, stored["text_pair"] or ""):
+        _check_text(text)
+    segments = tuple(int(segment) for segment in stored["segments"])
     layers = tensors.get("layers")
-    probability = values["probability"]
-    certificate = values["certificate"]
-    return {
-        **texts,
-        "text_pair": text_pair,
+    media = media_from_tensor(tensors["media"], stored["media"]) if "media" in stored else None
+    certificate = stored["certificate"]
+    length = len(media.samples) if isinstance(media, Sound) else len(stored["text"])
+    return stored | {
         "tokens": tokens,
         "scores": tensors["scores"].numpy(),
-        "offsets": _offsets(values["offsets"], segments, texts["text"], text_pair, media),
+        "offsets": _offsets(stored["offsets"], segments, length, len(stored["text_pair"] or "")),
         "segments": segments,
-        "target": _target(values["target"]),
-        "probability": None if probability is None else float(probability),
-        "output": float(values["output"]),
-        "truncated": bool(values["truncated"]),
+        "target": _target(stored["target"]),
+        "output": float(stored["output"]),
         "layers": None if layers is None else layers.numpy(),
-        "layer": _layer(values, layers),
+        "layer": _layer(stored, layers),
         "flow": _flow(tensors, "", len(tokens)),
         "flow_against": _flow(tensors, _AGAINST, len(tokens)),
         "certificate": None if certificate is None else Certificate(**certificate),
-        "diagnostics": values.get("facts", {}),
-        "output_kind": str(values.get("measure", "")),
-        "read_positions": _positions(values.get("places", ()), len(tokens)),
+        "read_positions": _positions(stored.get("read_positions", ()), len(tokens)),
         "media": media,
     }
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} should be text")
-    return value
 
 
-def _offsets(
-    stored: Any, segments: tuple[int, ...], text: str, text_pair: str | None, media: Media | None
-) -> tuple[Span, ...]:
-    """Offsets that lie in the text, pair or sound that the segment of each token says."""
-    length = len(media.samples) if isinstance(media, Sound) else len(text)
-    pair_length = len(text_pair or "")
+def _offsets(stored: Any, segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
+    """Offsets that lie in the text (or sound) or in the pair, as the segment of each token says."""
     lengths = {0: length, 1: pair_length, -1: max(length, pair_length)}  # a mask stands in one of the two
     offsets = []
     for (start, end), segment in zip(stored, segments, strict=True):
-        if segment not in lengths or not 0 <= int(start) <= int(end) <= lengths[segment]:
+        if segment not in lengths or not 0 <= start <= end <= lengths[segment]:
             raise ValueError(f"offset {(start, end)} lies outside the text")
         offsets.append((int(start), int(end)))
     return tuple(offsets)
@@ -212,11 +205,12 @@ def _positions(stored: Any, count: int) -> tuple[int, ...]:
     return positions
 
 
-def _layer(values: dict[str, Any], layers: Tensor | None) -> NodeLayer | None:
+def _layer(stored: dict[str, Any], layers: Tensor | None) -> NodeLayer | None:
     """The scored layer. Files from before it was stored have it in the name of the method."""
-    if "layer" not in values:
-        return None if layers is None else layer_in_name(values["method"])
-    return None if values["layer"] is None else check_layer(values["layer"])
+    layer = stored.get("layer", layer_in_name(stored["method"]))
+    if layers is None or layer is None:
+        return None
+    return check_layer(layer)
 
 
 def _flow_tensors(flow: Flow, prefix: str) -> dict[str, Tensor]:

@@ -51,11 +51,6 @@ class Window:
         """The only window of a text that fits."""
         return cls(encoding, tuple(range(len(encoding))), 1.0)
 
-    @classmethod
-    def of(cls, text: Encoding, positions: Sequence[int], weight: float) -> Window:
-        """The window of some tokens of a text."""
-        return cls(text.select(positions), tuple(positions), weight)
-
     @property
     def is_full(self) -> bool:
         """Whether this is all of a text."""
@@ -98,7 +93,11 @@ class Windows:
         others = len(text) - len(cut)
         stride = (size - others) // self.reads
         if stride < 1:
-            raise TextError(self._no_room(text, size, others, name))
+            raise TextError(
+                f"{name}: special tokens{' and the shorter text' if text.text_pair else ''} take {others} of the {size} "
+                f"tokens of a window, which leaves no room for {self.reads} windows to read each token; use a larger ",
+                Argument("size"), ", or shorten the text",
+            )  # fmt: skip
         chunks = math.ceil(len(cut) / stride)
         edges = [k * len(cut) // chunks for k in range(chunks + 1)]
         windows = []
@@ -107,19 +106,9 @@ class Windows:
             end = edges[min(k + self.reads, chunks)]
             left_out = {*cut[:start], *cut[end:]}
             positions = [position for position in range(len(text)) if position not in left_out]
-            windows.append(Window.of(text, positions, (end - start) / (self.reads * len(cut))))
+            weight = (end - start) / (self.reads * len(cut))
+            windows.append(Window(text.select(positions), tuple(positions), weight))
         return tuple(windows)
-
-    def _no_room(self, text: Encoding, size: int, others: int, name: str) -> str:
-        """The message for a text that cannot be cut into windows of this size."""
-        if text.text_pair:
-            reason = f"the other text and special tokens have {others}"
-        else:
-            reason = "special tokens leave too little room"
-        return (
-            f"{name}: in a window of {size} tokens {reason}, so that no {self.reads} windows can read each token; "
-            "use a larger size, or shorten the text"
-        )
 
 
 def find_windows(windows: bool | Windows | None, truncation: bool) -> Windows | None:
