@@ -14,7 +14,7 @@ from gaflow.cli.app import Device, Json, TaskName, app, as_integer
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.explainer.default_method import DEFAULT, LEADING
+from gaflow.explainer.default_method import DEFAULT, LEADING, default_name
 from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
@@ -74,7 +74,7 @@ def info(
 
 def _find_flow_method(name: str | None, task: str) -> FlowMethod:
     if name is None:
-        name = LEADING if task == "text-classification" else DEFAULT
+        name = default_name(task)
     method = find_method(name)
     if not isinstance(method, FlowMethod):
         examples = f"{DEFAULT} or {LEADING}"
