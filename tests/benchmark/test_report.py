@@ -11,9 +11,9 @@ import pytest
 
 import gaflow
 from gaflow.benchmark.report import report
-from gaflow.benchmark.report.collect import collect, ordered
-from gaflow.benchmark.report.formats import as_csv, markdown, plain, shown, tex, tex_text
-from gaflow.benchmark.report.tables import Column, Settings, Table, all_tables, matrices
+from gaflow.benchmark.report.collect import collect, order_methods
+from gaflow.benchmark.report.formats import cell_text, latex_table, latex_text, markdown_table, markdown_text, to_csv
+from gaflow.benchmark.report.tables import ReportColumn, ReportSettings, ReportTable, all_tables, pair_matrices
 from gaflow.benchmark.run import PAPER, bench
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
@@ -114,35 +114,35 @@ def test_markdown_latex_and_html_show_the_same_rounded_numbers(reported):
 
 
 def test_the_best_is_bold_in_its_own_direction():
-    columns = (Column("up", better=1), Column("down", better=-1), Column("none"))
+    columns = (ReportColumn("up", better=1), ReportColumn("down", better=-1), ReportColumn("none"))
     cells = ((0.2, 0.2, 0.2), (0.9, 0.1, 0.9), (0.9, -0.5, 0.0), (None, None, None))
-    table = Table("k", "t", "c", "m", ("a", "b", "c", "d"), columns, cells)
-    best = [[table.best(r, c) for c in range(3)] for r in range(4)]
+    table = ReportTable("k", "t", "c", "m", ("a", "b", "c", "d"), columns, cells)
+    best = [[table.is_best(r, c) for c in range(3)] for r in range(4)]
     assert best == [[False] * 3, [True, False, False], [True, True, False], [False] * 3]
-    assert "| b | **0.900** | 0.100 | 0.900 |" in markdown(table)
-    assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in tex(table)
-    alone = Table("k", "t", "c", "m", ("a",), columns, cells[:1])
-    assert not any(alone.best(0, c) for c in range(3))
+    assert "| b | **0.900** | 0.100 | 0.900 |" in markdown_table(table)
+    assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in latex_table(table)
+    alone = ReportTable("k", "t", "c", "m", ("a",), columns, cells[:1])
+    assert not any(alone.is_best(0, c) for c in range(3))
 
 
 def test_rates_are_there_only_where_labels_are(made):
-    names = [t.title for t in all_tables(collect(made), Settings(resamples=20))]
+    names = [t.title for t in all_tables(collect(made), ReportSettings(resamples=20))]
     assert names[:4] == [
         "Data sets",
         "AOPC and LOdds, top k% masked (pad)",
         "AOPC and LOdds, bottom k% masked (pad)",
         "F1, accuracy, precision and recall, top k% masked (pad)",
     ]
-    tables = {t.title: t for t in all_tables(collect(made), Settings(resamples=20))}
+    tables = {t.title: t for t in all_tables(collect(made), ReportSettings(resamples=20))}
     rates = tables["F1, accuracy, precision and recall, top k% masked (pad)"]
     assert {column.group for column in rates.columns} == {"sst2"}
     assert [column.name for column in rates.columns] == ["F1", "Acc", "Prec", "Rec"]
-    only = all_tables(collect(made, ["imdb"]), Settings(resamples=20))
+    only = all_tables(collect(made, ["imdb"]), ReportSettings(resamples=20))
     assert not [t for t in only if t.title.startswith("F1")]
 
 
 def test_a_method_is_compared_with_the_best_of_another_kind(made):
-    tables = {t.title: t for t in all_tables(collect(made), Settings(resamples=50, seed=3))}
+    tables = {t.title: t for t in all_tables(collect(made), ReportSettings(resamples=50, seed=3))}
     table = tables["Almost Stochastic Order of agf, top k% masked (pad)"]
     found = Evaluation.load(made / "sst2" / "pad")
     values = found.per_text("aopc", "top")
@@ -152,12 +152,12 @@ def test_a_method_is_compared_with_the_best_of_another_kind(made):
     expected = aso(values[found.methods.index("agf")], values[found.methods.index(rival)], resamples=50, seed=3)
     assert table.cells[0][column] == expected
     assert "Almost Stochastic Order of ig, top k% masked (pad)" in {
-        t.title for t in all_tables(collect(made), Settings("ig", resamples=20))
+        t.title for t in all_tables(collect(made), ReportSettings("ig", resamples=20))
     }
 
 
 def test_all_pairs_are_compared(reported):
-    found = list(matrices(collect(reported), Settings(resamples=20, seed=4)))
+    found = list(pair_matrices(collect(reported), ReportSettings(resamples=20, seed=4)))
     assert len(found) == 4 * 3
     matrix = found[0]
     assert (matrix.data, matrix.replacement, matrix.metric, matrix.order) == ("imdb", "pad", "aopc", "top")
@@ -197,8 +197,8 @@ def test_data_sets_are_chosen_and_ordered(made):
 
 
 def test_methods_come_in_the_paper_s_order_and_the_control_last():
-    assert ordered(["random", "theirs", "agf", "rawatt"]) == ["rawatt", "agf", "theirs", "random"]
-    assert ordered(reversed(PAPER)) == list(PAPER)
+    assert order_methods(["random", "theirs", "agf", "rawatt"]) == ["rawatt", "agf", "theirs", "random"]
+    assert order_methods(reversed(PAPER)) == list(PAPER)
 
 
 def test_what_was_left_out_is_said_everywhere(tmp_path):
@@ -226,10 +226,10 @@ def test_strangers_words_are_shown_and_never_obeyed(tmp_path):
     assert "alert(1)" in page.text
     for path in [p for p in tmp_path.rglob("*") if p.suffix in (".md", ".tex", ".csv", ".html", ".svg")]:
         assert not re.search("[\x1b\u202e]", path.read_text()), path
-    markdown_text = (tmp_path / "tables.md").read_text()
-    assert "<script" not in markdown_text.replace("\\<", "")
-    heads = [line for line in markdown_text.splitlines() if line.startswith("| method")]
-    rows = [line for line in markdown_text.splitlines() if line.startswith(f"| {plain(HOSTILE)}")]
+    written = (tmp_path / "tables.md").read_text()
+    assert "<script" not in written.replace("\\<", "")
+    heads = [line for line in written.splitlines() if line.startswith("| method")]
+    rows = [line for line in written.splitlines() if line.startswith(f"| {markdown_text(HOSTILE)}")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in heads[:1] + rows[1:2]} == {4}
     found = rows_of((tmp_path / "tables.csv").read_text())
     written_out = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
@@ -260,21 +260,21 @@ def test_no_page_reaches_for_anything_outside(reported):
     ],
 )
 def test_markdown_shows_signs(text, expected):
-    assert plain(text) == expected
+    assert markdown_text(text) == expected
 
 
 def test_latex_shows_signs():
-    assert tex_text("a_b & 50% {x} \\y $z$ #1 ~^") == (
+    assert latex_text("a_b & 50% {x} \\y $z$ #1 ~^") == (
         r"a\_b \& 50\% \{x\} \textbackslash{}y \$z\$ \#1 \textasciitilde{}\textasciicircum{}"
     )
 
 
 def test_numbers_are_printed_plainly():
-    assert shown(-0.0001, Column("x")) == "0.000"
-    assert shown(-0.5, Column("x")) == "-0.500"
-    assert shown(1821, Column("x", digits=0)) == "1,821"
-    assert shown(None, Column("x")) == "–"
-    assert as_csv(["a"], [[0.1], [None], ["-x"], [3]]) == 'a\n0.1\n""\n\'-x\n3\n'
+    assert cell_text(-0.0001, ReportColumn("x")) == "0.000"
+    assert cell_text(-0.5, ReportColumn("x")) == "-0.500"
+    assert cell_text(1821, ReportColumn("x", digits=0)) == "1,821"
+    assert cell_text(None, ReportColumn("x")) == "–"
+    assert to_csv(["a"], [[0.1], [None], ["-x"], [3]]) == 'a\n0.1\n""\n\'-x\n3\n'
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "file", "unfinished"])
@@ -342,7 +342,7 @@ def test_times_are_per_text_and_memory_is_there_where_it_was_measured(tmp_path):
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"shard": 3, "te'  # killed while it wrote
     (place / "attributions" / "timings.jsonl").write_text(text)
-    table = next(t for t in all_tables(collect(tmp_path), Settings(resamples=20)) if t.key == "runtime")
+    table = next(t for t in all_tables(collect(tmp_path), ReportSettings(resamples=20)) if t.key == "runtime")
     assert table.rows == ("(trace)", "ig", "agf")
     assert [c.name for c in table.columns] == ["passes", "s/text", "MiB"]
     assert [row[1:] for row in table.cells] == [(0.25, None), (1.0, 4.0), (0.5, None)]

@@ -40,7 +40,7 @@ def test_bad_input_is_refused_in_one_line(capfd, made, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "no evaluation in" in refused(capfd, "report", tmp_path / "empty")
     assert "no data set yelp" in refused(capfd, "report", made, "--datasets", "yelp")
-    assert "no method 'agff' was measured here; there are " in refused(capfd, "report", made, "--method", "agff")
+    assert "--method 'agff' was not measured here; there are " in refused(capfd, "report", made, "--method", "agff")
     (tmp_path / "file").write_text("")
     assert "is a file" in refused(capfd, "report", made, "-o", tmp_path / "file")
     assert "resamples" in refused(capfd, "report", made, "--resamples", "1")

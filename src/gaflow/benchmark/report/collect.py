@@ -1,7 +1,7 @@
-"""What a benchmark left in its folder: evaluations by data set and replacement, and how long methods took.
+"""The results in a benchmark's folder: evaluations by data set and replacement, and how long methods took.
 
-The convention this file owns: data sets come in the order that is asked for, else by name; methods in the paper's
-order, then whatever else there is, the control last.
+The convention this file owns: data sets come in the requested order, else by name; methods in the paper's order, then
+all others, the control last.
 """
 
 from __future__ import annotations
@@ -9,30 +9,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.benchmark.run import ABOUT, ATTRIBUTIONS, PAPER, SAMPLE
-from gaflow.errors import DataError, GaflowError
+from gaflow.errors import Argument, DataError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
 from gaflow.jobs.folder import TIMES
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
 
-__all__ = ["DataSetReport", "Times", "collect", "family", "ordered"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AttributionTimes", "DataSetReport", "collect", "family", "order_methods"]
 
 REPLACEMENTS = ("pad", "mask", "unk", "delete")  # in the order of the tables
 
 
 @dataclass(frozen=True)
-class Times:
+class AttributionTimes:
     """How long attributions took."""
 
     texts: int
     trace: float  # seconds, once for all methods
-    methods: Mapping[str, float]  # seconds beside the trace
+    methods: Mapping[str, float]  # seconds without the trace
     peak: Mapping[str, int]  # bytes on the GPU; empty without one
 
 
@@ -43,77 +47,124 @@ class DataSetReport:
     name: str
     slug: str  # its folder
     evaluations: Mapping[str, Evaluation]  # replacement -> evaluation
-    left_out: Mapping[str, str]  # method -> why
+    left_out: Mapping[str, str]  # method -> reason
     skipped: Mapping[str, int]  # reason -> texts
-    example: Mapping[str, Attribution]  # method -> attribution of one and the same text
-    times: Times | None
+    example: Mapping[str, Attribution]  # method -> attribution of the same text
+    times: AttributionTimes | None
+
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """`Evaluation.table()` of every replacement."""
+        return {replacement: evaluation.table() for replacement, evaluation in self.evaluations.items()}
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of all evaluations."""
+        methods = []
+        for evaluation in self.evaluations.values():
+            methods += evaluation.methods
+        return order_methods(methods)
+
+    def notes(self) -> list[str]:
+        """Methods and texts that were left out."""
+        notes = [f"{self.name}: without {method}: {reason}" for method, reason in self.left_out.items()]
+        for reason, count in self.skipped.items():
+            texts = "text" if count == 1 else "texts"
+            notes.append(f"{self.name}: {count:,} {texts} left out: {reason}")
+        return notes
 
 
 def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[DataSetReport]:
-    """Everything in `folder`; `datasets` chooses and orders by name."""
+    """All finished data sets in `folder`; `datasets` selects and orders them by name."""
     if not folder.is_dir():
-        raise DataError(f"no such folder: {str(folder)!r}; give one that 'gaflow bench' wrote")
-    there = sorted(p.parent for p in folder.glob(f"*/{ABOUT}"))
-    every = [_found(place) for place in there]
-    whole = {found.name: found for found in every if found.evaluations}
-    if not whole:
-        begun = f"; {', '.join(f.name for f in every)} is not finished: run the benchmark again" if every else ""
-        raise DataError(f"no evaluation in {str(folder)!r}: it should be a folder that 'gaflow bench' wrote{begun}")
+        raise DataError(f"no such folder: {str(folder)!r}; pass one that 'gaflow bench' wrote")
+    finished = {}
+    unfinished = []
+    for path in sorted(folder.glob(f"*/{ABOUT}")):
+        data = _read_data_set(path.parent)
+        if data.evaluations:
+            finished[data.name] = data
+        else:
+            unfinished.append(data.name)
+    if not finished:
+        message = f"no evaluation in {str(folder)!r}: it should be a folder that 'gaflow bench' wrote"
+        if unfinished:
+            message += f"; {', '.join(unfinished)} is not finished: run the benchmark again"
+        raise DataError(message)
     if datasets is None:
-        return list(whole.values())
-    missing = [name for name in datasets if name not in whole]
+        return list(finished.values())
+    missing = [name for name in datasets if name not in finished]
     if missing:
-        raise DataError(f"no data set {', '.join(missing)} in {str(folder)!r}; there are {', '.join(whole)}")
-    return [whole[name] for name in datasets]
+        message = f": no data set {', '.join(missing)} in {str(folder)!r}; there are {', '.join(finished)}"
+        raise DataError(Argument("datasets"), message)
+    return [finished[name] for name in datasets]
 
 
-def ordered(methods: Iterable[str]) -> list[str]:
-    """Methods in the order of the tables."""
-    names = list(dict.fromkeys(methods))
-    return sorted(names, key=lambda name: (name == CONTROL, PAPER.index(name) if name in PAPER else len(PAPER)))
+def order_methods(methods: Iterable[str]) -> list[str]:
+    """Different methods in the order of the tables."""
+
+    def rank(method: str) -> tuple[bool, int]:
+        position = PAPER.index(method) if method in PAPER else len(PAPER)
+        return method == CONTROL, position
+
+    return sorted(dict.fromkeys(methods), key=rank)
 
 
 def family(method: str) -> str:
-    """What kind of method it is, by its name without settings."""
-    known: Any = METHODS.get(method.partition("(")[0])
-    return "" if known is None else known.info.family
+    """The family of a method, by its name without settings."""
+    name, _, _ = method.partition("(")
+    if name not in METHODS:
+        return ""
+    return METHODS[name].info.family
 
 
-def _found(place: Path) -> DataSetReport:
-    path = place / ABOUT
+def _read_data_set(folder: Path) -> DataSetReport:
+    path = folder / ABOUT
     try:
-        about = json.loads(path.read_text("utf-8"))
-        name, left_out = str(about["asked"]["name"]), dict(about["left_out"])
+        settings = json.loads(path.read_text("utf-8"))
+        name = str(settings["asked"]["name"])
+        left_out = dict(settings["left_out"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error}); run the benchmark again in a new folder") from error
-    evaluations, skipped = {}, {}
-    for inner in sorted(place.glob("*/evaluation.json"), key=lambda p: (_rank(p.parent.name), p)):
+    evaluations = {}
+    skipped = {}
+    for inner in sorted(folder.glob("*/evaluation.json"), key=lambda path: (_rank(path.parent.name), path)):
         evaluation = Evaluation.load(inner.parent)
         evaluations[evaluation.replacement] = evaluation
         skipped |= evaluation.manifest.get("skipped", {})
         left_out |= evaluation.manifest.get("left_out", {})
-    return DataSetReport(name, place.name, evaluations, left_out, skipped, _example(place), _times(place))
+    return DataSetReport(
+        name=name,
+        slug=folder.name,
+        evaluations=evaluations,
+        left_out=left_out,
+        skipped=skipped,
+        example=_read_example(folder),
+        times=_read_times(folder),
+    )
 
 
 def _rank(replacement: str) -> int:
-    return REPLACEMENTS.index(replacement) if replacement in REPLACEMENTS else len(REPLACEMENTS)
+    if replacement in REPLACEMENTS:
+        return REPLACEMENTS.index(replacement)
+    return len(REPLACEMENTS)
 
 
-def _example(place: Path) -> dict[str, Attribution]:
-    """The stored attributions of one text; none where they do not say what was explained."""
-    if not (place / SAMPLE).exists():
+def _read_example(folder: Path) -> dict[str, Attribution]:
+    """The stored attributions of one text; none where they do not record the explained class."""
+    if not (folder / SAMPLE).exists():
         return {}
-    stored = {item.method: item for item in read_attributions(place / SAMPLE)}
+    stored = {item.method: item for item in read_attributions(folder / SAMPLE)}
     try:
-        made = {name: stored[name].attribution() for name in ordered(stored)}
+        example = {name: stored[name].attribution() for name in order_methods(stored)}
     except GaflowError:  # from elsewhere, without target or label
         return {}
-    alike = {(att.tokens, att.text, att.text_pair) for att in made.values()}
-    return made if len(alike) == 1 else {}
+    texts = {(att.tokens, att.text, att.text_pair) for att in example.values()}
+    return example if len(texts) == 1 else {}
 
 
-def _times(place: Path) -> Times | None:
-    path = place / ATTRIBUTIONS / TIMES
+def _read_times(folder: Path) -> AttributionTimes | None:
+    path = folder / ATTRIBUTIONS / TIMES
     if not path.exists():
         return None
     shards: dict[int, dict[str, Any]] = {}
@@ -126,14 +177,16 @@ def _times(place: Path) -> Times | None:
     timed = [entry for entry in shards.values() if "methods" in entry]
     if not timed:
         return None
-    names = dict.fromkeys(name for entry in timed for name in entry["methods"])
-    return Times(
-        sum(entry["texts"] for entry in timed),
-        sum(entry.get("trace", 0.0) for entry in timed),
-        {name: sum(entry["methods"].get(name, 0.0) for entry in timed) for name in names},
-        {
-            name: max(found)
-            for name in names
-            if (found := [e["peak"][name] for e in timed if name in e.get("peak", {})])
-        },
+    seconds: dict[str, float] = {}
+    peak: dict[str, int] = {}
+    for entry in timed:
+        for name, value in entry["methods"].items():
+            seconds[name] = seconds.get(name, 0.0) + value
+        for name, value in entry.get("peak", {}).items():
+            peak[name] = max(peak.get(name, 0), value)
+    return AttributionTimes(
+        texts=sum(entry["texts"] for entry in timed),
+        trace=sum(entry.get("trace", 0.0) for entry in timed),
+        methods=seconds,
+        peak=peak,
     )

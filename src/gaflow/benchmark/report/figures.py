@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gaflow.benchmark.report.collect import DataSetReport, ordered
-from gaflow.benchmark.report.tables import NAMES
+from gaflow.benchmark.report.collect import DataSetReport, order_methods
+from gaflow.benchmark.report.tables import METRIC_NAMES
 from gaflow.plots import compare, curves
 
 if TYPE_CHECKING:
@@ -15,36 +16,47 @@ if TYPE_CHECKING:
 
     from gaflow.plots import Picture
 
-__all__ = ["drawn", "masking_curves", "samples"]
+__all__ = ["ReportFigure", "example_figures", "masking_curves"]
 
-METRICS = ("aopc", "lodds")
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure of the report."""
+
+    name: str  # of its file
+    caption: str
+    svg: str
 
 
 def masking_curves(
-    every: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame], highlight: str
-) -> Iterator[tuple[str, str, str]]:
-    """(file name, caption, SVG) of every data set, replacement and metric; `points` are `Evaluation.curves()`."""
-    for data in every:
+    data_sets: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame], highlight: str
+) -> list[ReportFigure]:
+    """A figure of every data set, replacement and metric; `points` are `Evaluation.curves()`."""
+    figures = []
+    for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
+            rank = {name: k for k, name in enumerate(order_methods(evaluation.methods))}
             table = points[data.slug, replacement]
-            rank = {name: k for k, name in enumerate(ordered(evaluation.methods))}
-            table = table.sort_values("method", key=lambda names: names.map(rank), kind="stable")
-            shown = [highlight] if highlight in evaluation.methods else []
-            for metric in METRICS:
-                picture = curves(table[table["metric"] == metric], highlight=shown)
-                caption = f"{data.name}, {NAMES[metric]} ({replacement})"
-                yield f"curves-{data.slug}-{replacement}-{metric}.svg", caption, drawn(picture)
+            table = table.sort_values("method", key=lambda names, rank=rank: names.map(rank), kind="stable")
+            highlighted = [highlight] if highlight in evaluation.methods else []
+            for metric in ("aopc", "lodds"):
+                picture = curves(table[table["metric"] == metric], highlight=highlighted)
+                name = f"curves-{data.slug}-{replacement}-{metric}.svg"
+                caption = f"{data.name}, {METRIC_NAMES[metric]} ({replacement})"
+                figures.append(ReportFigure(name, caption, _svg(picture)))
+    return figures
 
 
-def samples(every: Sequence[DataSetReport]) -> Iterator[tuple[str, str, str]]:
-    """(file name, caption, SVG) of one text of every data set, by all methods."""
-    for data in every:
+def example_figures(data_sets: Sequence[DataSetReport]) -> list[ReportFigure]:
+    """One text of every data set, by all methods."""
+    figures = []
+    for data in data_sets:
         if data.example:
-            yield f"sample-{data.slug}.svg", data.name, drawn(compare(data.example))
+            figures.append(ReportFigure(f"sample-{data.slug}.svg", data.name, _svg(compare(data.example))))
+    return figures
 
 
-def drawn(picture: Picture) -> str:
-    """A figure as SVG."""
-    held = io.BytesIO()
-    picture.savefig(held, format="svg")
-    return held.getvalue().decode()
+def _svg(picture: Picture) -> str:
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="svg")
+    return buffer.getvalue().decode()

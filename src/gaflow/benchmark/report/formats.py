@@ -1,7 +1,7 @@
 """Tables as Markdown, LaTeX and CSV.
 
-The convention this file owns: names, labels and reasons are strangers' words. They are shown as they are, whatever
-they would mean to Markdown, TeX, HTML or a spreadsheet; what would steer a screen is written out.
+The convention this file owns: names, labels and reasons are strangers' words. They are printed as they are, whatever
+they would mean to Markdown, TeX, HTML or a spreadsheet, and control characters are written out.
 """
 
 from __future__ import annotations
@@ -11,127 +11,177 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from gaflow.benchmark.report.tables import Cell, Column, Matrix, Table
+from gaflow.benchmark.report.collect import DataSetReport
+from gaflow.benchmark.report.tables import Cell, PairMatrix, ReportColumn, ReportSettings, ReportTable
 from gaflow.view.text import visible
 
-__all__ = ["as_csv", "markdown", "matrix_table", "plain", "shown", "tex", "tex_text"]
+__all__ = [
+    "cell_text",
+    "latex_table",
+    "latex_text",
+    "markdown_table",
+    "markdown_text",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+]
 
-NONE = "–"
+NO_VALUE = "–"
 _ARROWS = {1: "↑", -1: "↓", 0: ""}
-_TEX_ARROWS = {1: r"$\uparrow$", -1: r"$\downarrow$", 0: ""}
-_TEX = {
+_LATEX_ARROWS = {1: r"$\uparrow$", -1: r"$\downarrow$", 0: ""}
+_LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "ε": r"$\varepsilon$", "…": r"\ldots{}", "’": "'",
     "[": "{[}", "]": "{]}",
 }  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet takes a text for more than a text
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates texts that begin with one
 
 
-def shown(value: Cell, column: Column) -> str:
+def cell_text(value: Cell, column: ReportColumn) -> str:
     """A cell as it is printed."""
     if value is None:
-        return NONE
+        return NO_VALUE
     if isinstance(value, str):
         return visible(value)
     text = f"{value:,.{column.digits}f}"
-    return text if text.strip("-0.") else text.lstrip("-")  # no minus before nothing
+    is_zero = not text.strip("-0.")
+    return text.lstrip("-") if is_zero else text
 
 
-def markdown(table: Table) -> str:
+def to_markdown(
+    data_sets: Sequence[DataSetReport],
+    tables: Sequence[ReportTable],
+    matrices: Sequence[PairMatrix],
+    settings: ReportSettings,
+) -> str:
+    """All tables as one Markdown file."""
+    names = ", ".join(markdown_text(data.name) for data in data_sets)
+    parts = [f"# Faithfulness on {names}\n"]
+    notes = [f"- {markdown_text(note)}\n" for data in data_sets for note in data.notes()]
+    if notes:
+        parts.append("".join(notes))
+    parts += [markdown_table(table) for table in tables]
+    if matrices:
+        parts.append(
+            f"## All pairs of methods\n\nAlmost Stochastic Order over texts, confidence {settings.confidence:g} shared "
+            f"by all pairs of a table (Bonferroni), {settings.resamples} resamples.\n"
+        )
+    parts += [markdown_table(matrix.table()) for matrix in matrices]
+    return "\n".join(parts)
+
+
+def markdown_table(table: ReportTable) -> str:
     """A table of GitHub's Markdown with its title and caption; groups are part of the columns' names."""
-    heads = [" ".join(filter(None, (c.group, c.name))) for c in table.columns]
-    names = [f"{plain(head)} {_ARROWS[c.better]}".rstrip() for head, c in zip(heads, table.columns, strict=True)]
-    lines = [f"### {plain(table.title)}", "", plain(table.caption), ""]
-    lines.append(f"| {' | '.join([plain(table.head), *names])} |")
-    lines.append("|---|" + "---:|" * len(names))
-    for k, row in enumerate(table.rows):
-        cells = []
-        for c, (value, column) in enumerate(zip(table.cells[k], table.columns, strict=True)):
-            text = plain(shown(value, column))
-            cells.append(f"**{text}**" if table.best(k, c) else text)
-        lines.append(f"| {' | '.join([plain(row), *cells])} |")
+    heads = [markdown_text(table.head)]
+    for column in table.columns:
+        name = markdown_text(f"{column.group} {column.name}".strip())
+        heads.append(f"{name} {_ARROWS[column.better]}".rstrip())
+    lines = [
+        f"### {markdown_text(table.title)}",
+        "",
+        markdown_text(table.caption),
+        "",
+        f"| {' | '.join(heads)} |",
+        "|---|" + "---:|" * len(table.columns),
+    ]
+    for row, name in enumerate(table.rows):
+        cells = [markdown_text(name)]
+        for column, value in enumerate(table.cells[row]):
+            text = markdown_text(cell_text(value, table.columns[column]))
+            cells.append(f"**{text}**" if table.is_best(row, column) else text)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def tex(table: Table) -> str:
-    """A table for LaTeX with booktabs."""
-    groups = _groups(table.columns)
-    lines = [
-        r"\begin{table*}[ht]", r"\centering\scriptsize\setlength{\tabcolsep}{4pt}",
-        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule",
-    ]  # fmt: skip
-    if any(name for name, _, _ in groups):
-        lines.append(
-            " & ".join(["", *(rf"\multicolumn{{{b - a}}}{{c}}{{{tex_text(name)}}}" for name, a, b in groups)]) + r" \\"
-        )
-        lines.append(" ".join(rf"\cmidrule(lr){{{a + 2}-{b + 1}}}" for name, a, b in groups if name))
-    heads = [tex_text(column.name) + _TEX_ARROWS[column.better] for column in table.columns]
-    lines += [" & ".join([tex_text(table.head), *heads]) + r" \\", r"\midrule"]
-    for k, row in enumerate(table.rows):
-        lines += [r"\midrule"] if k in table.rules else []
-        cells = [_tex_cell(table, k, c) for c in range(len(table.columns))]
-        lines.append(" & ".join([tex_text(row), *cells]) + r" \\")
-    label = re.sub(r"[^a-z0-9-]+", "-", table.key.lower())
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{tex_text(table.title)}. {tex_text(table.caption)}}}"]
-    return "\n".join([*lines, rf"\label{{tab:{label}}}", r"\end{table*}", ""])
-
-
-def as_csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Comma-separated values; numbers unrounded, texts never formulas."""
-    held = io.StringIO()
-    writer = csv.writer(held, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        writer.writerow([_csv_cell(value) for value in row])
-    return held.getvalue()
-
-
-def matrix_table(matrix: Matrix) -> Table:
-    """All pairs as a table: a row's method against a column's."""
-    cells = [[None if i == j else float(v) for j, v in enumerate(row)] for i, row in enumerate(matrix.epsilon)]
-    caption = "ε_min of the row's method being better than the column's; below 0.5 it is, 0 in every respect."
-    key = f"pairs-{matrix.data}-{matrix.replacement}-{matrix.metric}-{matrix.order}"
-    columns = tuple(Column(name, digits=2) for name in matrix.methods)
-    return Table(key, matrix.title, caption, "", matrix.methods, columns, tuple(tuple(row) for row in cells))
-
-
-def tex_text(text: str) -> str:
-    """A text as TeX prints it."""
-    return "".join(_TEX.get(sign, sign) for sign in " ".join(visible(text).split()))
-
-
-def _tex_cell(table: Table, row: int, column: int) -> str:
-    value = table.cells[row][column]
-    text = shown(value, table.columns[column])
-    if isinstance(value, str) or value is None:
-        return tex_text(text)
-    number = text.replace("-", "$-$").replace(",", "{,}")
-    return rf"\textbf{{{number}}}" if table.best(row, column) else number
-
-
-def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
-    """Runs of columns of one group: name, first, end."""
-    found: list[tuple[str, int, int]] = []
-    for k, column in enumerate(columns):
-        if found and found[-1][0] == column.group:
-            found[-1] = (column.group, found[-1][1], k + 1)
-        else:
-            found.append((column.group, k, k + 1))
-    return found
-
-
-def plain(text: str) -> str:
-    """A text as Markdown shows it, in a cell of a table too."""
+def markdown_text(text: str) -> str:
+    """A text as Markdown prints it, in a cell of a table too."""
     line = " ".join(visible(text).split())
     line = re.sub(r"([\\`*\[\]<>|&~$#])", r"\\\1", line)
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
 
 
+def to_latex(data_sets: Sequence[DataSetReport], tables: Sequence[ReportTable], matrices: Sequence[PairMatrix]) -> str:
+    """All tables as one LaTeX file."""
+    head = "% needs \\usepackage{booktabs} and an encoding that has these characters\n"
+    for data in data_sets:
+        for note in data.notes():
+            head += f"% {latex_text(note)}\n"
+    parts = [latex_table(table) for table in tables]
+    parts += [latex_table(matrix.table()) for matrix in matrices]
+    return "\n".join([head, *parts])
+
+
+def latex_table(table: ReportTable) -> str:
+    """A table for LaTeX with booktabs."""
+    lines = [
+        r"\begin{table*}[ht]",
+        r"\centering\scriptsize\setlength{\tabcolsep}{4pt}",
+        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        r"\toprule",
+    ]
+    groups = table.groups
+    if any(group.name for group in groups):
+        names = [""]
+        rules = []
+        for group in groups:
+            names.append(rf"\multicolumn{{{group.end - group.start}}}{{c}}{{{latex_text(group.name)}}}")
+            if group.name:
+                rules.append(rf"\cmidrule(lr){{{group.start + 2}-{group.end + 1}}}")
+        lines.append(_latex_row(names))
+        lines.append(" ".join(rules))
+    heads = [latex_text(column.name) + _LATEX_ARROWS[column.better] for column in table.columns]
+    lines += [_latex_row([latex_text(table.head), *heads]), r"\midrule"]
+    for row, name in enumerate(table.rows):
+        if row in table.rules:
+            lines.append(r"\midrule")
+        cells = [_latex_cell(table, row, column) for column in range(len(table.columns))]
+        lines.append(_latex_row([latex_text(name), *cells]))
+    label = re.sub(r"[^a-z0-9-]+", "-", table.key.lower())
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{latex_text(table.title)}. {latex_text(table.caption)}}}",
+        rf"\label{{tab:{label}}}",
+        r"\end{table*}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def latex_text(text: str) -> str:
+    """A text as TeX prints it."""
+    line = " ".join(visible(text).split())
+    return "".join(_LATEX_CHARACTERS.get(character, character) for character in line)
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(table: ReportTable, row: int, column: int) -> str:
+    value = table.cells[row][column]
+    text = cell_text(value, table.columns[column])
+    if isinstance(value, str) or value is None:
+        return latex_text(text)
+    number = text.replace("-", "$-$").replace(",", "{,}")
+    return rf"\textbf{{{number}}}" if table.is_best(row, column) else number
+
+
+def to_csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Comma-separated values; numbers unrounded, texts never formulas."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(heads)
+    for row in rows:
+        writer.writerow([_csv_cell(value) for value in row])
+    return buffer.getvalue()
+
+
 def _csv_cell(value: object) -> object:
-    if value is None:
-        return ""
+    if isinstance(value, float):
+        return repr(float(value))
     if isinstance(value, str):
         text = visible(value)
-        return f"'{text}" if text.startswith(_FORMULA) else text
-    return repr(float(value)) if isinstance(value, float) else value
+        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return "" if value is None else value

@@ -1,43 +1,45 @@
-"""The tables of the paper, and a few more, as plain data: whoever writes them as text decides nothing.
+"""The tables of the paper, and a few more, as plain data that the formats print as they are.
 
 The convention this file owns: numbers are those of `Evaluation.table()`, unrounded; the best of a column is the best
-before rounding, and equal ones are best together. Every table names its replacement and says how it is read.
+before rounding, and equal ones are best together. Every table names its replacement and explains how to read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from gaflow.benchmark.report.collect import DataSetReport, family, ordered
+from gaflow.benchmark.report.collect import AttributionTimes, DataSetReport, family, order_methods
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.metrics import better
-from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means
 from gaflow.methods import METHODS
 
-__all__ = ["COMPARED", "NAMES", "Cell", "Column", "Matrix", "Settings", "Table", "all_tables", "matrices"]
+__all__ = [
+    "METRIC_NAMES",
+    "Cell",
+    "ColumnGroup",
+    "PairMatrix",
+    "ReportColumn",
+    "ReportSettings",
+    "ReportTable",
+    "all_tables",
+    "pair_matrices",
+]
 
 Cell = float | int | str | None
 
-COMPARED = (("aopc", "top"), ("lodds", "top"), ("aopc", "bottom"), ("lodds", "bottom"))
-NAMES = {"aopc": "AOPC", "lodds": "LOdds", "f1": "F1", "accuracy": "Acc", "precision": "Prec", "recall": "Rec"}
-_RATES = ("f1", "accuracy", "precision", "recall")
-_OTHERS = {  # column of Evaluation.table() -> name, and whether more is better
-    "comprehensiveness": ("Compr", 1),
-    "sufficiency": ("Suff", -1),
-    "srg": ("SRG", 1),
-    "normalized_aopc": ("NAOPC", 1),
-    "soft_nc": ("Soft-NC", 1),
-    "soft_ns": ("Soft-NS", 1),
-}
+METRIC_NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
+_COMPARED = (("aopc", "top"), ("lodds", "top"), ("aopc", "bottom"), ("lodds", "bottom"))
+_FIRST = {"top": "the highest-scored first", "bottom": "the lowest-scored first"}
+_TRACE = "(trace)"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """How differences are tested."""
 
     method: str = "agf"  # compared with the best of the others
@@ -47,40 +49,70 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Column:
-    """What a column holds."""
+class ReportColumn:
+    """A column of a table."""
 
     name: str
     group: str = ""  # data set
-    better: int = 0  # 1: more is better, -1: less is, 0: neither
+    better: int = 0  # 1: higher is better, -1: lower is, 0: neither
     digits: int = 3
 
 
+class ColumnGroup(NamedTuple):
+    """Neighbouring columns of one data set."""
+
+    name: str
+    start: int
+    end: int  # excluded
+
+
+_OTHER_MEASURES = {  # by column of Evaluation.table()
+    "comprehensiveness": ReportColumn("Compr", better=1),
+    "sufficiency": ReportColumn("Suff", better=-1),
+    "srg": ReportColumn("SRG", better=1),
+    "normalized_aopc": ReportColumn("NAOPC", better=1),
+    "soft_nc": ReportColumn("Soft-NC", better=1),
+    "soft_ns": ReportColumn("Soft-NS", better=1),
+}
+
+
 @dataclass(frozen=True)
-class Table:
-    """A table as it is, whatever it will be written as."""
+class ReportTable:
+    """A table, whatever format it will be written in."""
 
     key: str
     title: str
     caption: str
     head: str  # of the first column
     rows: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     cells: tuple[tuple[Cell, ...], ...]  # (rows, columns)
-    rules: frozenset[int] = frozenset()  # rows that a line is drawn above
+    rules: frozenset[int] = frozenset()  # rows with a line above
 
-    def best(self, row: int, column: int) -> bool:
+    def is_best(self, row: int, column: int) -> bool:
         """Whether a cell is the best of its column."""
-        sign, value = self.columns[column].better, self.cells[row][column]
-        if not sign or not isinstance(value, float):
+        sign = self.columns[column].better
+        value = self.cells[row][column]
+        if sign == 0 or not isinstance(value, float):
             return False
-        known = [v for v in (cells[column] for cells in self.cells) if isinstance(v, float)]
-        top = max(known) if sign > 0 else min(known)
-        return len(known) > 1 and abs(value - top) <= 1e-9 * abs(top)  # what only rounding tells apart is equal
+        numbers = [cells[column] for cells in self.cells if isinstance(cells[column], float)]
+        best = max(numbers) if sign > 0 else min(numbers)
+        return len(numbers) > 1 and abs(value - best) <= 1e-9 * abs(best)  # differences by rounding do not count
+
+    @property
+    def groups(self) -> list[ColumnGroup]:
+        """Runs of columns of one group."""
+        groups: list[ColumnGroup] = []
+        for k, column in enumerate(self.columns):
+            if groups and groups[-1].name == column.group:
+                groups[-1] = groups[-1]._replace(end=k + 1)
+            else:
+                groups.append(ColumnGroup(column.group, k, k + 1))
+        return groups
 
 
 @dataclass(frozen=True)
-class Matrix:
+class PairMatrix:
     """`eps_min` of every method being better than every other, on one data set."""
 
     data: str
@@ -93,201 +125,296 @@ class Matrix:
     @property
     def title(self) -> str:
         """What it compares."""
-        return f"{self.data}, {NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
+        return f"{self.data}, {METRIC_NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
+
+    def table(self) -> ReportTable:
+        """A row's method against a column's."""
+        rows = []
+        for i, numbers in enumerate(self.epsilon.tolist()):
+            numbers[i] = None
+            rows.append(tuple(numbers))
+        return ReportTable(
+            key=f"pairs-{self.data}-{self.replacement}-{self.metric}-{self.order}",
+            title=self.title,
+            caption="ε_min of the row's method being better than the column's; below 0.5 it is, 0 in every respect.",
+            head="",
+            rows=self.methods,
+            columns=tuple(ReportColumn(name, digits=2) for name in self.methods),
+            cells=tuple(rows),
+        )
 
 
-def all_tables(every: Sequence[DataSetReport], settings: Settings) -> list[Table]:
+def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> list[ReportTable]:
     """Tables for every replacement, then those about the data sets and methods themselves."""
-    found: list[Table] = [_data_sets(every)]
-    for replacement in dict.fromkeys(r for data in every for r in data.evaluations):
-        mine = {data.name: data.evaluations[replacement] for data in every if replacement in data.evaluations}
-        for number, order in ((1, "top"), (2, "bottom")):
-            found.append(_faithfulness(mine, replacement, order, f"Table {number} of the paper"))
-        found += [_rates(mine, replacement, order) for order in ("top", "bottom") if _labelled(mine)]
-        found += [t for order in ("top", "bottom") if (t := _against_best(mine, replacement, order, settings))]
-        found.append(_others(mine, replacement))
-    runtime = _runtime(every)
-    return [*found, runtime] if runtime else found
+    replacements: dict[str, list[DataSetReport]] = {}
+    for data in data_sets:
+        for replacement in data.evaluations:
+            replacements.setdefault(replacement, []).append(data)
+    tables = [_data_set_table(data_sets)]
+    for replacement, evaluated in replacements.items():
+        tables += _faithfulness_tables(evaluated, replacement)
+        labelled = [data for data in evaluated if data.evaluations[replacement].gold is not None]
+        if labelled:
+            tables += _rate_tables(labelled, replacement)
+        for order in ("top", "bottom"):
+            columns = _comparisons(evaluated, replacement, order, settings)
+            if columns:
+                tables.append(_comparison_table(columns, replacement, order, settings))
+        tables.append(_other_measures_table(evaluated, replacement))
+    timed = {data.name: data.times for data in data_sets if data.times is not None}
+    if timed:
+        tables.append(_runtime_table(timed))
+    return tables
 
 
-def matrices(every: Sequence[DataSetReport], settings: Settings) -> Iterator[Matrix]:
+def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> list[PairMatrix]:
     """Almost Stochastic Order of all pairs, for every data set, replacement, metric and order."""
-    for data in every:
+    matrices = []
+    for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
-            names = ordered(evaluation.methods)
-            if len(names) < 2 or len(evaluation.sizes) < 2:
+            methods = order_methods(evaluation.methods)
+            if len(methods) < 2 or len(evaluation.sizes) < 2:
                 continue
-            rows = [evaluation.methods.index(name) for name in names]
-            for metric, order in COMPARED:
+            rows = [evaluation.methods.index(method) for method in methods]
+            for metric, order in _COMPARED:
                 values = better(metric, order) * evaluation.per_text(metric, order)[rows]
                 epsilon = aso_pairs(
                     values, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed
                 )
-                yield Matrix(data.name, replacement, metric, order, tuple(names), epsilon)
+                matrix = PairMatrix(
+                    data=data.name,
+                    replacement=replacement,
+                    metric=metric,
+                    order=order,
+                    methods=tuple(methods),
+                    epsilon=epsilon,
+                )
+                matrices.append(matrix)
+    return matrices
 
 
-def _faithfulness(mine: Mapping[str, Evaluation], replacement: str, order: str, where: str) -> Table:
-    columns = {f"{metric}_{order}": Column(NAMES[metric], better=better(metric, order)) for metric in ("aopc", "lodds")}
-    caption = f"{where}: average over the masked shares of the tokens, {_said(order)} {_masked(replacement)}"
-    return _by_method(
-        f"faithfulness-{order}-{replacement}",
-        f"AOPC and LOdds, {order} k% masked ({replacement})",
-        caption,
-        mine,
-        columns,
-    )
+def _faithfulness_tables(data_sets: Sequence[DataSetReport], replacement: str) -> list[ReportTable]:
+    """AOPC and LOdds of every method."""
+    tables = []
+    for number, order in ((1, "top"), (2, "bottom")):
+        columns = {}
+        for metric, name in METRIC_NAMES.items():
+            columns[f"{metric}_{order}"] = ReportColumn(name, better=better(metric, order))
+        caption = f"Table {number} of the paper: average over the masked shares of the tokens, {_FIRST[order]}"
+        table = _table_by_method(
+            data_sets,
+            replacement,
+            columns,
+            key=f"faithfulness-{order}-{replacement}",
+            title=f"AOPC and LOdds, {order} k% masked ({replacement})",
+            caption=f"{caption} {_replacement_note(replacement)}",
+        )
+        tables.append(table)
+    return tables
 
 
-def _rates(mine: Mapping[str, Evaluation], replacement: str, order: str) -> Table:
-    sign = -1 if order == "top" else 1
-    columns = {f"{name}_{order}": Column(NAMES[name], better=sign) for name in _RATES}
-    where = "Table 3 of the paper: predictions" if order == "top" else "Predictions"
-    caption = f"{where} for masked texts against gold labels, macro averages, {_said(order)}"
-    caption += f" {_masked(replacement)}"
-    labelled = {name: e for name, e in mine.items() if e.gold is not None}
-    title = f"F1, accuracy, precision and recall, {order} k% masked ({replacement})"
-    return _by_method(f"rates-{order}-{replacement}", title, caption, labelled, columns)
+def _rate_tables(data_sets: Sequence[DataSetReport], replacement: str) -> list[ReportTable]:
+    """F1, accuracy, precision and recall of every method."""
+    tables = []
+    for order, sign, subject in (("top", -1, "Table 3 of the paper: predictions"), ("bottom", 1, "Predictions")):
+        columns = {
+            f"f1_{order}": ReportColumn("F1", better=sign),
+            f"accuracy_{order}": ReportColumn("Acc", better=sign),
+            f"precision_{order}": ReportColumn("Prec", better=sign),
+            f"recall_{order}": ReportColumn("Rec", better=sign),
+        }
+        caption = f"{subject} for masked texts against gold labels, macro averages, {_FIRST[order]}"
+        table = _table_by_method(
+            data_sets,
+            replacement,
+            columns,
+            key=f"rates-{order}-{replacement}",
+            title=f"F1, accuracy, precision and recall, {order} k% masked ({replacement})",
+            caption=f"{caption} {_replacement_note(replacement)}",
+        )
+        tables.append(table)
+    return tables
 
 
-def _others(mine: Mapping[str, Evaluation], replacement: str) -> Table:
-    there = {name for e in mine.values() for name in e.table().columns}
-    columns = {k: Column(name, better=sign) for k, (name, sign) in _OTHERS.items() if k in there}
+def _other_measures_table(data_sets: Sequence[DataSetReport], replacement: str) -> ReportTable:
     caption = (
         "ERASER's comprehensiveness and sufficiency (1, 5, 10, 20, 50% of the tokens) and the area between the top and "
-        f"the bottom curve of AOPC (SRG) {_masked(replacement)}"
+        f"the bottom curve of AOPC (SRG) {_replacement_note(replacement)}"
     )
-    caption += " NAOPC: AOPC between the worst and the best order of tokens." if "normalized_aopc" in there else ""
-    return _by_method(
-        f"others-{replacement}", f"Other measures of faithfulness ({replacement})", caption, mine, columns
+    if any("normalized_aopc" in data.tables[replacement] for data in data_sets):
+        caption += " NAOPC: AOPC between the worst and the best order of tokens."
+    return _table_by_method(
+        data_sets,
+        replacement,
+        _OTHER_MEASURES,
+        key=f"others-{replacement}",
+        title=f"Other measures of faithfulness ({replacement})",
+        caption=caption,
     )
 
 
-def _by_method(
-    key: str, title: str, caption: str, mine: Mapping[str, Evaluation], wanted: Mapping[str, Column]
-) -> Table:
-    """Methods down, data sets and measures across."""
-    tables = {name: evaluation.table() for name, evaluation in mine.items()}
-    rows = ordered(method for evaluation in mine.values() for method in evaluation.methods)
-    keys = [(name, column) for name in mine for column in wanted if column in tables[name].columns]
-    columns = tuple(
-        Column(wanted[column].name, name, wanted[column].better, wanted[column].digits) for name, column in keys
+def _table_by_method(
+    data_sets: Sequence[DataSetReport],
+    replacement: str,
+    columns: Mapping[str, ReportColumn],
+    *,
+    key: str,
+    title: str,
+    caption: str,
+) -> ReportTable:
+    """Methods down, data sets and measures across; `columns` are those of `Evaluation.table()`."""
+    methods = []
+    for data in data_sets:
+        methods += data.evaluations[replacement].methods
+    rows = order_methods(methods)
+    table_columns = []
+    values = []  # (columns, rows)
+    for data in data_sets:
+        table = data.tables[replacement].reindex(rows)
+        for name, column in columns.items():
+            if name in table:
+                table_columns.append(replace(column, group=data.name))
+                numbers = table[name].astype(float).tolist()
+                values.append([number if np.isfinite(number) else None for number in numbers])
+    return ReportTable(
+        key=key,
+        title=title,
+        caption=caption,
+        head="method",
+        rows=tuple(rows),
+        columns=tuple(table_columns),
+        cells=tuple(zip(*values, strict=True)),
+        rules=_family_rules(rows),
     )
-    cells = tuple(tuple(_number(tables[name], method, column) for name, column in keys) for method in rows)
-    rules = frozenset(k for k in range(1, len(rows)) if family(rows[k]) != family(rows[k - 1]))
-    return Table(key, title, caption, "method", tuple(rows), columns, cells, rules)
 
 
-def _number(table: Any, method: str, column: str) -> float | None:
-    if method not in table.index:
-        return None
-    value = float(table.loc[method, column])
-    return value if np.isfinite(value) else None
-
-
-def _against_best(mine: Mapping[str, Evaluation], replacement: str, order: str, settings: Settings) -> Table | None:
-    """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
+def _comparisons(
+    data_sets: Sequence[DataSetReport], replacement: str, order: str, settings: ReportSettings
+) -> dict[ReportColumn, tuple[Cell, ...]]:
+    """Columns of `eps_min` over texts and over runs of a method against the best of another family, and its name."""
     method = settings.method
-    columns, found = [], []
-    for name, evaluation in mine.items():
-        others = [m for m in evaluation.methods if m not in (method, CONTROL) and family(m) != family(method)]
+    columns: dict[ReportColumn, tuple[Cell, ...]] = {}
+    for data in data_sets:
+        evaluation = data.evaluations[replacement]
+        others = [name for name in evaluation.methods if name != CONTROL and family(name) != family(method)]
         if method not in evaluation.methods or not others or len(evaluation.sizes) < 2:
             continue
-        for metric in ("aopc", "lodds"):
-            values = better(metric, order) * evaluation.per_text(metric, order)
-            means = dict(zip(evaluation.methods, values.mean(1), strict=True))
-            rival = max(others, key=lambda m, means=means: means[m])
-            ours, theirs = (values[evaluation.methods.index(m)] for m in (method, rival))
-            columns.append(Column(NAMES[metric], name))
-            found.append((*_epsilons(ours, theirs, settings), rival))
-    if not columns:
-        return None
-    caption = (
-        f"Table {4 if order == 'top' else 5} of the paper: ε_min of {method} being better than the best method of "
-        f"another kind; below 0.5 it is. Over texts, and over {settings.resamples} runs, a run being the mean over "
-        f"resampled texts {_masked(replacement)}"
-    )
-    rows = ("ε_min, texts", "ε_min, runs", "compared with")
-    title = f"Almost Stochastic Order of {method}, {order} k% masked ({replacement})"
-    cells = tuple(zip(*found, strict=True))
-    return Table(f"aso-{order}-{replacement}", title, caption, "", rows, tuple(columns), cells)
+        for metric, name in METRIC_NAMES.items():
+            signed = better(metric, order) * evaluation.per_text(metric, order)
+            values = dict(zip(evaluation.methods, signed, strict=True))
+            rival = max(others, key=lambda other, values=values: values[other].mean())
+            epsilons = _epsilons(values[method], values[rival], settings)
+            columns[ReportColumn(name, group=data.name)] = (*epsilons, rival)
+    return columns
 
 
-def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: Settings) -> tuple[float, float]:
+def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: ReportSettings) -> tuple[float, float]:
     """`eps_min` over texts, and over runs."""
+    test = {"confidence": settings.confidence, "resamples": settings.resamples, "seed": settings.seed}
     runs = bootstrap_means(np.stack([ours, theirs], 1), settings.resamples, settings.seed)
-    first, second = (
-        aso(a, b, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed)
-        for a, b in ((ours, theirs), runs.T)
+    return aso(ours, theirs, **test), aso(runs[:, 0], runs[:, 1], **test)
+
+
+def _comparison_table(
+    columns: Mapping[ReportColumn, tuple[Cell, ...]], replacement: str, order: str, settings: ReportSettings
+) -> ReportTable:
+    """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
+    method = settings.method
+    number = 4 if order == "top" else 5
+    return ReportTable(
+        key=f"aso-{order}-{replacement}",
+        title=f"Almost Stochastic Order of {method}, {order} k% masked ({replacement})",
+        caption=f"Table {number} of the paper: ε_min of {method} being better than the best method of another kind; "
+        f"below 0.5 it is. Over texts, and over {settings.resamples} runs, a run being the mean over resampled texts "
+        f"{_replacement_note(replacement)}",
+        head="",
+        rows=("ε_min, texts", "ε_min, runs", "compared with"),
+        columns=tuple(columns),
+        cells=tuple(zip(*columns.values(), strict=True)),
     )
-    return first, second
 
 
-def _data_sets(every: Sequence[DataSetReport]) -> Table:
+def _data_set_table(data_sets: Sequence[DataSetReport]) -> ReportTable:
     """What the numbers are about."""
-    columns = tuple(
-        Column(name, digits=digits)
-        for name, digits in (
-            ("model", 0), ("texts", 0), ("skipped", 0), ("truncated", 0), ("classes", 0), ("tokens, least", 0),
-            ("mean", 1), ("most", 0), ("accuracy", 3), ("replacements", 0), ("seed", 0), ("device", 0),
-        )
-    )  # fmt: skip
-    rows = []
-    for data in every:
-        first = next(iter(data.evaluations.values()))
-        about = first.manifest
-        accuracy = None if first.gold is None else float((first.base_prediction == first.gold).mean())
-        model = about.get("model", {})
-        rows.append(
-            (
-                model.get("name"), len(first.sizes), sum(data.skipped.values()), about.get("truncated"),
-                len(first.classes), int(first.sizes.min()), float(first.sizes.mean()), int(first.sizes.max()), accuracy,
-                ", ".join(data.evaluations), about.get("seed"), model.get("device"),
-            )
-        )  # fmt: skip
-    caption = "What was evaluated; accuracy is that of the model on the texts as they are. Tokens without special ones."
-    return Table("data", "Data sets", caption, "data set", tuple(d.name for d in every), columns, tuple(rows))
-
-
-def _runtime(every: Sequence[DataSetReport]) -> Table | None:
-    """How long explaining takes."""
-    timed = [(data.name, data.times) for data in every if data.times is not None]
-    if not timed:
-        return None
-    names = ordered(name for _, times in timed for name in times.methods)
-    memory = any(times.peak for _, times in timed)
-    columns = [Column("passes")]
-    for name, times in timed:
-        columns.append(Column("s/text", name, digits=4))
-        columns += [Column("MiB", name, digits=0)] * bool(times.peak)
     cells = []
-    for method in ["(trace)", *names]:
-        row: list[Cell] = ["1 forward, 1 backward" if method == "(trace)" else _passes(method)]
-        for _, times in timed:
-            seconds = times.trace if method == "(trace)" else times.methods.get(method)
-            row.append(None if seconds is None else seconds / times.texts)
-            row += [times.peak.get(method, 0) / 2**20 or None] * bool(times.peak)
-        cells.append(tuple(row))
-    caption = "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
-    caption += "; what only some share counts for the first of them"
-    caption += "; most memory on the GPU, with the model and the trace." if memory else "."
-    rows = ("(trace)", *names)
-    rules = frozenset(k for k in range(1, len(rows)) if family(rows[k]) != family(rows[k - 1]))
-    return Table("runtime", "Runtime", caption, "method", rows, tuple(columns), tuple(cells), rules)
+    columns: dict[ReportColumn, Cell] = {}
+    for data in data_sets:
+        first = next(iter(data.evaluations.values()))
+        model = first.manifest.get("model", {})
+        accuracy = None if first.gold is None else float((first.base_prediction == first.gold).mean())
+        columns = {
+            ReportColumn("model", digits=0): model.get("name"),
+            ReportColumn("texts", digits=0): len(first.sizes),
+            ReportColumn("skipped", digits=0): sum(data.skipped.values()),
+            ReportColumn("truncated", digits=0): first.manifest.get("truncated"),
+            ReportColumn("classes", digits=0): len(first.classes),
+            ReportColumn("tokens, least", digits=0): int(first.sizes.min()),
+            ReportColumn("mean", digits=1): float(first.sizes.mean()),
+            ReportColumn("most", digits=0): int(first.sizes.max()),
+            ReportColumn("accuracy"): accuracy,
+            ReportColumn("replacements", digits=0): ", ".join(data.evaluations),
+            ReportColumn("seed", digits=0): first.manifest.get("seed"),
+            ReportColumn("device", digits=0): model.get("device"),
+        }
+        cells.append(tuple(columns.values()))
+    return ReportTable(
+        key="data",
+        title="Data sets",
+        caption="What was evaluated; accuracy is that of the model on the texts as they are. Tokens without special ones.",
+        head="data set",
+        rows=tuple(data.name for data in data_sets),
+        columns=tuple(columns),
+        cells=tuple(cells),
+    )
+
+
+def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportTable:
+    """How long explaining takes."""
+    methods: list[str] = []
+    for times in times_by_data_set.values():
+        methods += times.methods
+    rows = [_TRACE, *order_methods(methods)]
+    columns = [ReportColumn("passes")]
+    values: list[list[Cell]] = [[_passes(method) for method in rows]]  # (columns, rows)
+    for name, times in times_by_data_set.items():
+        seconds = {_TRACE: times.trace, **times.methods}
+        columns.append(ReportColumn("s/text", name, digits=4))
+        values.append([seconds[method] / times.texts if method in seconds else None for method in rows])
+        if times.peak:
+            columns.append(ReportColumn("MiB", name, digits=0))
+            values.append([times.peak[method] / 2**20 if method in times.peak else None for method in rows])
+    caption = (
+        "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
+        "; what only some share counts for the first of them"
+    )
+    if any(times.peak for times in times_by_data_set.values()):
+        caption += "; most memory on the GPU, with the model and the trace"
+    return ReportTable(
+        key="runtime",
+        title="Runtime",
+        caption=f"{caption}.",
+        head="method",
+        rows=tuple(rows),
+        columns=tuple(columns),
+        cells=tuple(zip(*values, strict=True)),
+        rules=_family_rules(rows),
+    )
 
 
 def _passes(method: str) -> str | None:
-    known: Any = METHODS.get(method)
-    return None if known is None else known.info.passes
+    if method == _TRACE:
+        return "1 forward, 1 backward"
+    if method not in METHODS:
+        return None
+    return METHODS[method].info.passes
 
 
-def _labelled(mine: Mapping[str, Evaluation]) -> bool:
-    return any(evaluation.gold is not None for evaluation in mine.values())
+def _family_rules(methods: Sequence[str]) -> frozenset[int]:
+    """Rows where another family of methods begins."""
+    return frozenset(k for k in range(1, len(methods)) if family(methods[k]) != family(methods[k - 1]))
 
 
-def _said(order: str) -> str:
-    return "the highest-scored first" if order == "top" else "the lowest-scored first"
-
-
-def _masked(replacement: str) -> str:
-    how = "masked tokens are deleted" if replacement == "delete" else f"masked tokens become [{replacement.upper()}]"
-    return f"({how})."
+def _replacement_note(replacement: str) -> str:
+    if replacement == "delete":
+        return "(masked tokens are deleted)."
+    return f"(masked tokens become [{replacement.upper()}])."

@@ -1,0 +1,114 @@
+"""All files of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gaflow.benchmark.report.collect import DataSetReport, collect, order_methods
+from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
+from gaflow.benchmark.report.page import page
+from gaflow.benchmark.report.tables import PairMatrix, ReportSettings, all_tables, pair_matrices
+from gaflow.errors import Argument, DataError
+from gaflow.files import write_atomically
+from gaflow.explainer.default_method import DEFAULT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["report"]
+
+_CURVE_COLUMNS = ["method", "order", "k", "metric", "mean", "low", "high"]
+
+
+def report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    datasets: Sequence[str] | None = None,
+    method: str = DEFAULT,
+    confidence: float = 0.95,
+    resamples: int = 500,
+    seed: int = 0,
+) -> list[Path]:
+    """Write the report of a benchmark's folder, into it unless `out` is another; returns the files.
+
+    `datasets` selects and orders the data sets by name. `method` is compared with the best of the others and drawn
+    thicker; agf may be missing, any other must have been measured. `confidence`, `resamples` and `seed` are those of
+    the tests and intervals.
+    """
+    from gaflow.benchmark.report.figures import example_figures, masking_curves
+
+    settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
+    data_sets = collect(Path(folder), datasets)
+    _check_method(method, data_sets)
+    tables = all_tables(data_sets, settings)
+    matrices = pair_matrices(data_sets, settings)
+    points = {}
+    for data in data_sets:
+        for replacement, evaluation in data.evaluations.items():
+            curves = evaluation.curves(confidence=confidence, resamples=resamples, seed=seed)
+            points[data.slug, replacement] = curves[_CURVE_COLUMNS]
+    curve_figures = masking_curves(data_sets, points, method)
+    contents = {
+        "tables.md": to_markdown(data_sets, tables, matrices, settings),
+        "tables.tex": to_latex(data_sets, tables, matrices),
+        "tables.csv": _numbers_csv(data_sets),
+        "pairs.csv": _pairs_csv(matrices),
+        "curves.csv": _curves_csv(data_sets, points),
+        "report.html": page(data_sets, tables, matrices, curve_figures),
+    }
+    for figure in [*curve_figures, *example_figures(data_sets)]:
+        contents[f"figures/{figure.name}"] = figure.svg
+    target = Path(folder) if out is None else Path(out)
+    (target / "figures").mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        write_atomically(target / name, text.encode())
+    return [target / name for name in contents]
+
+
+def _check_method(method: str, data_sets: Sequence[DataSetReport]) -> None:
+    measured = []
+    for data in data_sets:
+        measured += data.methods
+    if method != DEFAULT and method not in measured:  # a benchmark need not include the default
+        names = ", ".join(order_methods(measured))
+        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {names}")
+
+
+def _numbers_csv(data_sets: Sequence[DataSetReport]) -> str:
+    columns: dict[str, None] = {}  # an ordered set
+    for data in data_sets:
+        for table in data.tables.values():
+            columns |= dict.fromkeys(table.columns.drop("replacement"))
+    rows = []
+    for data in data_sets:
+        for replacement, table in data.tables.items():
+            for method in order_methods(table.index):
+                numbers = table.loc[method]
+                row = [data.name, replacement, method]
+                for column in columns:
+                    row.append(numbers[column].item() if column in table.columns else None)
+                rows.append(row)
+    return to_csv(["data_set", "replacement", "method", *columns], rows)
+
+
+def _pairs_csv(matrices: Sequence[PairMatrix]) -> str:
+    rows = []
+    for matrix in matrices:
+        for i, method in enumerate(matrix.methods):
+            for j, other in enumerate(matrix.methods):
+                if i != j:
+                    epsilon = float(matrix.epsilon[i, j])
+                    rows.append([matrix.data, matrix.replacement, matrix.metric, matrix.order, method, other, epsilon])
+    return to_csv(["data_set", "replacement", "metric", "order", "method", "other", "epsilon"], rows)
+
+
+def _curves_csv(data_sets: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+    rows = []
+    for data in data_sets:
+        for replacement in data.evaluations:
+            for point in points[data.slug, replacement].itertuples(index=False, name=None):
+                rows.append([data.name, replacement, *point])
+    return to_csv(["data_set", "replacement", *_CURVE_COLUMNS], rows)
