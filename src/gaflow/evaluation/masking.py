@@ -286,7 +286,7 @@ def find_replacement(
     model: nn.Module, tokenizer: Any, padding: Padding, replacement: str | int
 ) -> tuple[str, int | None]:
     """Name and token id of a replacement; no id means deletion."""
-    is_token_id = is_whole_number(replacement) and replacement >= 0
+    is_token_id = not isinstance(replacement, str) and is_whole_number(replacement) and replacement >= 0
     if not is_token_id and replacement not in _NAMED_REPLACEMENTS:
         names = ", ".join(repr(name) for name in _NAMED_REPLACEMENTS)
         raise ArgumentError(Argument("replacement"), f" must be {names} or a token id, not {replacement!r}")

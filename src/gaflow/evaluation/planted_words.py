@@ -22,7 +22,7 @@ a word without its context, or one of a pair alone. Without them half of the rul
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +47,13 @@ CONTEXT = "contextqx"
 _MEASURES = ("precision", "mean_rank", "depth")
 _CONTROL = "random"
 
-Label = Hashable  # the index of a class, or its name
-
 
 @dataclass(frozen=True)
 class Planted:
     """A text of a planted data set."""
 
     text: str
-    label: Label  # by the rule, or the old one where the rule does not apply
+    label: Any  # by the rule, or the old one where the rule does not apply
     spans: tuple[Span, ...]  # characters of the words that decide, in their order; none where the old label stands
     source: int  # index of the original text
 
@@ -262,7 +260,7 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
     )
 
 
-def _follows(attribution: Attribution, label: Label) -> bool:
+def _follows(attribution: Attribution, label: Any) -> bool:
     """Whether the class that was predicted and explained is that of the rule."""
     return attribution.prediction == attribution.label and label in (attribution.target, attribution.label)
 

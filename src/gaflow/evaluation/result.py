@@ -199,7 +199,7 @@ class Evaluation:
                 }
                 comparisons.append(comparison)
         table = pd.DataFrame(comparisons)
-        table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
+        table.insert(list(table).index("p") + 1, "p_holm", holm(table["p"]))
         return table
 
     def values(self) -> pd.DataFrame:

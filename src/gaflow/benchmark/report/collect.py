@@ -21,11 +21,12 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.jobs.folder import TIMES
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
+from gaflow.methods.base import MethodInfo
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AttributionTimes", "DataSetReport", "collect", "family", "order_methods"]
+__all__ = ["AttributionTimes", "DataSetReport", "collect", "family", "method_info", "order_methods"]
 
 REPLACEMENTS = ("pad", "mask", "unk", "delete")  # in the order of the tables
 
@@ -110,12 +111,17 @@ def order_methods(methods: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(methods), key=rank)
 
 
+def method_info(name: str) -> MethodInfo | None:
+    """The properties of a method; None if it is not one of METHODS."""
+    method: Any = METHODS.get(name)
+    return None if method is None else method.info
+
+
 def family(method: str) -> str:
     """The family of a method, by its name without settings."""
     name, _, _ = method.partition("(")
-    if name not in METHODS:
-        return ""
-    return METHODS[name].info.family
+    info = method_info(name)
+    return "" if info is None else info.family
 
 
 def _read_data_set(folder: Path) -> DataSetReport:

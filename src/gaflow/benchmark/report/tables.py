@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaflow.benchmark.report.collect import AttributionTimes, DataSetReport, family, order_methods
+from gaflow.benchmark.report.collect import AttributionTimes, DataSetReport, family, method_info, order_methods
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.metrics import better
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means
-from gaflow.methods import METHODS
 
 __all__ = [
     "METRIC_NAMES",
@@ -95,7 +94,8 @@ class ReportTable:
         value = self.cells[row][column]
         if sign == 0 or not isinstance(value, float):
             return False
-        numbers = [cells[column] for cells in self.cells if isinstance(cells[column], float)]
+        values = [cells[column] for cells in self.cells]
+        numbers = [number for number in values if isinstance(number, float)]
         best = max(numbers) if sign > 0 else min(numbers)
         return len(numbers) > 1 and abs(value - best) <= 1e-9 * abs(best)  # differences by rounding do not count
 
@@ -404,9 +404,8 @@ def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportT
 def _passes(method: str) -> str | None:
     if method == _TRACE:
         return "1 forward, 1 backward"
-    if method not in METHODS:
-        return None
-    return METHODS[method].info.passes
+    info = method_info(method)
+    return None if info is None else info.passes
 
 
 def _family_rules(methods: Sequence[str]) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gaflow.benchmark.report.collect import DataSetReport, collect, order_methods
 from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
@@ -87,7 +87,7 @@ def _numbers_csv(data_sets: Sequence[DataSetReport]) -> str:
         for replacement, table in data.tables.items():
             for method in order_methods(table.index):
                 numbers = table.loc[method]
-                row = [data.name, replacement, method]
+                row: list[Any] = [data.name, replacement, method]
                 for column in columns:
                     row.append(numbers[column].item() if column in table.columns else None)
                 rows.append(row)
