@@ -11,8 +11,8 @@ from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import PairMatrix, ReportSettings, all_tables, pair_matrices
 from gaflow.errors import Argument, DataError
-from gaflow.files import write_atomically
 from gaflow.explainer.default_method import DEFAULT
+from gaflow.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
