@@ -1,18 +1,13 @@
 import random
 import unicodedata
-from types import SimpleNamespace
 
 import pytest
-import torch
-from torch import nn
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from gaflow.errors import TextError
-from gaflow.inputs.batch import Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import check_text, encode
 from gaflow.inputs.segmentation import word_spans
-from gaflow.models.limits import length_limit, padding_of
-from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, roberta, unigram, wordpiece
+from tests.support.models import SENTENCE, TEXTS, byte_bpe, unigram, wordpiece
 from tests.support.tokenizer_kinds import KINDS, Spaced
 
 
@@ -264,85 +259,6 @@ def test_truncation_of_a_pair_keeps_both(slow):
         encoding = one(tokenizer, "dog " * 10, "is " * 10, limit=9, truncation=True)
         assert encoding.segments == (-1, 0, 0, 0, -1, 1, 1, 1, -1)
         assert encoding.truncated
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_limit_is_the_longest_text_the_model_really_takes(family):
-    model, tokenizer = FAMILIES[family]()
-    limit = length_limit(model, tokenizer)
-    assert limit == 64
-    ids = torch.full((1, limit), 7)
-    with torch.no_grad():
-        assert torch.isfinite(model(input_ids=ids).logits).all()
-    if family in ("bert", "roberta", "mpnet", "gpt2"):  # positions are a table
-        with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
-            model(input_ids=torch.full((1, limit + 1), 7))
-
-
-def test_the_tokenizers_own_limit_counts_if_it_has_one():
-    model, _ = bert()
-    assert length_limit(model, SimpleNamespace(model_max_length=20)) == 20
-    assert length_limit(model, SimpleNamespace(model_max_length=int(1e30))) == 64
-    assert length_limit(nn.Linear(1, 1), SimpleNamespace()) is None
-    assert length_limit(roberta()[0], SimpleNamespace(model_max_length=512)) == 64
-
-
-def test_batches_hold_similar_lengths_and_every_text_once():
-    encodings = encode(wordpiece(), ["dog " * n for n in (5, 1, 4, 2, 3, 5, 1)])
-    groups = list(batches(encodings, 3, Padding(0)))
-    assert groups == [[0, 5, 2], [4, 3, 1], [6]]
-    assert list(batches([], 3, Padding(0))) == []
-
-
-def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
-    encodings = encode(wordpiece(), ["dog " * n for n in (5, 1, 4, 2, 3, 5, 1)])
-    asked = []
-
-    def fit(length):
-        asked.append(length)
-        return 1 if length == 7 else 2 if length == 6 else None
-
-    assert list(batches(encodings, 3, Padding(0), fit)) == [[0], [5], [2, 4], [3, 1, 6]]
-    assert asked == [7, 7, 6, 4]
-
-
-def test_texts_that_cannot_be_padded_safely_run_with_their_own_length():
-    encodings = encode(wordpiece(), ["dog " * n for n in (2, 1, 2, 1, 2)])
-    assert list(batches(encodings, 2, Padding(0, left=True))) == [[0, 2], [4], [1, 3]]
-    assert [len(group) for group in batches(encodings, 2, Padding(None))] == [1] * 5
-
-
-def test_padding_is_what_model_and_tokenizer_agree_on():
-    model, tokenizer = roberta()
-    assert padding_of(model, tokenizer) == Padding(1, 0, left=False)
-    model.config.pad_token_id = 2
-    assert padding_of(model, tokenizer).token == 2
-    model.config.pad_token_id = None
-    assert padding_of(model, tokenizer).token is None
-    assert padding_of(nn.Linear(1, 1), tokenizer).token == 1
-    assert padding_of(model, SimpleNamespace(padding_side="left")) == Padding(None, 0, left=True)
-
-
-def test_neutral_tokens_are_those_that_there_are_padding_first():
-    assert list(neutral_tokens(wordpiece(), Padding(0)).items()) == [("pad", 0), ("mask", 4), ("unk", 1)]
-    assert neutral_tokens(unigram(), Padding(None)) == {"pad": 1, "unk": 3}
-    assert neutral_tokens(unigram(), Padding(7)) == {"pad": 7, "unk": 3}
-    assert neutral_tokens(SimpleNamespace(), Padding(None)) == {}
-    encodings = encode(wordpiece(), ["dog"])
-    assert collate(encodings, Padding(None)).neutral == {}
-    assert collate(encodings, Padding(9)).neutral == {"pad": 9}
-    assert collate(encodings, Padding(9), neutral={"mask": 4}).neutral == {"mask": 4}
-
-
-def test_a_batch_is_padded_on_the_right():
-    encodings = encode(wordpiece(), [("dog", "dog dog"), "dog"])
-    batch = collate(encodings, Padding(9, 4))
-    assert batch.mask.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
-    assert batch.inputs["attention_mask"].tolist() == batch.mask.long().tolist()
-    assert batch.inputs["input_ids"][1, 3:].tolist() == [9, 9, 9]
-    assert batch.inputs["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 4, 4, 4]]
-    assert batch.padded
-    assert not collate(encodings[:1], Padding(None)).padded
 
 
 def test_encoding_asks_nothing_of_the_texts_around_it():

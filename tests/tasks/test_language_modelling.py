@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast, pipeline
 import gaflow
 from gaflow.errors import TargetError, TextError, UnsupportedModelError
 from gaflow.tasks.input_reader import InputReader
-from gaflow.tasks.language_modelling import LanguageModelHead
+from gaflow.tasks.language_modelling import LanguageModelHead, ResolvedTokens
 from gaflow.tasks.text_inputs import read_masked, read_prompts
 from tests.support.models import SENTENCE, byte_bpe, unigram, wordpiece
 from tests.support.task_models import byte_filler, filler, writer
@@ -22,7 +22,7 @@ def ids(tokenizer, *pieces):
     return tuple(tokenizer.convert_tokens_to_ids(list(pieces)))
 
 
-def fit(target, text=MASKED, tokenizer=None, masked=True, truncation=False):
+def resolve(target, text=MASKED, tokenizer=None, masked=True, truncation=False):
     tokenizer = tokenizer or wordpiece()
     head, read = LanguageModelHead(tokenizer, masked), read_masked if masked else read_prompts
     (encoding,) = read(InputReader(None, tokenizer, 64, truncation), [text], ["text"])
@@ -45,14 +45,14 @@ def fit(target, text=MASKED, tokenizer=None, masked=True, truncation=False):
     ],
 )
 def test_a_word_is_the_token_that_would_stand_there(target, pieces):
-    assert fit(target) == (2, ids(wordpiece(), *pieces))
+    assert resolve(target) == (2, ids(wordpiece(), *pieces))
 
 
 def test_numbers_are_tokens_and_their_digits_as_text_are_words():
-    assert fit(17) == (2, (17,))
-    assert fit((17, 18)) == fit((np.int64(17), np.uint8(18))) == (2, (17, 18))
-    assert all(type(token) is int for token in fit((np.int64(17), 18))[1])
-    assert fit("3") == (2, ids(wordpiece(), "3"))
+    assert resolve(17) == (2, (17,))
+    assert resolve((17, 18)) == resolve((np.int64(17), np.uint8(18))) == (2, (17, 18))
+    assert all(type(token) is int for token in resolve((np.int64(17), 18))[1])
+    assert resolve("3") == (2, ids(wordpiece(), "3"))
 
 
 def like_roberta():
@@ -70,13 +70,13 @@ def test_a_word_inside_a_text_has_a_space_before_it_where_the_tokenizer_says_so(
     pieces = tokenizer.get_vocab()
     plain = sorted(p for p in pieces if p.isascii() and p.isalpha() and len(p) > 1)  # a vocabulary has no order
     word = next(p for p in plain if f"Ġ{p}" in pieces)
-    assert fit(word, "a <mask> one", tokenizer)[1] == ids(tokenizer, f"Ġ{word}")
-    assert fit(word, "<mask> one", tokenizer)[1] == ids(tokenizer, word)
-    assert fit(word, "a <mask> one", byte_bpe())[1] == ids(tokenizer, word)  # the space is a token of its own there
-    assert fit(word, "a <mask> one" + " film" * 99, tokenizer, truncation=True)[1] == ids(tokenizer, f"Ġ{word}")
-    assert fit(word, "it", tokenizer, masked=False)[1] == ids(tokenizer, f"Ġ{word}")
-    assert fit(f"Ġ{word}", "it", tokenizer, masked=False)[1] == ids(tokenizer, f"Ġ{word}")
-    assert fit(".", "it", tokenizer, masked=False)[1] == ids(tokenizer, ".")
+    assert resolve(word, "a <mask> one", tokenizer)[1] == ids(tokenizer, f"Ġ{word}")
+    assert resolve(word, "<mask> one", tokenizer)[1] == ids(tokenizer, word)
+    assert resolve(word, "a <mask> one", byte_bpe())[1] == ids(tokenizer, word)  # the space is a token of its own there
+    assert resolve(word, "a <mask> one" + " film" * 99, tokenizer, truncation=True)[1] == ids(tokenizer, f"Ġ{word}")
+    assert resolve(word, "it", tokenizer, masked=False)[1] == ids(tokenizer, f"Ġ{word}")
+    assert resolve(f"Ġ{word}", "it", tokenizer, masked=False)[1] == ids(tokenizer, f"Ġ{word}")
+    assert resolve(".", "it", tokenizer, masked=False)[1] == ids(tokenizer, ".")
 
 
 @pytest.mark.parametrize(
@@ -93,21 +93,21 @@ def test_a_word_inside_a_text_has_a_space_before_it_where_the_tokenizer_says_so(
 )
 def test_a_word_that_is_no_token_is_named(target, message):
     with pytest.raises(TargetError, match=message):
-        fit(target)
+        resolve(target)
 
 
 @pytest.mark.parametrize("target", [1.5, True, (True, 1), b"dog", {"a": 1}])
 def test_a_target_of_the_wrong_type_is_a_type_error(target):
     with pytest.raises(TypeError, match="target must be a word"):
-        fit(target)
+        resolve(target)
 
 
 def test_of_several_masks_one_must_be_named():
     text = "a [MASK] dog is [MASK]"
     with pytest.raises(TargetError, match=r"text has 2 masks, tokens #2, #5: choose one by target='#2' or '#2=word'"):
-        fit(None, text)
-    assert fit("#5", text) == (5, ())
-    assert fit("#5=good", text) == (5, ids(wordpiece(), "good"))
+        resolve(None, text)
+    assert resolve("#5", text) == (5, ())
+    assert resolve("#5=good", text) == (5, ids(wordpiece(), "good"))
     explainer = gaflow.Explainer(*filler())
     assert explainer(text, target="#5=good").read_positions == (5,)
 
@@ -133,7 +133,7 @@ def test_a_token_that_the_model_does_not_have_is_out_of_range():
 def test_an_output_of_another_shape_is_refused():
     (encoding,) = read_prompts(InputReader(None, wordpiece()), ["a dog"], ["text"])
     with pytest.raises(UnsupportedModelError, match="not the logits of a vocabulary"):
-        LanguageModelHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [(0, ())])
+        LanguageModelHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [ResolvedTokens(0, ())])
 
 
 def test_a_mask_is_no_word_of_the_text():

@@ -5,7 +5,7 @@ import torch
 import gaflow
 from gaflow.errors import TargetError, TextError, UnsupportedModelError
 from gaflow.inputs.encoding import encode
-from gaflow.tasks.question_answering import QuestionAnsweringHead
+from gaflow.tasks.question_answering import QuestionAnsweringHead, ResolvedAnswer
 from tests.support.models import SENTENCE, wordpiece
 from tests.support.task_models import QUESTION, reader
 
@@ -27,15 +27,15 @@ def logits(**high):
     return found
 
 
-def aim(target, z, context=CONTEXT):
-    fitted = HEAD.resolve(HEAD.parse(target), encoding(context), "text")
-    return HEAD.outputs(z[None], [encoding(context)], [fitted])[0]
+def explained(target, z, context=CONTEXT):
+    resolved = HEAD.resolve(HEAD.parse(target), encoding(context), "text")
+    return HEAD.outputs(z[None], [encoding(context)], [resolved])[0]
 
 
 def test_none_is_the_best_span_of_the_context_that_ends_no_sooner_than_it_starts():
     z = logits(start_3=5.0, end_1=4.0, start_0=2.0, end_4=0.5)
     z[1] = 99.0  # in the question
-    found = aim(None, z)
+    found = explained(None, z)
     assert (found.label, found.target, found.read_positions) == ("this dog", "span=0:8", (4, 5))
     assert found.terms == ((1.0, (4, 0)), (1.0, (5, 1)))
     assert found.output_kind == "start + end logit"
@@ -48,15 +48,15 @@ def test_an_answer_is_no_longer_than_it_may_be_unless_it_is_given():
     short = QuestionAnsweringHead(longest=2)
     assert short.top_outputs(z, encoding(), 1)[0].label == "this dog"
     assert HEAD.top_outputs(z, encoding(), 1)[0].label == CONTEXT
-    fitted = short.resolve(short.parse(CONTEXT), encoding(), "text")
-    assert short.outputs(z[None], [encoding()], [fitted])[0].label == CONTEXT
+    resolved = short.resolve(short.parse(CONTEXT), encoding(), "text")
+    assert short.outputs(z[None], [encoding()], [resolved])[0].label == CONTEXT
 
 
 def test_all_spans_are_there_and_no_others():
     torch.manual_seed(0)
     z = torch.randn(10, 2).double()
     found = HEAD.top_outputs(z, encoding(), 99)
-    assert len({aim.target for aim in found}) == len(found) == 5 * 6 / 2
+    assert len({output.target for output in found}) == len(found) == 5 * 6 / 2
     assert sum(a.probability or 0 for a in found) < 1
 
 
@@ -79,24 +79,24 @@ def test_all_spans_are_there_and_no_others():
 )
 def test_targets_are_read_as_meant_and_can_be_asked_for_again(target, label, terms):
     z = logits(start_3=5.0, end_3=4.0)
-    found = aim(target, z)
+    found = explained(target, z)
     assert (found.label, found.terms) == (label, terms)
-    assert aim(found.target, z) == aim(found, z) == found
+    assert explained(found.target, z) == explained(found, z) == found
     assert found.prediction == ("" if ":" not in label else label.split(":")[0] + ": ") + "not"
 
 
 def test_an_answer_that_has_the_word_minus_in_it_is_an_answer_first():
     context = "good bad minus dog"
     z = torch.zeros(len(encoding(context)), 2)
-    assert aim("bad minus dog", z, context).label == "bad minus dog"
-    assert len(aim("bad minus dog", z, context).terms) == 2
+    assert explained("bad minus dog", z, context).label == "bad minus dog"
+    assert len(explained("bad minus dog", z, context).terms) == 2
 
 
 def test_of_several_places_the_one_of_largest_output_is_meant():
     z = torch.zeros(8, 2)
     z[6] = 1.0
-    assert aim("dog", z, "dog is dog").read_positions == (6,)
-    assert aim("dog", -z, "dog is dog").read_positions == (4,)
+    assert explained("dog", z, "dog is dog").read_positions == (6,)
+    assert explained("dog", -z, "dog is dog").read_positions == (4,)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_of_several_places_the_one_of_largest_output_is_meant():
 )
 def test_an_answer_that_is_not_in_the_context_is_named(target, message):
     with pytest.raises(TargetError, match=message):
-        aim(target, logits())
+        explained(target, logits())
 
 
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(UnsupportedModelError, match="not one start and one end logit"):
-        HEAD.outputs(torch.zeros(1, 10, 3), [encoding()], [None])
+        HEAD.outputs(torch.zeros(1, 10, 3), [encoding()], [ResolvedAnswer("span", [], [])])
 
 
 @pytest.mark.parametrize("context", [SENTENCE, "zebra 👍🏽 don't stop", CONTEXT * 4])

@@ -1,6 +1,7 @@
 """What holds for every task: one model of each, all methods at once."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_gradients_are_those_of_the_explained_output(name):
     case = CASES[name]
     traced_model = trace_of(explainer(name), case.inputs[1], case.one).require_model()
     with torch.no_grad():
-        input_embeddings = traced_model.model.get_input_embeddings()
+        input_embeddings: Any = explainer(name).model.get_input_embeddings()
         embeddings = input_embeddings(traced_model.batch.inputs["input_ids"]).clone()
     direction = torch.randn(embeddings.shape, dtype=embeddings.dtype, generator=torch.Generator().manual_seed(0))
     leaf = embeddings.clone().requires_grad_()

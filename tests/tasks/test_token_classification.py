@@ -27,9 +27,9 @@ def logits(*tags, sure=()):
     return found
 
 
-def aim(target, z, text=TEXT):
-    fitted = HEAD.resolve(HEAD.parse(target), encoding(text), "text")
-    return HEAD.outputs(z[None], [encoding(text)], [fitted])[0]
+def explained(target, z, text=TEXT):
+    resolved = HEAD.resolve(HEAD.parse(target), encoding(text), "text")
+    return HEAD.outputs(z[None], [encoding(text)], [resolved])[0]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_without_prefixes_runs_are_of_one_tag_and_without_an_outside_every_token
 
 
 def test_none_is_the_entity_that_the_model_is_surest_of():
-    assert aim(None, logits(B_PER, OUT, B_LOC, OUT, OUT, sure=[2])).label == "LOC: is"
-    found = aim(None, logits(B_PER, I_PER, OUT, OUT, OUT))
+    assert explained(None, logits(B_PER, OUT, B_LOC, OUT, OUT, sure=[2])).label == "LOC: is"
+    found = explained(None, logits(B_PER, I_PER, OUT, OUT, OUT))
     chance = torch.tensor([3.0, 0, 0, 0, 0]).softmax(0)[0].item()
     assert found.probability == pytest.approx(chance)
     assert found.terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
@@ -94,7 +94,7 @@ def test_none_is_the_entity_that_the_model_is_surest_of():
 def test_where_no_entity_is_seen_the_nearest_to_one_is_explained_and_the_prediction_says_so():
     z = logits(OUT, OUT, OUT, OUT, OUT)
     z[3, I_LOC] = 2.0
-    found = aim(None, z)
+    found = explained(None, z)
     assert (found.label, found.prediction, found.read_positions) == ("I-LOC: is", "O: is", (3,))
     assert HEAD.top_outputs(z, encoding(), 5) == [found]
 
@@ -102,32 +102,32 @@ def test_where_no_entity_is_seen_the_nearest_to_one_is_explained_and_the_predict
 def test_a_type_begins_once_and_a_tag_goes_on_inside():
     z = logits(OUT, OUT, OUT, OUT, OUT)
     for target in (("this dog", "PER"), ("this dog", "B-PER"), "0:8=PER"):
-        assert aim(target, z).terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
-    assert aim(("this dog", "I-PER"), z).terms == ((0.5, (1, I_PER)), (0.5, (2, I_PER)))
-    assert aim((2, "B-PER minus O"), z).terms == ((1.0, (2, B_PER)), (-1.0, (2, OUT)))
-    assert aim((2, "B-PER minus O"), z).output_kind == "difference of logits"
-    assert aim(("this dog", "B-PER minus O"), z).probability is None
+        assert explained(target, z).terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
+    assert explained(("this dog", "I-PER"), z).terms == ((0.5, (1, I_PER)), (0.5, (2, I_PER)))
+    assert explained((2, "B-PER minus O"), z).terms == ((1.0, (2, B_PER)), (-1.0, (2, OUT)))
+    assert explained((2, "B-PER minus O"), z).output_kind == "difference of logits"
+    assert explained(("this dog", "B-PER minus O"), z).probability is None
 
 
 def test_a_tag_alone_is_looked_for_where_the_model_is_surest_of_it():
     z = logits(B_PER, OUT, B_LOC, B_PER, OUT, sure=[3])
-    assert aim("PER", z).label == "PER: not"
-    assert aim("B-LOC", z).label == "B-LOC: is"
+    assert explained("PER", z).label == "PER: not"
+    assert explained("B-LOC", z).label == "B-LOC: is"
     z = logits(OUT, OUT, OUT, OUT, OUT)
     z[5, B_PER] = 1.0
-    assert (aim("PER", z).read_positions, aim("PER", z).prediction) == ((5,), "O: bad")
+    assert (explained("PER", z).read_positions, explained("PER", z).prediction) == ((5,), "O: bad")
 
 
 def test_of_several_places_the_one_of_largest_probability_is_meant():
     z = logits(OUT, OUT, OUT)
     z[3, B_PER] = 9.0
-    assert aim(("dog", "B-PER"), z, "dog is dog").read_positions == (3,)
-    assert aim(("dog", "O"), z, "dog is dog").read_positions == (1,)
+    assert explained(("dog", "B-PER"), z, "dog is dog").read_positions == (3,)
+    assert explained(("dog", "O"), z, "dog is dog").read_positions == (1,)
 
 
 def test_an_output_that_is_not_finite_is_an_error():
     with pytest.raises(GaflowError, match="not finite"):
-        aim(None, logits(OUT, OUT, OUT, OUT, OUT) + float("nan"))
+        explained(None, logits(OUT, OUT, OUT, OUT, OUT) + float("nan"))
 
 
 @pytest.mark.parametrize("text", [SENTENCE, TEXT, "zebra 👍🏽 don't stop"])

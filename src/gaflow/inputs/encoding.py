@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, TextError
@@ -66,7 +67,7 @@ class Encoding:
         )
 
 
-def check_text(text: Any, name: str = "text") -> TextAndPair:
+def check_text(text: object, name: str = "text") -> TextAndPair:
     """`text` as (text, pair or None); anything but a non-empty string or a pair of them is an error about `name`."""
     if not isinstance(text, tuple):
         return _check_string(text, name), None
@@ -77,7 +78,7 @@ def check_text(text: Any, name: str = "text") -> TextAndPair:
     return _check_string(text[0], f"{name}[0]"), _check_string(text[1], f"{name}[1]")
 
 
-def _check_string(text: Any, name: str) -> str:
+def _check_string(text: object, name: str) -> str:
     if not isinstance(text, str):
         kind = type(text).__name__
         raise ArgumentTypeError(Argument(name), f" must be a string or a (text, pair) tuple of strings, not {kind}")
@@ -96,7 +97,7 @@ def _check_string(text: Any, name: str) -> str:
 
 def encode(
     tokenizer: Any,
-    texts: Sequence[Any],
+    texts: Sequence[object],
     names: Sequence[str] | None = None,
     *,
     limit: int | None = None,
@@ -113,7 +114,9 @@ def encode(
     if names is None:
         names = [f"texts[{k}]" for k in range(len(texts))]
     checked = [check_text(text, name) for text, name in zip(texts, names, strict=True)]
-    encodings = _tokenize_mixed(tokenizer, checked)
+    encodings: list[Encoding] = []
+    for _, group in groupby(checked, key=lambda text: text[1] is None):  # a tokenizer call takes pairs or none
+        encodings += _tokenize(tokenizer, list(group))
     for k, name in enumerate(names):
         if limit is not None and len(encodings[k]) > limit:
             if not truncation:
@@ -143,24 +146,10 @@ def _check_room_for_pair(name: str, encoding: Encoding, limit: int, strategy: st
         raise TextError(Argument(name), ": its first text leaves no room for the second; shorten the first")
 
 
-def _tokenize_mixed(tokenizer: Any, texts: Sequence[TextAndPair]) -> list[Encoding]:
-    """Encodings of texts with and without pairs, which a tokenizer takes in separate calls."""
-    singles = [text for text in texts if text[1] is None]
-    pairs = [text for text in texts if text[1] is not None]
-    encoded_singles = iter(_tokenize(tokenizer, singles))
-    encoded_pairs = iter(_tokenize(tokenizer, pairs))
-    encodings = []
-    for _, pair in texts:
-        encodings.append(next(encoded_singles if pair is None else encoded_pairs))
-    return encodings
-
-
 def _tokenize(
     tokenizer: Any, texts: Sequence[TextAndPair], limit: int | None = None, strategy: str = "longest_first"
 ) -> list[Encoding]:
     """Encodings of texts that all have a pair or all have none, cut to `limit` tokens."""
-    if not texts:
-        return []
     output = tokenizer(
         [text for text, _ in texts],
         [pair for _, pair in texts if pair is not None] or None,

@@ -23,10 +23,9 @@ def tidy_spans(text: str, spans: Sequence[Span], tokens: Sequence[str]) -> list[
     """The tokenizer's own offsets of consecutive tokens of `text`, brought to the convention of this file."""
     tidy: list[Span] = []
     for k, ((start, end), token) in enumerate(zip(spans, tokens, strict=True)):
-        while start < end and text[start].isspace():
-            start += 1
-        while end > start and text[end - 1].isspace():
-            end -= 1
+        piece = text[start:end]
+        start += len(piece) - len(piece.lstrip())
+        end = start + len(piece.strip())
         is_space_marker = token != "" and token.strip(_SPACE_MARKERS) == ""
         if is_space_marker and text[start:end] != token:
             end = start  # a space put before the first word, which claims that word's first letter

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
+from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 
 __all__ = ["ClassTarget", "ClassificationHead"]
 
@@ -49,7 +49,7 @@ class ClassificationHead:
             return cls(labels, "sigmoid")
         return cls(labels, "softmax")
 
-    def parse(self, target: Any) -> ClassTarget | None:
+    def parse(self, target: object) -> ClassTarget | None:
         """The class index or pair of indices that `target` means; None stays None."""
         if isinstance(target, ExplainedOutput):
             target = target.target
@@ -57,7 +57,7 @@ class ClassificationHead:
             return None
         if isinstance(target, tuple):
             if len(target) != 2:
-                raise TargetError(Argument("target"), f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
+                raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
             return self._contrast(self._index(target[0]), self._index(target[1]), target)
         if isinstance(target, str) and self._find(target) is None:
             for first, second in two_sides(target):
@@ -71,62 +71,45 @@ class ClassificationHead:
         """Classes mean the same for every input."""
         return target
 
-    def fill_in_predictions(self, logits: Tensor, targets: Sequence[ClassTarget | None]) -> list[ClassTarget]:
-        """Targets with None replaced by the predicted class, once the logits prove to be this head's."""
+    def outputs(
+        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ClassTarget | None]
+    ) -> list[ExplainedOutput]:
+        """One output for each input, from logits (b, c)."""
         if tuple(logits.shape) != (len(targets), len(self.labels)):
             raise UnsupportedModelError(
                 f"the model's output for {len(targets)} texts has shape {tuple(logits.shape)}, but its "
                 f"config names {len(self.labels)} labels; set config.id2label to match the head"
             )
-        check_finite(logits)
-        predictions: list[int] = logits.argmax(-1).tolist()
-        return [
-            prediction if target is None else target for prediction, target in zip(predictions, targets, strict=True)
-        ]
-
-    def outputs(
-        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ClassTarget | None]
-    ) -> list[ExplainedOutput]:
-        """One output for each input, from logits (b, c)."""
-        classes = self.fill_in_predictions(logits, targets)
-        on_host = logits.detach().cpu().double()
-        return [self._output(row, target) for row, target in zip(on_host, classes, strict=True)]
+        outputs = []
+        for row, target in zip(logits_on_host(logits), targets, strict=True):
+            outputs.append(self._output(row, int(row.argmax()) if target is None else target))
+        return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The classes by their logits (c,)."""
-        on_host = logits.detach().cpu().double()
+        on_host = logits_on_host(logits)
         order = on_host.argsort(descending=True, stable=True)
         return [self._output(on_host, k) for k in order[:count].tolist()]
 
     def _output(self, logits: Tensor, target: ClassTarget) -> ExplainedOutput:
-        if isinstance(target, tuple):
-            terms = (LogitTerm(1.0, (target[0],)), LogitTerm(-1.0, (target[1],)))
-        else:
-            terms = (LogitTerm(1.0, (target,)),)
+        classes = target if isinstance(target, tuple) else (target,)
         return ExplainedOutput(
             target=target,
-            label=self.name(target),
-            probability=self.probability(logits, target),
+            label=" minus ".join(self.labels[k] for k in classes),
+            probability=self._probability(logits, target),
             prediction=self.labels[int(logits.argmax())],
-            terms=terms,
+            terms=contrast_terms((k,) for k in classes),
         )
 
-    def probability(self, logits: Tensor, target: ClassTarget) -> float | None:
+    def _probability(self, logits: Tensor, target: ClassTarget) -> float | None:
         """Probability of the explained class from one input's logits (c,); None if the head gives none."""
-        z = logits.detach().double()
         if isinstance(target, tuple):
-            return torch.sigmoid(z[target[0]] - z[target[1]]).item() if self.link == "softmax" else None
+            return torch.sigmoid(logits[target[0]] - logits[target[1]]).item() if self.link == "softmax" else None
         if self.link == "softmax":
-            return z.softmax(-1)[target].item()
-        return torch.sigmoid(z[target]).item() if self.link == "sigmoid" else None
+            return logits.softmax(-1)[target].item()
+        return torch.sigmoid(logits[target]).item() if self.link == "sigmoid" else None
 
-    def name(self, target: ClassTarget) -> str:
-        """The target's label for display: "positive" or "positive minus negative"."""
-        if isinstance(target, tuple):
-            return f"{self.labels[target[0]]} minus {self.labels[target[1]]}"
-        return self.labels[target]
-
-    def _index(self, target: Any) -> int:
+    def _index(self, target: object) -> int:
         if isinstance(target, str):
             index = self._find(target)
             if index is None:
@@ -139,7 +122,7 @@ class ClassificationHead:
                 Argument("target"), f" must be a class index, a label, a pair (A, B) or None, not {kind}"
             )
         if not 0 <= index < len(self.labels):
-            raise TargetError(Argument("target"), f" {index} is out of range: the classes are {self._listed()}")
+            raise target_error(f" {index} is out of range: the classes are {self._listed()}")
         return index
 
     def _find(self, label: str) -> int | None:
@@ -164,11 +147,9 @@ class ClassificationHead:
             return f"{unknown[0]!r} in {target!r}"
         return repr(target)
 
-    def _contrast(self, a: int, b: int, target: Any) -> tuple[int, int]:
+    def _contrast(self, a: int, b: int, target: object) -> tuple[int, int]:
         if a == b:
-            raise TargetError(
-                Argument("target"), f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes"
-            )
+            raise target_error(f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes")
         return a, b
 
     def _listed(self) -> str:

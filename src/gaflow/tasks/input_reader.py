@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from gaflow.inputs.encoding import Encoding, encode
 
 __all__ = ["InputReader"]
 
 
 @dataclass(frozen=True)
 class InputReader:
-    """What a task needs to turn inputs into encodings."""
+    """All that a task needs to turn inputs into encodings."""
 
     model: Any  # pictures and sounds depend on its config and dtype; texts do not
     processor: Any  # tokenizer, image processor or feature extractor
     limit: int | None = None  # the most tokens that the model takes, special ones included
     truncation: bool = False  # cut longer texts
+
+    def encode(self, texts: Sequence[object], names: Sequence[str], **options: Any) -> list[Encoding]:
+        """Encodings of texts; `options` are those of `gaflow.inputs.encode`."""
+        return encode(self.processor, texts, names, limit=self.limit, truncation=self.truncation, **options)

@@ -15,6 +15,7 @@ be read so is looked up in the vocabulary itself ("##ing").
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
+from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 from gaflow.tasks.text_inputs import masks_of
 
 __all__ = ["LanguageModelHead", "ResolvedTokens", "TokenTarget"]
@@ -56,7 +57,7 @@ class LanguageModelHead:
     masked: bool  # at a mask; otherwise after the last token
     labels: tuple[str, ...] = ()
 
-    def parse(self, target: Any) -> TokenTarget:
+    def parse(self, target: object) -> TokenTarget:
         """A mask, a token, or a contrast of two."""
         position = None
         if isinstance(target, ExplainedOutput):
@@ -72,7 +73,7 @@ class LanguageModelHead:
             return TokenTarget(position)
         tokens = target if isinstance(target, tuple) else (target,)
         if len(tokens) > 2:
-            raise TargetError(Argument("target"), f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
+            raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
         return TokenTarget(position, tuple(_parse_token(token) for token in tokens))
 
     def resolve(self, target: TokenTarget, encoding: Encoding, name: str) -> ResolvedTokens:
@@ -85,9 +86,7 @@ class LanguageModelHead:
         for word in words:
             tokens.append(word if isinstance(word, int) else self._find_token(word, encoding, position, name))
         if len(tokens) == 2 and tokens[0] == tokens[1]:
-            raise TargetError(
-                Argument("target"), f" contrasts {self._text(tokens[0])!r} with itself; give two different words"
-            )
+            raise target_error(f" contrasts {self._text(tokens[0])!r} with itself; give two different words")
         return ResolvedTokens(position, tuple(tokens))
 
     def outputs(
@@ -96,39 +95,34 @@ class LanguageModelHead:
         """One output for each text, from logits (b, t, v)."""
         outputs = []
         for text_logits, encoding, (position, tokens) in zip(logits, encodings, targets, strict=True):
-            on_host = _on_host(text_logits, encoding, position)
+            on_host = _logits_at(position, text_logits, encoding)
             for token in tokens:
                 if not 0 <= token < len(on_host):
-                    raise TargetError(
-                        Argument("target"), f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}"
-                    )
+                    raise target_error(f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}")
             outputs.append(self._output(on_host, position, tokens or (int(on_host.argmax()),)))
         return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable tokens."""
         position = self._position(None, encoding, "text")
-        on_host = _on_host(logits, encoding, position)
+        on_host = _logits_at(position, logits, encoding)
         tokens = on_host.topk(min(count, len(on_host))).indices.tolist()
         return [self._output(on_host, position, (token,)) for token in tokens]
 
     def _output(self, logits: Tensor, position: int, tokens: tuple[int, ...]) -> ExplainedOutput:
         first = tokens[0]
-        terms = [LogitTerm(1.0, (position, first))]
         if len(tokens) == 1:
             target = first
             probability = logits.softmax(0)[first]
         else:
-            second = tokens[1]
-            target = (first, second)
-            terms.append(LogitTerm(-1.0, (position, second)))
-            probability = torch.sigmoid(logits[first] - logits[second])
+            target = (first, tokens[1])
+            probability = torch.sigmoid(logits[first] - logits[tokens[1]])
         return ExplainedOutput(
             target=target,
             label=" minus ".join(self._text(token) for token in tokens),
             probability=probability.item(),
             prediction=self._text(int(logits.argmax())),
-            terms=tuple(terms),
+            terms=contrast_terms((position, token) for token in tokens),
             read_positions=(position,),
         )
 
@@ -152,9 +146,7 @@ class LanguageModelHead:
                 )
             return masks[0]
         if mask not in masks:
-            raise TargetError(
-                Argument("target"), f": token {mask} of ", Argument(name), f" is no mask; the masks are {listed}"
-            )
+            raise target_error(f": token {mask} of ", Argument(name), f" is no mask; the masks are {listed}")
         return mask
 
     def _find_token(self, word: str, encoding: Encoding, position: int, name: str) -> int:
@@ -171,25 +163,29 @@ class LanguageModelHead:
             return int(vocabulary[word])
         if len(several) > 1:
             pieces = self.tokenizer.convert_ids_to_tokens(several[:_LISTED_TOKENS])
-            raise TargetError(
-                Argument("target"),
+            raise target_error(
                 f": {word!r} is {len(several)} tokens in ",
                 Argument(name),
                 f" ({', '.join(map(str, pieces))}), and a target is one; give a word that is one token, or one of these",
             )
-        raise TargetError(
-            Argument("target"), f": {word!r} is no token of the model's vocabulary, nor a word that it knows"
-        )
+        raise target_error(f": {word!r} is no token of the model's vocabulary, nor a word that it knows")
 
     def _fill_in(self, word: str, encoding: Encoding, position: int) -> Iterator[list[int]]:
         """The tokens of `word` in place of a mask, then those of `word` alone."""
-        number = masks_of(encoding, self.tokenizer).index(position)
+        mask_number = masks_of(encoding, self.tokenizer).index(position)
+        sources = [encoding.text] if encoding.text_pair is None else [encoding.text, encoding.text_pair]
         before = list(encoding.inputs["input_ids"])
         if encoding.truncated:  # compare all of the text, since truncation may cut it elsewhere with the word in place
-            before = self._token_ids(encoding.text, encoding.text_pair)
+            before = self._token_ids(sources)
             positions = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id]
-            position = positions[number]
-        after = self._token_ids(*self._replace_mask(encoding, number, word))
+            position = positions[mask_number]
+        numbers = itertools.count()
+
+        def replace_mask(mask: re.Match[str]) -> str:
+            return word if next(numbers) == mask_number else mask[0]
+
+        mask_pattern = re.escape(self.tokenizer.mask_token)
+        after = self._token_ids([re.sub(mask_pattern, replace_mask, source) for source in sources])
         count = len(after) - len(before) + 1
         same_start = after[:position] == before[:position]
         same_end = after[position + count :] == before[position + 1 :]
@@ -197,19 +193,8 @@ class LanguageModelHead:
             yield after[position : position + count]
         yield list(self.tokenizer(word, add_special_tokens=False)["input_ids"])
 
-    def _replace_mask(self, encoding: Encoding, number: int, word: str) -> tuple[str, str | None]:
-        """The text and its pair with `word` in place of mask `number`."""
-        mask = self.tokenizer.mask_token
-        in_text = encoding.text.count(mask)
-        if number < in_text:
-            return _replace_occurrence(encoding.text, mask, number, word), encoding.text_pair
-        if encoding.text_pair is None:
-            return encoding.text, None
-        return encoding.text, _replace_occurrence(encoding.text_pair, mask, number - in_text, word)
-
-    def _token_ids(self, text: str, pair: str | None) -> list[int]:
-        texts = (text,) if pair is None else (text, pair)
-        return list(self.tokenizer(*texts, verbose=False)["input_ids"])
+    def _token_ids(self, sources: Sequence[str]) -> list[int]:
+        return list(self.tokenizer(*sources, verbose=False)["input_ids"])
 
     def _continue_with(self, word: str, encoding: Encoding) -> Iterator[list[int]]:
         """The tokens after the text once `word` follows, after a space if it is a word."""
@@ -226,10 +211,10 @@ class LanguageModelHead:
                 yield after[len(before) :]
 
 
-def _parse_token(token: Any) -> int | str:
+def _parse_token(token: object) -> int | str:
     if isinstance(token, str):
         if not token:
-            raise TargetError(Argument("target"), " is empty; give a word, or leave it out for the most probable one")
+            raise target_error(" is empty; give a word, or leave it out for the most probable one")
         return token
     number = as_integer(token)
     if number is None:
@@ -240,21 +225,11 @@ def _parse_token(token: Any) -> int | str:
     return number
 
 
-def _on_host(logits: Tensor, encoding: Encoding, position: int) -> Tensor:
-    """The logits (v,) at one position of one text's (t, v), in float64."""
+def _logits_at(position: int, logits: Tensor, encoding: Encoding) -> Tensor:
+    """The logits (v,) at one position of one text's (t, v), on the host."""
     if logits.dim() != 2 or len(logits) < len(encoding):
         raise UnsupportedModelError(
             f"the model's output for a text of {len(encoding)} tokens has shape {tuple(logits.shape)}, not the "
             "logits of a vocabulary for each token"
         )
-    on_host = logits[position].detach().cpu().double()
-    check_finite(on_host)
-    return on_host
-
-
-def _replace_occurrence(text: str, old: str, number: int, new: str) -> str:
-    """The text with its occurrence `number` of `old` replaced; unchanged if there are fewer."""
-    pieces = text.split(old)
-    if number >= len(pieces) - 1:
-        return text
-    return old.join(pieces[: number + 1]) + new + old.join(pieces[number + 1 :])
+    return logits_on_host(logits[position])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _SECONDS_PER_COLUMN = 0.01  # of a spectrogram that is cut into patches
 _SAMPLES_PER_COLUMN = 160  # of a spectrogram, as Whisper's, if the config does not say
 
 
-def read_pictures(reader: InputReader, pictures: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_pictures(reader: InputReader, pictures: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Pictures of Pillow, files, or arrays (h, w, 3), (3, h, w) or (h, w) of bytes or of numbers from 0 to 1."""
     encodings = []
     for item, name in zip(pictures, names, strict=True):
@@ -53,7 +53,7 @@ def read_pictures(reader: InputReader, pictures: Sequence[Any], names: Sequence[
     return encodings
 
 
-def read_sounds(reader: InputReader, sounds: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_sounds(reader: InputReader, sounds: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Sounds as (samples, rate), or as a dict with array and sampling_rate."""
     extractor = reader.processor
     encodings = []
@@ -85,10 +85,7 @@ def name_tokens(encoding: Encoding, count: int, model: Any) -> Encoding:
     if isinstance(media, Image):
         return _name_patches(encoding, media, count)
     assert media is not None
-    patches = _SpectrogramPatches.of(model.config, count)
-    if patches is not None:
-        return _name_spectrogram_patches(encoding, media, count, patches)
-    return _name_frames(encoding, media, count, _samples_per_frame(model.config, encoding, count))
+    return _name_intervals(encoding, media, count, model.config)
 
 
 def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
@@ -117,62 +114,37 @@ def _largest_square(count: int) -> int:
     return rows
 
 
-def _name_frames(encoding: Encoding, sound: Sound, count: int, samples_per_frame: float) -> Encoding:
-    tokens = []
-    offsets = []
-    for k in range(count):
-        start = k * samples_per_frame
-        end = (k + 1) * samples_per_frame
-        tokens.append(_interval(start / sound.rate, end / sound.rate))
-        offsets.append(_samples_between(start, end, sound))
-    return _with_sound_tokens(encoding, tokens, offsets)
-
-
-@dataclass(frozen=True)
-class _SpectrogramPatches:
-    """The grid of a model that cuts spectrograms into patches."""
-
-    bands: int
-    times: int
-    seconds: float  # from one time to the next
-
-    @classmethod
-    def of(cls, config: Any, count: int) -> _SpectrogramPatches | None:
-        """The grid that the config describes, if it fits `count` tokens."""
-        if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
-            return None
-        bands = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
-        times = (config.max_length - config.patch_size) // config.time_stride + 1
-        if not 0 <= count - bands * times <= _MOST_SPECIAL_TOKENS:
-            return None
-        return cls(bands, times, _SECONDS_PER_COLUMN * config.time_stride)
-
-
-def _name_spectrogram_patches(encoding: Encoding, sound: Sound, count: int, patches: _SpectrogramPatches) -> Encoding:
-    tokens = _special_tokens(count - patches.bands * patches.times)
+def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: Any) -> Encoding:
+    """Frames, or patches of a spectrogram: each stands for an interval of the sound, and for a band of it."""
+    grid = _spectrogram_grid(config, count)
+    if grid is None:
+        bands = [""]
+        times = count
+        step = _samples_per_frame(config, encoding, count)
+    else:
+        bands = [f"band {band}, " for band in range(1, grid[0] + 1)]
+        times = grid[1]
+        step = _SECONDS_PER_COLUMN * config.time_stride * sound.rate
+    tokens = _special_tokens(count - len(bands) * times)
     offsets: list[Span] = [(0, 0)] * len(tokens)
-    for band in range(1, patches.bands + 1):
-        for k in range(patches.times):
-            start = k * patches.seconds
-            end = (k + 1) * patches.seconds
-            tokens.append(f"band {band}, {_interval(start, end)}")
-            offsets.append(_samples_between(start * sound.rate, end * sound.rate, sound))
-    return _with_sound_tokens(encoding, tokens, offsets)
-
-
-def _with_sound_tokens(encoding: Encoding, tokens: Sequence[str], offsets: Sequence[Span]) -> Encoding:
-    """The encoding with tokens, of which those without samples are special."""
-    segments = tuple(0 if start < end else -1 for start, end in offsets)
+    samples = len(sound.samples)
+    for band in bands:
+        for k in range(times):
+            start = k * step
+            end = (k + 1) * step
+            tokens.append(f"{band}{start / sound.rate:.3f}-{end / sound.rate:.3f} s")
+            offsets.append((min(samples, round(start)), min(samples, round(end))))
+    segments = tuple(0 if start < end else -1 for start, end in offsets)  # intervals after the sound are special
     return replace(encoding, tokens=tuple(tokens), offsets=tuple(offsets), segments=segments)
 
 
-def _samples_between(start: float, end: float, sound: Sound) -> Span:
-    n = len(sound.samples)
-    return min(n, round(start)), min(n, round(end))
-
-
-def _interval(start: float, end: float) -> str:
-    return f"{start:.3f}-{end:.3f} s"
+def _spectrogram_grid(config: Any, count: int) -> tuple[int, int] | None:
+    """Bands and times of the patches that a spectrogram is cut into, if the config describes such, `count` in all."""
+    if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
+        return None
+    bands = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
+    times = (config.max_length - config.patch_size) // config.time_stride + 1
+    return (bands, times) if 0 <= count - bands * times <= _MOST_SPECIAL_TOKENS else None
 
 
 def _special_tokens(count: int) -> list[str]:
@@ -262,11 +234,10 @@ def _patch_grid(config: Any, *, height: int, width: int) -> tuple[int, int]:
         size = (size, size)
     if not isinstance(size, list | tuple) or len(size) != 2:
         return 1, 1
-    patch_height, patch_width = size
-    return max(1, height // patch_height), max(1, width // patch_width)
+    return max(1, height // size[0]), max(1, width // size[1])
 
 
-def _check_sound(item: Any, name: str) -> Sound:
+def _check_sound(item: object, name: str) -> Sound:
     if isinstance(item, dict):
         item = (item.get("array"), item.get("sampling_rate"))
     if not isinstance(item, tuple) or len(item) != 2:

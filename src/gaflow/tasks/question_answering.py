@@ -17,15 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, TargetError, UnsupportedModelError
+from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, check_finite, two_sides
-from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, logits_on_host, target_error, two_sides
+from gaflow.tasks.text_location import TextLocation, find_tokens, parse_location, tokens_with_characters
 
 __all__ = ["AnswerTarget", "QuestionAnsweringHead", "ResolvedAnswer"]
 
@@ -60,7 +59,7 @@ class QuestionAnsweringHead:
     longest: int = 15  # tokens of the model's own answer
     labels: tuple[str, ...] = ("start", "end")
 
-    def parse(self, target: Any) -> AnswerTarget:
+    def parse(self, target: object) -> AnswerTarget:
         """An answer, a part of one, or a contrast of two."""
         if isinstance(target, ExplainedOutput):
             target = target.target
@@ -92,7 +91,7 @@ class QuestionAnsweringHead:
         answers = _find_answers(answer, encoding, name)
         others = [] if other is None else _find_answers(other, encoding, name)
         if answers == others:
-            raise TargetError(Argument("target"), f" contrasts {answer} with itself; give two answers")
+            raise target_error(f" contrasts {answer} with itself; give two answers")
         return ResolvedAnswer(target.part, answers, others)
 
     def outputs(
@@ -101,7 +100,7 @@ class QuestionAnsweringHead:
         """One output for each text, from logits (b, t, 2)."""
         outputs = []
         for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
-            on_host = _on_host(text_logits, encoding)
+            on_host = _checked(text_logits, encoding)
             predicted = self._best_answers(on_host, encoding, 1)[0]
             answer = _highest(on_host, target.answers, target.part) or predicted
             other = _highest(on_host, target.others, target.part)
@@ -111,13 +110,13 @@ class QuestionAnsweringHead:
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable answers."""
-        on_host = _on_host(logits, encoding)
+        on_host = _checked(logits, encoding)
         answers = self._best_answers(on_host, encoding, count)
         return [_output(on_host, encoding, answer, answers[0]) for answer in answers]
 
     def _best_answers(self, logits: Tensor, encoding: Encoding, count: int) -> list[Answer]:
         """The answers in the context with the largest sums of logits."""
-        context = _context_tokens(encoding)
+        context = tokens_with_characters(encoding, [_CONTEXT])
         start, end = logits[context].unbind(1)
         n = len(context)
         sums = start[:, None] + end[None, :]
@@ -131,7 +130,7 @@ class QuestionAnsweringHead:
         return answers
 
 
-def _parse_part(part: str, answer: Any) -> AnswerTarget:
+def _parse_part(part: str, answer: object) -> AnswerTarget:
     """A part of an answer (None: the model's own), or of a contrast of two.
 
     Characters can be contrasted without knowing the context. A piece with the word "minus" may be an answer itself,
@@ -149,20 +148,18 @@ def _parse_part(part: str, answer: Any) -> AnswerTarget:
 
 
 def _find_answers(location: TextLocation, encoding: Encoding, name: str) -> list[Answer]:
-    spans: list[TokenSpan] = find_tokens(location, encoding, _CONTEXT, name)
+    spans = find_tokens(location, encoding, _CONTEXT, name)
     return [(span.tokens[0], span.tokens[-1]) for span in spans]
 
 
-def _on_host(logits: Tensor, encoding: Encoding) -> Tensor:
-    """One text's logits (t, 2) in float64, without padding."""
+def _checked(logits: Tensor, encoding: Encoding) -> Tensor:
+    """One text's logits (t, 2) on the host, without padding."""
     if logits.dim() != 2 or logits.shape[1] != 2:
         raise UnsupportedModelError(
             f"the model's output for a text has shape {tuple(logits.shape)}, not one start and one end logit for each "
             "token"
         )
-    on_host = logits.detach()[: len(encoding)].cpu().double()
-    check_finite(on_host)
-    return on_host
+    return logits_on_host(logits[: len(encoding)])
 
 
 def _output(
@@ -204,7 +201,7 @@ def _terms(weight: float, answer: Answer, part: str) -> list[LogitTerm]:
 
 def _probability(logits: Tensor, encoding: Encoding, answer: Answer, part: str) -> float:
     """The product of the probabilities of start and end, among the tokens of the context."""
-    context = _context_tokens(encoding)
+    context = tokens_with_characters(encoding, [_CONTEXT])
     probabilities = logits[context].softmax(0)
     probability = 1.0
     for column in _COLUMNS[part]:
@@ -219,13 +216,6 @@ def _highest(logits: Tensor, answers: Sequence[Answer], part: str) -> Answer | N
         return sum(logits[answer[column], column].item() for column in _COLUMNS[part])
 
     return max(answers, key=y, default=None)
-
-
-def _context_tokens(encoding: Encoding) -> list[int]:
-    """Tokens of the context, without those that stand for no characters as far as there are others."""
-    context = [k for k, segment in enumerate(encoding.segments) if segment == _CONTEXT]
-    with_characters = [k for k in context if encoding.offsets[k][0] < encoding.offsets[k][1]]
-    return with_characters or context
 
 
 def _characters(encoding: Encoding, answer: Answer) -> tuple[int, int]:

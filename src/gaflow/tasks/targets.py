@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -32,9 +32,11 @@ __all__ = [
     "ResolvedTarget",
     "Target",
     "as_integer",
-    "check_finite",
+    "contrast_terms",
     "explained_scalar",
+    "logits_on_host",
     "parse_all",
+    "target_error",
     "two_sides",
 ]
 
@@ -46,6 +48,11 @@ class LogitTerm(NamedTuple):
 
     weight: float
     position: tuple[int, ...]  # in one input's logits
+
+
+def contrast_terms(positions: Iterable[tuple[int, ...]]) -> tuple[LogitTerm, ...]:
+    """One logit, or the difference of two."""
+    return tuple(LogitTerm(weight, position) for weight, position in zip((1.0, -1.0), positions, strict=False))
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Head(Protocol[Parsed, Resolved]):
         """Names of the classes; empty where they are a vocabulary."""
         ...
 
-    def parse(self, target: Any) -> Parsed:
+    def parse(self, target: object) -> Parsed:
         """The meaning of `target` as far as no input is needed; raises TargetError if it can mean nothing."""
         ...
 
@@ -98,23 +105,21 @@ class Head(Protocol[Parsed, Resolved]):
 AnyHead = Head[Any, Any]
 
 
-def parse_all(head: Head[Parsed, Any], target: Any, count: int) -> list[Parsed]:
+def parse_all(head: Head[Parsed, Any], target: object, count: int) -> list[Parsed]:
     """One parsed target per input: a list gives each its own, anything else serves them all."""
     if not isinstance(target, list):
         return [head.parse(target)] * count
     if len(target) != count:
-        raise TargetError(
-            Argument("target"), f" is a list of {len(target)} but there are {count} texts; give one for each"
-        )
+        raise target_error(f" is a list of {len(target)} but there are {count} texts; give one for each")
     return [head.parse(item) for item in target]
 
 
-def as_integer(value: Any) -> int | None:
+def as_integer(value: object) -> int | None:
     """A whole number of Python, NumPy or torch as an int; None for anything else, True and False included."""
     if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
         return None
     try:
-        return operator.index(value)
+        return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
 
@@ -125,12 +130,19 @@ def two_sides(target: str) -> Iterator[tuple[str, str]]:
         yield target[: match.start()], target[match.end() :]
 
 
-def check_finite(logits: Tensor) -> None:
-    """Refuse an output that cannot be explained."""
-    if not bool(torch.isfinite(logits).all()):
+def target_error(*message: str | Argument) -> TargetError:
+    """An error about the argument `target`."""
+    return TargetError(Argument("target"), *message)
+
+
+def logits_on_host(logits: Tensor) -> Tensor:
+    """Logits in float64 on the host, without a graph; refuses an output that cannot be explained."""
+    on_host = logits.detach().cpu().double()  # in this order: some devices have no float64
+    if not bool(torch.isfinite(on_host).all()):
         raise GaflowError(
             "the model's output is not finite; check its weights, or load it with ", Argument("dtype", torch.float32)
         )
+    return on_host
 
 
 def explained_scalar(logits: Tensor, terms: Sequence[Sequence[LogitTerm]]) -> Tensor:

@@ -12,39 +12,32 @@ from dataclasses import replace
 from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TextError
-from gaflow.inputs.encoding import Encoding, encode
+from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.text_location import quote
 
 __all__ = ["masks_of", "read_masked", "read_prompts", "read_questions", "read_single", "read_texts"]
 
 
-def read_texts(reader: InputReader, texts: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_texts(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts, or pairs of them."""
-    return encode(reader.processor, texts, names, limit=reader.limit, truncation=reader.truncation, windows=True)
+    return reader.encode(texts, names, windows=True)
 
 
-def read_single(reader: InputReader, texts: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_single(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts one by one, never in pairs."""
     for text, name in zip(texts, names, strict=True):
         if isinstance(text, tuple):
             raise ArgumentTypeError(
                 Argument(name), " is a tuple, but this task reads one text at a time; use a list for many"
             )
-    return encode(reader.processor, texts, names, limit=reader.limit, truncation=reader.truncation)
+    return reader.encode(texts, names)
 
 
-def read_questions(reader: InputReader, questions: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_questions(reader: InputReader, questions: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Tuples (question, context), where the context holds the answer, or dicts of these two."""
     pairs = [_question_and_context(question, name) for question, name in zip(questions, names, strict=True)]
-    encodings = encode(
-        reader.processor,
-        pairs,
-        names,
-        limit=reader.limit,
-        truncation=reader.truncation,
-        strategy="only_second",
-    )
+    encodings = reader.encode(pairs, names, strategy="only_second")
     for encoding, name in zip(encodings, names, strict=True):
         if 1 not in encoding.segments:
             raise TextError(
@@ -53,7 +46,7 @@ def read_questions(reader: InputReader, questions: Sequence[Any], names: Sequenc
     return encodings
 
 
-def _question_and_context(question: Any, name: str) -> tuple[Any, ...]:
+def _question_and_context(question: object, name: str) -> tuple[Any, ...]:
     if isinstance(question, tuple):
         return question
     if isinstance(question, Mapping):
@@ -68,12 +61,12 @@ def _question_and_context(question: Any, name: str) -> tuple[Any, ...]:
     )
 
 
-def read_masked(reader: InputReader, texts: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts or pairs with masks in them."""
     tokenizer = reader.processor
     if getattr(tokenizer, "mask_token_id", None) is None:
         raise GaflowError("the tokenizer has no mask token, so it cannot say which token is to be filled in")
-    encodings = encode(tokenizer, texts, names, limit=reader.limit, truncation=reader.truncation)
+    encodings = reader.encode(texts, names)
     return [_separate_masks(encoding, tokenizer, name) for encoding, name in zip(encodings, names, strict=True)]
 
 
@@ -99,7 +92,7 @@ def masks_of(encoding: Encoding, tokenizer: Any) -> list[int]:
     return [k for k, token in enumerate(encoding.inputs["input_ids"]) if token == tokenizer.mask_token_id]
 
 
-def read_prompts(reader: InputReader, texts: Sequence[Any], names: Sequence[str]) -> list[Encoding]:
+def read_prompts(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts to be continued, which end with their last own token."""
     prompts = []
     for encoding, name in zip(read_single(reader, texts, names), names, strict=True):

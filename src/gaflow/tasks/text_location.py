@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from gaflow.errors import Argument, ArgumentTypeError, TargetError
+from gaflow.errors import Argument, ArgumentTypeError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.segmentation import Span
-from gaflow.tasks.targets import as_integer
+from gaflow.tasks.targets import as_integer, target_error
 
-__all__ = ["TextLocation", "TokenSpan", "find_tokens", "parse_location", "quote"]
+__all__ = ["TextLocation", "TokenSpan", "find_tokens", "parse_location", "quote", "tokens_with_characters"]
 
 _QUOTED_CHARACTERS = 40  # of a text in an error
 
@@ -52,7 +51,7 @@ class TokenSpan:
         return cls(tuple(tokens), (start, end))
 
 
-def parse_location(target: Any) -> TextLocation:
+def parse_location(target: object) -> TextLocation:
     """The location that `target` gives; ArgumentTypeError if it gives none."""
     if isinstance(target, str):
         piece = target.strip()
@@ -90,16 +89,12 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
     if location.piece is not None:
         occurrences = _occurrences(source, location.piece)
         if not occurrences:
-            raise TargetError(
-                Argument("target"), f" {location} is not in {quote(source)} (", Argument(name), "); give a piece of it"
-            )
+            raise target_error(f" {location} is not in {quote(source)} (", Argument(name), "); give a piece of it")
     else:
         assert location.span is not None
         start, end = location.span
         if not 0 <= start < end <= len(source):
-            raise TargetError(
-                Argument("target"), f": {location} are no part", *of_text, f", which has {len(source)} characters"
-            )
+            raise target_error(f": {location} are no part", *of_text, f", which has {len(source)} characters")
         occurrences = [location.span]
     spans = []
     for occurrence in occurrences:
@@ -108,8 +103,15 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
             spans.append(TokenSpan.of(encoding, tokens))
     if not spans:
         truncated = " as far as the model reads it: it was truncated" if encoding.truncated else ""
-        raise TargetError(Argument("target"), f": there is no token at {location}", *of_text, truncated)
+        raise target_error(f": there is no token at {location}", *of_text, truncated)
     return spans
+
+
+def tokens_with_characters(encoding: Encoding, segments: Sequence[int]) -> list[int]:
+    """Tokens of some segments, without those that stand for no characters as long as there are others."""
+    tokens = [k for k, segment in enumerate(encoding.segments) if segment in segments]
+    with_characters = [k for k in tokens if encoding.offsets[k][0] < encoding.offsets[k][1]]
+    return with_characters or tokens
 
 
 def quote(text: str) -> str:
@@ -121,12 +123,9 @@ def quote(text: str) -> str:
 
 def _one_token(token: int, encoding: Encoding, segment: int, name: str) -> TokenSpan:
     if not 0 <= token < len(encoding):
-        raise TargetError(
-            Argument("target"), f": there is no token {token} in ", Argument(name), f"; there are {len(encoding)}"
-        )
+        raise target_error(f": there is no token {token} in ", Argument(name), f"; there are {len(encoding)}")
     if encoding.segments[token] != segment:
-        raise TargetError(
-            Argument("target"),
+        raise target_error(
             f": token {token} of ",
             Argument(name),
             f" is {encoding.tokens[token]!r}, which cannot be a target; choose a token of {quote(encoding.source(segment))}",

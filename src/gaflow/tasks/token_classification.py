@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, TargetError
+from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.classification import ClassificationHead
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, check_finite
-from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location
+from gaflow.tasks.targets import ExplainedOutput, LogitTerm, logits_on_host, target_error
+from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
 
 __all__ = ["ResolvedTag", "TagTarget", "TokenClassificationHead"]
 
@@ -64,7 +64,7 @@ class TokenClassificationHead:
         """The head that a model's config describes."""
         return cls(ClassificationHead.of(config).labels)
 
-    def parse(self, target: Any) -> TagTarget:
+    def parse(self, target: object) -> TagTarget:
         """A location, a tag, or both."""
         if isinstance(target, ExplainedOutput):
             target = target.target
@@ -86,7 +86,7 @@ class TokenClassificationHead:
         except TargetError:
             return TagTarget(parse_location(target))
 
-    def _parse_tag(self, tag: Any, target: Any) -> Tag:
+    def _parse_tag(self, tag: object, target: object) -> Tag:
         """A tag from a label, an index, a type or a contrast; `target` is all that the user gave."""
         types = {_split(label)[1] for label in self.labels} - set(self.labels)
         if isinstance(tag, str) and tag.strip() in types:
@@ -95,7 +95,7 @@ class TokenClassificationHead:
             parsed = ClassificationHead(self.labels, "softmax").parse(tag)
         except TargetError as error:
             and_types = f", and the types {', '.join(sorted(types))}" if types else ""
-            raise TargetError(Argument("target"), f" {target!r}: {error}{and_types}") from None
+            raise target_error(f" {target!r}: {error}{and_types}") from None
         assert parsed is not None
         return parsed
 
@@ -110,13 +110,13 @@ class TokenClassificationHead:
         """One output for each text, from logits (b, t, c)."""
         outputs = []
         for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
-            candidates = self._candidates(_on_host(text_logits, encoding), encoding, target)
+            candidates = self._candidates(logits_on_host(text_logits[: len(encoding)]), encoding, target)
             outputs.append(max(candidates, key=_probability_or_zero))
         return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The entities, those that the model is surest of first; if there is none, the token closest to being one."""
-        entities = self._candidates(_on_host(logits, encoding), encoding, ResolvedTag([], None))
+        entities = self._candidates(logits_on_host(logits[: len(encoding)]), encoding, ResolvedTag([], None))
         entities.sort(key=_probability_or_zero, reverse=True)
         return entities[:count]
 
@@ -136,29 +136,29 @@ class TokenClassificationHead:
     def _output(self, logits: Tensor, encoding: Encoding, span: TokenSpan, tag: Tag | None) -> ExplainedOutput:
         tokens = span.tokens
         predicted = [int(logits[k].argmax()) for k in tokens]
-        tags = predicted
-        subtracted: list[int] = []  # tags of the other side of a contrast
-        if isinstance(tag, tuple):
-            tags = self._tags_of_tokens(tag[0], len(tokens))
-            subtracted = self._tags_of_tokens(tag[1], len(tokens))
-        elif tag is not None:
-            tags = self._tags_of_tokens(tag, len(tokens))
-        weight = 1 / len(tokens)
-        terms = [LogitTerm(weight, (k, c)) for k, c in zip(tokens, tags, strict=True)]
-        if subtracted:
-            terms += [LogitTerm(-weight, (k, c)) for k, c in zip(tokens, subtracted, strict=True)]
+        sides = [predicted]  # the tags of the tokens, and those that a contrast subtracts
+        if tag is not None:
+            sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
+        terms = []
+        for sign, tags in zip((1.0, -1.0), sides, strict=False):
+            terms += [LogitTerm(sign / len(tokens), (k, c)) for k, c in zip(tokens, tags, strict=True)]
         start, end = span.span
         text = encoding.source(encoding.segments[tokens[0]])[start:end] or encoding.tokens[tokens[0]]
-        location = f"#{tokens[0]}" if len(tokens) == 1 else f"{start}:{end}"
-        label = f"{self._types(tags) if tag is None else self._tag_name(tag)}: {text}"
-        is_predicted = tags == predicted and not subtracted
+        target = f"#{tokens[0]}" if len(tokens) == 1 else f"{start}:{end}"
+        prediction = f"{self._types(predicted)}: {text}"
+        label = prediction
+        if tag is not None:
+            names = [side if isinstance(side, str) else self.labels[side] for side in _sides(tag)]
+            tag_name = " minus ".join(names)
+            target = f"{target}={tag_name}"
+            label = f"{tag_name}: {text}"
         return ExplainedOutput(
-            target=location if tag is None else f"{location}={self._tag_name(tag)}",
+            target=target,
             label=label,
-            probability=_probability(logits, tokens, tags, subtracted),
-            prediction=label if is_predicted else f"{self._types(predicted)}: {text}",
+            probability=_probability(logits, tokens, sides),
+            prediction=label if sides == [predicted] else prediction,
             terms=tuple(terms),
-            output_kind=_output_kind(len(tokens), bool(subtracted)),
+            output_kind=_output_kind(len(tokens), is_contrast=len(sides) == 2),
             read_positions=tokens,
         )
 
@@ -199,7 +199,7 @@ class TokenClassificationHead:
                     entities.append(span)
             if entities:
                 return entities
-        first_tag = self._tags_of_tokens(tag[0] if isinstance(tag, tuple) else tag, 1)[0]
+        first_tag = self._tags_of_tokens(_sides(tag)[0], 1)[0]
         ordinary = _ordinary_tokens(encoding)
         probabilities = logits[ordinary].softmax(-1)[:, first_tag]
         return [TokenSpan.of(encoding, [ordinary[int(probabilities.argmax())]])]
@@ -223,17 +223,10 @@ class TokenClassificationHead:
         """The types of tags, each once."""
         return ", ".join(dict.fromkeys(_split(self.labels[tag])[1] for tag in tags))
 
-    def _tag_name(self, tag: Tag) -> str:
-        if isinstance(tag, tuple):
-            return f"{self.labels[tag[0]]} minus {self.labels[tag[1]]}"
-        return tag if isinstance(tag, str) else self.labels[tag]
 
-
-def _on_host(logits: Tensor, encoding: Encoding) -> Tensor:
-    """One text's logits (t, c) in float64, without padding."""
-    on_host = logits.detach()[: len(encoding)].cpu().double()
-    check_finite(on_host)
-    return on_host
+def _sides(tag: Tag) -> tuple[int | str, ...]:
+    """A tag, or the two of a contrast."""
+    return tag if isinstance(tag, tuple) else (tag,)
 
 
 def _split(label: str) -> tuple[str | None, str]:
@@ -243,27 +236,24 @@ def _split(label: str) -> tuple[str | None, str]:
 
 
 def _ordinary_tokens(encoding: Encoding) -> list[int]:
-    """Tokens of the text, without those that stand for no characters as far as there are others."""
-    ordinary = [k for k, segment in enumerate(encoding.segments) if segment >= 0]
-    with_characters = [k for k in ordinary if encoding.offsets[k][0] < encoding.offsets[k][1]]
-    return with_characters or ordinary
+    return tokens_with_characters(encoding, [0, 1])
 
 
-def _probability(logits: Tensor, tokens: Sequence[int], tags: Sequence[int], subtracted: Sequence[int]) -> float | None:
+def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence[int]]) -> float | None:
     """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
-    if not subtracted:
+    if len(sides) == 1:
         probabilities = logits.softmax(-1)
-        return sum(probabilities[k, c].item() for k, c in zip(tokens, tags, strict=True)) / len(tokens)
+        return sum(probabilities[k, c].item() for k, c in zip(tokens, sides[0], strict=True)) / len(tokens)
     if len(tokens) > 1:
         return None
-    token_logits = logits[tokens[0]]
-    return torch.sigmoid(token_logits[tags[0]] - token_logits[subtracted[0]]).item()
+    first, second = sides
+    return torch.sigmoid(logits[tokens[0], first[0]] - logits[tokens[0], second[0]]).item()
 
 
 def _probability_or_zero(output: ExplainedOutput) -> float:
     return output.probability or 0.0
 
 
-def _output_kind(tokens: int, contrast: bool) -> str:
-    kind = "difference of logits" if contrast else "logit"
+def _output_kind(tokens: int, *, is_contrast: bool) -> str:
+    kind = "difference of logits" if is_contrast else "logit"
     return kind if tokens == 1 else f"mean {kind} of {tokens} tokens"
