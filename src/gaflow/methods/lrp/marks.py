@@ -1,14 +1,14 @@
-"""What is known of tensors during a relevance pass: which carry relevance, and where it goes from them.
+"""Marks of tensors during a relevance pass: which tensors carry relevance, and where it goes from them.
 
 A tensor that depends on the input **carries** relevance, or is a **statistic** of something that does; everything
-else is a constant. The convention this file owns: marks live beside the tensors, weakly, and die with them.
+else is a constant. The convention this file owns: marks are stored beside the tensors, weakly, and die with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,14 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gaflow.methods.lrp.rules import Identity
 
-__all__ = ["CARRIER", "STATISTIC", "Mark", "Marks", "floats"]
+__all__ = ["CARRIER", "STATISTIC", "Mark", "Marks", "float_tensors"]
+
+Values = TypeVar("Values")  # a tensor, or tensors and other values in any nested structure
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What is known of one tensor."""
+    """The mark of one tensor."""
 
     statistic: bool = False
     origin: Tensor | None = None  # the tensor that this one is an element-wise function of; None: itself
@@ -39,21 +41,25 @@ class Marks:
     def __init__(self, items: int, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self._items = items
-        self._marks: Any = WeakTensorKeyDictionary()
+        self._marks: MutableMapping[Tensor, Mark] = WeakTensorKeyDictionary()
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         return isinstance(value, Tensor) and value in self._marks
 
-    def carries(self, value: Any) -> bool:
+    def carries(self, value: object) -> bool:
         """Whether `value` is a tensor that relevance can go back from."""
-        return value in self and not self._marks[value].statistic
+        return isinstance(value, Tensor) and value in self._marks and not self._marks[value].statistic
 
-    def put(self, found: Any, mark: Mark = CARRIER) -> Any:
-        """`found`, with every floating-point tensor in it marked (as a carrier, if autograd knows it)."""
-        for tensor in floats(found):
+    def carriers(self, values: Iterable[object]) -> list[Tensor]:
+        """Those of the values that carry relevance."""
+        return [value for value in values if isinstance(value, Tensor) and self.carries(value)]
+
+    def put(self, values: Values, mark: Mark = CARRIER) -> Values:
+        """`values`, with every floating-point tensor in them marked (as a carrier, if autograd tracks it)."""
+        for tensor in float_tensors(values):
             if mark.statistic or tensor.requires_grad:
                 self._marks[tensor] = mark
-        return found
+        return values
 
     def overwritten(self, target: Tensor) -> Tensor:
         """`target` after something was written into it: a carrier, as is the tensor that it is a view of."""
@@ -65,49 +71,60 @@ class Marks:
         """A carrier with the values of `seed`, which collects its relevance."""
         return self.put(Identity.apply(seed, lambda: seed.detach().clone()))
 
-    def lift(self, given: Any) -> Any:
-        """`given` (arguments of any structure) in the precision of the pass."""
+    def lift(self, arguments: Values) -> Values:
+        """Arguments of any structure in the precision of the pass."""
+        return tree_map(self._lift_leaf, arguments)
 
-        def one(value: Any) -> Any:
-            if isinstance(value, torch.dtype):
-                return self.dtype if value.is_floating_point else value
-            if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype == self.dtype:
-                return value
-            wide = value.to(self.dtype)
-            return self.put(wide, self._marks[value]) if value in self else wide.detach()
-
-        return tree_map(one, given)
+    def _lift_leaf(self, value: object) -> object:
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return self.dtype
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype == self.dtype:
+            return value
+        wide = value.to(self.dtype)
+        if value in self:
+            return self.put(wide, self._marks[value])
+        return wide.detach()
 
     def copy(self, x: Tensor, device: torch.device) -> Tensor:
-        """A copy of `x` on a device, still what it was."""
+        """A copy of `x` on a device, with the same meaning."""
         mark = self._marks[x]
-        origin = self._origin(x)
-        return self.put(x.to(device, copy=True), mark if mark.statistic else Mark(False, origin, origin._version))
+        if not mark.statistic:
+            mark = self._function_of(x)
+        return self.put(x.to(device, copy=True), mark)
 
     def alike(self, tensors: Sequence[Tensor]) -> bool:
         """Whether all are element-wise functions of one and the same tensor."""
-        origins = [self._origin(t) for t in tensors]
-        return all(other is origins[0] for other in origins)
+        origins = [self._origin(tensor) for tensor in tensors]
+        return all(origin is origins[0] for origin in origins)
 
     def identity(self, carriers: Sequence[Tensor], value: Tensor, elementwise: bool = True) -> Tensor:
-        """`value`, whose relevance goes to what the `carriers` (alike, or a single one) are functions of."""
+        """`value`, whose relevance goes to the tensor that the `carriers` (alike, or a single one) are functions of."""
         x = carriers[0] if len(carriers) == 1 else self._origin(carriers[0])
-        found = Identity.apply(x, lambda: value)
-        origin = self._origin(x)
-        if elementwise and origin.shape == value.shape:
-            return self.put(found, Mark(origin=origin, version=origin._version))
-        return self.put(found)
+        result = Identity.apply(x, lambda: value)
+        if elementwise and self._origin(x).shape == value.shape:
+            return self.put(result, self._function_of(x))
+        return self.put(result)
 
     def items_in(self, shape: Sequence[int]) -> int:
-        """How many items lie along the first axis; 1 if it is no axis of items, which the pass then finds out."""
+        """How many items lie along the first axis; 1 if it is no axis of items, which the pass detects later."""
         return self._items if len(shape) > 0 and shape[0] % self._items == 0 else 1
 
     def _origin(self, x: Tensor) -> Tensor:
-        mark: Mark = self._marks[x]
-        return x if mark.origin is None or mark.origin._version != mark.version else mark.origin
+        mark = self._marks[x]
+        if mark.origin is None or mark.origin._version != mark.version:
+            return x
+        return mark.origin
+
+    def _function_of(self, x: Tensor) -> Mark:
+        """The mark of an element-wise function of `x`."""
+        origin = self._origin(x)
+        return Mark(origin=origin, version=origin._version)
 
 
-def floats(found: Any) -> list[Tensor]:
-    """Floating-point (or complex) tensors anywhere in `found`."""
-    leaves = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
-    return [leaf for leaf in leaves if leaf.is_floating_point() or leaf.is_complex()]
+def float_tensors(values: object) -> list[Tensor]:
+    """Floating-point (or complex) tensors anywhere in `values`."""
+    tensors = []
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
+            tensors.append(leaf)
+    return tensors

@@ -44,7 +44,7 @@ ELEMENTWISE = _names(
     "sigmoid silu softplus softsign sqrt square tanh"
 )
 
-# Identity as well, by the tradition of the method: they change the scale of a vector, not who speaks in it.
+# Identity as well, by the tradition of the method: they change the scale of a vector, not its direction.
 NORMALISING = _names("batch_norm group_norm layer_norm log_softmax normalize rms_norm softmax")
 
 # Relevance follows the elements to where they came from, as gradients do.
@@ -110,11 +110,18 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def run(self) -> Any:
+        """The call as the model makes it."""
+        return self.func(*self.args, **self.kwargs)
+
     def get(self, position: int, *names: str, default: Any = None) -> Any:
         """An argument by its position or by any of its names."""
         if position < len(self.args):
             return self.args[position]
-        return next((self.kwargs[name] for name in names if name in self.kwargs), default)
+        for name in names:
+            if name in self.kwargs:
+                return self.kwargs[name]
+        return default
 
     def out_of_place(self, first: Tensor) -> Call:
         """The same call with a result of its own, for `first` in place of what it would have overwritten."""
@@ -122,38 +129,42 @@ class Call:
 
 
 def operation(func: Callable[..., Any]) -> Operation:
-    """The operation that a function seen by a torch function mode stands for."""
+    """The operation that a function shown to a torch function mode stands for."""
     path = resolve_name(func) or _search(func)
     if not path.startswith("torch."):
         return Operation(f"unknown {path}", path)  # whatever it is called, it may be something else
-    *_, owner, last = path.split(".")
-    if last == "__get__":
+    *_, owner, name = path.split(".")
+    in_place = False
+    swapped = False
+    if name == "__get__":
         return Operation(owner, path.removesuffix(".__get__"))
-    if last == "rsub":
-        return Operation("sub", path, swapped=True)
-    if not (last.startswith("__") and last.endswith("__")):
-        name = last.removesuffix("_")
-        return Operation(_ALIASES.get(name, name), path, in_place=name != last)
-    name = last.strip("_")
-    if name[:1] == "i" and name[1:] in _OPERATORS:
-        return Operation(_ALIASES.get(name[1:], name[1:]), path, in_place=True)
-    if name[:1] == "r" and name[1:] in _OPERATORS:
-        return Operation(_ALIASES.get(name[1:], name[1:]), path, swapped=True)
-    return Operation(_ALIASES.get(name, name), path)
+    if name == "rsub":
+        name = "sub"
+        swapped = True
+    elif not (name.startswith("__") and name.endswith("__")):
+        in_place = name.endswith("_")
+        name = name.removesuffix("_")
+    else:
+        name = name.strip("_")
+        if name[1:] in _OPERATORS and name[0] in "ir":  # such as iadd and radd
+            in_place = name[0] == "i"
+            swapped = name[0] == "r"
+            name = name[1:]
+    return Operation(_ALIASES.get(name, name), path, in_place, swapped)
 
 
 def _search(func: Callable[..., Any]) -> str:
     """The path of a function that torch does not list as one that can be overridden, such as `x.new_zeros`."""
     name = getattr(func, "__name__", repr(func))
-    for place, owner in (("torch.Tensor", Tensor), ("torch", torch), ("torch.nn.functional", torch.nn.functional)):
+    for path, owner in (("torch.Tensor", Tensor), ("torch", torch), ("torch.nn.functional", torch.nn.functional)):
         if getattr(owner, name, None) == func:
-            return f"{place}.{name}"
+            return f"{path}.{name}"
     return name
 
 
 def uncovered(op: Operation) -> UnsupportedModelError:
     """The error for an operation that carries relevance and has no rule."""
     return UnsupportedModelError(
-        f"no rule of relevance propagation covers {op.path} as this model uses it, so that partial_lrp and transatt "
-        "would be wrong here; use a method of another family, such as agf or attcat"
+        f"no rule of relevance propagation covers {op.path} as this model uses it, and partial_lrp and transatt "
+        "would be wrong; use a method of another family, such as agf or attcat"
     )

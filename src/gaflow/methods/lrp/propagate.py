@@ -1,6 +1,6 @@
 """How much of `y` each attention weight accounts for: relevance handed down from `y` to the embeddings.
 
-Relevance 1 starts at the explained scalar `y` of every text. The model runs once more under `RelevanceMode`, so that
+Relevance 1 starts at the explained scalar `y` of every text. The model runs once more under `RelevanceMode`, and
 `torch.autograd.grad` of `y` by the attention weights `A^l` gives their relevance `R^l`. If `y` is a combination of
 logits, such as a difference, the layer that gives the logits and the combination are one linear layer.
 
@@ -30,8 +30,8 @@ from gaflow.models.tracing import Trace, TracedModel
 
 __all__ = ["Relevance", "propagate"]
 
-_MIXED = 1e-4  # of relevance lost or won, in float64
-_AGREE = {torch.float16: 0.25, torch.bfloat16: 0.25}  # of y, else 0.01: wide enough for rounding and for TF32
+_LARGEST_LOSS = 1e-4  # of relevance that is lost or won by rounding, in float64
+_OUTPUT_TOLERANCE = {torch.float16: 0.25, torch.bfloat16: 0.25}  # of y; otherwise 0.01, wide enough for TF32
 
 
 @dataclass(frozen=True)
@@ -48,46 +48,49 @@ def propagate(trace: Trace, dtype: torch.dtype = torch.float64) -> Relevance:
     traced_model = trace.require_model()
     if trace.logits.device.type == "mps":
         dtype = torch.float32  # there is nothing wider there
+    tolerance = _LARGEST_LOSS if dtype == torch.float64 else 100 * _LARGEST_LOSS
     with torch.inference_mode(False):
-        found = _propagate(traced_model, dtype)
-        _check_output(found.output, trace)
+        relevance = _propagate(traced_model, dtype)
+        _check_output(relevance.output, trace)
         # A model may hide along which axis the texts of a batch lie. Then sums over a text are sums over parts of
-        # several, and relevance moves between them: what cannot be trusted is asked for one by one.
-        mixed = (found.input - 1).abs() > (_MIXED if dtype == torch.float64 else 100 * _MIXED)
+        # several, and relevance moves between them: texts that lost or won relevance are computed one by one.
+        mixed = (relevance.input - 1).abs() > tolerance
         if len(mixed) > 1 and bool(mixed.any()):
             for item in mixed.nonzero()[:, 0].tolist():
-                one = _propagate(traced_model.alone(item), dtype)
-                found.attention[item], found.input[item] = one.attention[0], one.input[0]
-    return found
+                alone = _propagate(traced_model.alone(item), dtype)
+                relevance.attention[item] = alone.attention[0]
+                relevance.input[item] = alone.input[0]
+    return relevance
 
 
 def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
-    model, batch = traced_model.model, traced_model.batch
+    model = traced_model.model
+    batch = traced_model.batch
     items = len(batch.mask)
-    with borrow(model), _as_written():
+    with borrow(model), _eager_compilation():
         mode = RelevanceMode(roots(model), items, dtype)
         with mode:
             forward_pass = forward(model, batch, verify_dependence=True)
         _check_carriers(mode, forward_pass)
         y = traced_model.scalar(forward_pass.logits, range(items))
         _start(y, forward_pass.logits, mode.marks)
-        wanted = [*forward_pass.attentions, *mode.seeds]
-        found = torch.autograd.grad(y.sum(), wanted, allow_unused=True, materialize_grads=True)
-    layers = len(forward_pass.attentions)
+        attentions = forward_pass.attentions
+        relevances = torch.autograd.grad(y.sum(), [*attentions, *mode.seeds], allow_unused=True, materialize_grads=True)
+    layers = len(attentions)
     with torch.no_grad():
-        arrived = torch.zeros(items, dtype=dtype, device=y.device)
-        for relevance in found[layers:]:
+        reached_input = torch.zeros(items, dtype=dtype, device=y.device)
+        for relevance in relevances[layers:]:
             if len(relevance) % items == 0:
-                arrived += relevance.reshape(items, -1).sum(1).to(y.device)
-        attention = detached_without_padding(found[:layers], batch.mask if batch.padded else None)
-        return Relevance(stack_layers(attention), arrived, y.detach())
+                reached_input += relevance.reshape(items, -1).sum(1).to(y.device)
+        attention = detached_without_padding(relevances[:layers], batch.mask if batch.padded else None)
+        return Relevance(stack_layers(attention), reached_input, y.detach())
 
 
 def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
-    """Make the layer that gives the logits and the way `y` is read from them one linear layer."""
-    above = _first_rules(y)
-    if len(above) == 1 and isinstance(above[0], Linear._backward_cls):  # type: ignore[attr-defined]
-        above[0].readout = marks.items_in
+    """Make the layer that gives the logits and the combination of logits to `y` one linear layer."""
+    nodes = _first_rules(y)
+    if len(nodes) == 1 and isinstance(nodes[0], Linear._backward_cls):  # type: ignore[attr-defined]
+        nodes[0].readout = marks.items_in
         return
     (slope,) = torch.autograd.grad(y.sum(), logits, retain_graph=True)
     slope = slope.reshape(len(y), -1)
@@ -99,16 +102,16 @@ def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
 
 def _first_rules(y: Tensor) -> list[Any]:
     """The autograd nodes with a rule that `y` is read from by mere routing."""
-    found, waiting = {}, [y.grad_fn]
+    kinds = tuple(rule._backward_cls for rule in RULES)
+    nodes = {}
+    waiting = [y.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None:
-            continue
-        if isinstance(node, tuple(rule._backward_cls for rule in RULES)):
-            found[id(node)] = node
-        else:
+        if isinstance(node, kinds):
+            nodes[id(node)] = node
+        elif node is not None:
             waiting += [parent for parent, _ in node.next_functions]
-    return list(found.values())
+    return list(nodes.values())
 
 
 def _check_carriers(mode: RelevanceMode, forward_pass: ForwardPass) -> None:
@@ -119,29 +122,30 @@ def _check_carriers(mode: RelevanceMode, forward_pass: ForwardPass) -> None:
         )
     if not mode.seeds:
         raise UnsupportedModelError(
-            "relevance propagation found no place where the model reads the weights of get_input_embeddings()"
+            "relevance propagation did not find the operation that reads the weights of get_input_embeddings()"
         )
-    for what, tensors in (("logits", [forward_pass.logits]), ("attention weights", forward_pass.attentions)):
-        if not all(mode.marks.carries(t) for t in tensors):
+    outputs = {"logits": [forward_pass.logits], "attention weights": forward_pass.attentions}
+    for name, tensors in outputs.items():
+        if not all(mode.marks.carries(tensor) for tensor in tensors):
             raise UnsupportedModelError(
-                f"relevance propagation lost sight of the model's {what}: they come from an operation that torch does "
+                f"relevance propagation lost track of the model's {name}: they come from an operation that torch does "
                 "not show, such as a custom kernel; use a method of another family, such as agf or attcat"
             )
 
 
 def _check_output(output: Tensor, trace: Trace) -> None:
-    """The pass must have seen the model at work as it is."""
-    allowed = _AGREE.get(trace.logits.dtype, 0.01) * max(1.0, trace.logits.abs().max().item())
+    """The model must compute the same output under the relevance mode."""
+    scale = max(1.0, trace.logits.abs().max().item())
     gap = (output - trace.output).abs().max().item()
-    if not gap <= allowed:
+    if not gap <= _OUTPUT_TOLERANCE.get(trace.logits.dtype, 0.01) * scale:
         raise GaflowError(
-            f"the model's output under relevance propagation is off by {gap:.2g} from what it was; its output may be "
-            "random or may overwrite its own values: use a method of another family, such as agf or attcat"
+            f"the model's output under relevance propagation is off by {gap:.2g}; its output may be random, or it may "
+            "overwrite its own values: use a method of another family, such as agf or attcat"
         )
 
 
 @contextmanager
-def _as_written() -> Iterator[None]:
+def _eager_compilation() -> Iterator[None]:
     """Compiled parts of a model run as the Python they were, whose operations torch shows."""
     stance: Any = getattr(torch.compiler, "set_stance", None)
     if stance is None:  # before torch 2.6

@@ -40,7 +40,7 @@ class Identity(Function):
     def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor]) -> Tensor:
         """The result that `value` gives; a function, since autograd would take a tensor for an operand."""
         ctx.shape = x.shape
-        return _own(value())
+        return _owned(value())
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None]:
@@ -52,37 +52,44 @@ class Identity(Function):
 class Linear(Function):
     """`f(x, w) + bias` of an operand and a constant.
 
-    The layer that `y` is read from is told so (`readout`, which counts the items in a shape): then `y = Σ V x` with
-    the weights of the layer and of the read-out multiplied out to `V`, and the rule is applied to that one layer. For a
-    single logit this is the same thing; for the difference of two it asks what speaks for one rather than the other.
+    The layer that `y` is read from has a `readout`, which counts the items in a shape. Then `y = Σ V x`, where `V` is
+    the product of the weights of the layer and of the read-out, and the rule is applied to that one layer. For a single
+    logit this is the same; for the difference of two it finds the evidence for one rather than the other.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, f: Bilinear, bias: Tensor | None) -> Tensor:
-        """`f(x, w) + bias` in the precision of `x`; `w` is kept as it came, to hold no second copy of the model."""
+        """`f(x, w) + bias` in the precision of `x`; `w` is stored in its own precision, to avoid a second copy of the model."""
         ctx.save_for_backward(x, w)
         ctx.f = f
         ctx.readout = None
         y = f(x, w.to(x.dtype))
-        return _own(y) if bias is None else y + bias
+        return _owned(y) if bias is None else y + bias
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None, None, None]:
         """Relevance in proportion to positive contributions."""
         (relevance,) = results
         x, w = ctx.saved_tensors
-        f, w = ctx.f, w.to(x.dtype)
-        up, down = x.clamp(min=0), x.clamp(max=0)
+        f = ctx.f
+        w = w.to(x.dtype)
+        positive = x.clamp(min=0)
+        negative = x.clamp(max=0)
         if ctx.readout is not None:
-            (slope,) = _pull(lambda x: f(x, w), (x,), lambda _: relevance)
-            z = (up * slope.clamp(min=0) + down * slope.clamp(max=0)).reshape(ctx.readout(x.shape), -1)
+            (v,) = _pull(lambda x: f(x, w), (x,), lambda _: relevance)
+            z = positive * v.clamp(min=0) + negative * v.clamp(max=0)
+            z = z.reshape(ctx.readout(x.shape), -1)
             total = z.sum(1, keepdim=True)
-            return (z * div(torch.ones_like(total), total)).reshape(x.shape), None, None, None
-        plus, minus = w.clamp(min=0), w.clamp(max=0)
-        to_up, to_down = _pull(
-            lambda up, down: f(up, plus) + f(down, minus), (up, down), lambda positive: div(relevance, positive)
+            shares = z * div(torch.ones_like(total), total)
+            return shares.reshape(x.shape), None, None, None
+        positive_w = w.clamp(min=0)
+        negative_w = w.clamp(max=0)
+        to_positive, to_negative = _pull(
+            lambda x_positive, x_negative: f(x_positive, positive_w) + f(x_negative, negative_w),
+            (positive, negative),
+            lambda z: div(relevance, z),
         )
-        return up * to_up + down * to_down, None, None, None
+        return positive * to_positive + negative * to_negative, None, None, None
 
 
 class Product(Function):
@@ -90,23 +97,27 @@ class Product(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, f: Bilinear) -> Tensor:
-        """`f(x, y)`; the result is not kept, since models like to go on writing into attention scores."""
+        """`f(x, y)`; the result is not kept, since models may go on writing into attention scores."""
         ctx.save_for_backward(x, y)
-        ctx.f, ctx.carrying = f, (x.requires_grad, y.requires_grad)
-        return _own(f(x, y))
+        ctx.f = f
+        ctx.carrying = (x.requires_grad, y.requires_grad)
+        return _owned(f(x, y))
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """Relevance in proportion to contributions, shared out evenly."""
         (relevance,) = results
         x, y = ctx.saved_tensors
-        f, (of_x, of_y) = ctx.f, ctx.carrying
-        if of_x and of_y:
+        f = ctx.f
+        x_carries, y_carries = ctx.carrying
+        if x_carries and y_carries:
             to_x, to_y = _pull(f, (x, y), lambda z: div(relevance, z))
             return x * to_x / 2, y * to_y / 2, None
-        one, other = (x, lambda x: f(x, y)) if of_x else (y, lambda y: f(x, y))
-        (to_one,) = _pull(other, (one,), lambda z: div(relevance, z))
-        return (one * to_one, None, None) if of_x else (None, one * to_one, None)
+        if x_carries:
+            (to_x,) = _pull(lambda x: f(x, y), (x,), lambda z: div(relevance, z))
+            return x * to_x, None, None
+        (to_y,) = _pull(lambda y: f(x, y), (y,), lambda z: div(relevance, z))
+        return None, y * to_y, None
 
 
 class Add(Function):
@@ -136,7 +147,8 @@ class Sum(Function):
     def forward(ctx: Any, x: Tensor, axis: int, items: int) -> Tensor:
         """The sum."""
         ctx.save_for_backward(x)
-        ctx.axis, ctx.items = axis, items
+        ctx.axis = axis
+        ctx.items = items
         return x.sum(axis, keepdim=True)
 
     @staticmethod
@@ -144,8 +156,9 @@ class Sum(Function):
         """Relevance in proportion to contributions, balanced between the positions along the axis."""
         (relevance,) = results
         (x,) = ctx.saved_tensors
-        parts = (x * div(relevance, x.sum(ctx.axis, keepdim=True))).movedim(ctx.axis, 0)
-        return _balance(parts, relevance, ctx.items).movedim(0, ctx.axis), None, None
+        contributions = x * div(relevance, x.sum(ctx.axis, keepdim=True))
+        parts = _balance(contributions.movedim(ctx.axis, 0), relevance, ctx.items)
+        return parts.movedim(0, ctx.axis), None, None
 
 
 RULES = (Identity, Linear, Product, Add, Sum)
@@ -156,12 +169,12 @@ def _balance(parts: Tensor, relevance: Tensor, items: int) -> Tensor:
     flat = parts.reshape(len(parts), items, -1)  # (p, items, n)
     sums = flat.sum(-1)  # (p, items)
     total = relevance.reshape(items, -1).sum(-1)  # (items,)
-    whole = sums.abs().sum(0)
-    fair = total * torch.where(whole == 0, 0, sums.abs() / whole)
-    return (flat * div(fair, sums)[..., None]).reshape(parts.shape)
+    sum_of_parts = sums.abs().sum(0)
+    balanced = total * torch.where(sum_of_parts == 0, 0, sums.abs() / sum_of_parts)
+    return (flat * div(balanced, sums)[..., None]).reshape(parts.shape)
 
 
-def _own(result: Tensor) -> Tensor:
+def _owned(result: Tensor) -> Tensor:
     """`result` in memory of its own: autograd lets nobody write into views that such functions give."""
     return result.clone() if result._is_view() else result
 

@@ -8,7 +8,9 @@ or in pooling by a mask, is the other operand of a product.
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +22,8 @@ from gaflow.methods.lrp.operation_table import Call, uncovered
 from gaflow.methods.lrp.rules import Add, Bilinear, Linear, Product
 
 __all__ = ["combine", "multiply"]
+
+Operand = Any  # a tensor or a number
 
 
 def combine(marks: Marks, call: Call) -> Tensor:
@@ -36,7 +40,8 @@ def combine(marks: Marks, call: Call) -> Tensor:
     if name == "linear":
         bias = marks.lift(call.get(2, "bias"))
         return _bilinear(marks, functional.linear, call.get(0, "input"), call.get(1, "weight"), bias)
-    a, b = call.get(0, "input", "self"), call.get(1, "other", "mat2", "vec", "tensor")
+    a = call.get(0, "input", "self")
+    b = call.get(1, "other", "mat2", "vec", "tensor")
     if call.op.swapped:
         a, b = b, a
     if name == "matmul":
@@ -50,46 +55,50 @@ def combine(marks: Marks, call: Call) -> Tensor:
     return _add(marks, a, _scale(marks, b, sign * call.kwargs.get("alpha", 1)))
 
 
-def multiply(marks: Marks, a: Any, b: Any) -> Tensor:
+def multiply(marks: Marks, a: Operand, b: Operand) -> Tensor:
     """`a * b`: half of the relevance each, or all of it to the only one that carries."""
-    carriers = [t for t in (a, b) if marks.carries(t)]
+    return _elementwise(marks, a, b, operator.mul, lambda x, y: Product.apply(x, y, torch.mul))
+
+
+def _add(marks: Marks, a: Operand, b: Operand) -> Tensor:
+    def rule(x: Tensor, y: Tensor) -> Tensor:
+        return Add.apply(x, y, marks.items_in(torch.broadcast_shapes(x.shape, y.shape)))
+
+    return _elementwise(marks, a, b, operator.add, rule)
+
+
+def _divide(marks: Marks, call: Call, a: Operand, b: Operand) -> Tensor:
+    def refuse(_x: Tensor, _y: Tensor) -> Tensor:
+        raise uncovered(call.op)
+
+    if call.kwargs.get("rounding_mode") is not None:
+        raise uncovered(call.op)
+    return _elementwise(marks, a, b, operator.truediv, refuse)
+
+
+def _elementwise(marks: Marks, a: Operand, b: Operand, function: Callable[[Any, Any], Any], rule: Bilinear) -> Tensor:
+    """`function(a, b)`: the `rule` for two different carriers, otherwise the identity."""
+    carriers = marks.carriers((a, b))
     if len(carriers) == 2 and not marks.alike(carriers):
-        return marks.put(Product.apply(a, b, torch.mul))
+        return marks.put(rule(*carriers))
     with torch.no_grad():
-        value = a * b
+        value = function(a, b)
     return marks.identity(carriers, value)
 
 
-def _scale(marks: Marks, x: Any, factor: Any) -> Any:
+def _scale(marks: Marks, x: Operand, factor: float) -> Operand:
     if isinstance(factor, int | float) and factor == 1:
         return x
     return multiply(marks, x, factor) if marks.carries(x) else x * factor
-
-
-def _add(marks: Marks, a: Any, b: Any) -> Tensor:
-    carriers = [t for t in (a, b) if marks.carries(t)]
-    if len(carriers) == 2 and not marks.alike(carriers):
-        return marks.put(Add.apply(a, b, marks.items_in(torch.broadcast_shapes(a.shape, b.shape))))
-    with torch.no_grad():
-        value = a + b
-    return marks.identity(carriers, value)
-
-
-def _divide(marks: Marks, call: Call, a: Any, b: Any) -> Tensor:
-    carriers = [t for t in (a, b) if marks.carries(t)]
-    if call.kwargs.get("rounding_mode") is not None or not marks.alike(carriers):
-        raise uncovered(call.op)
-    with torch.no_grad():
-        value = a / b
-    return marks.identity(carriers, value)
 
 
 def _bilinear(marks: Marks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True) -> Tensor:
     """`f(a, b) + bias`; whether an operand that does not carry is a weight, and the bias is a constant."""
     both = marks.carries(a) and marks.carries(b)
     if both or not weight:
-        found = marks.put(Product.apply(*(t if marks.carries(t) else t.detach() for t in marks.lift((a, b))), f))
-        return found if bias is None else _add(marks, found, bias)
+        operands = [x if marks.carries(x) else x.detach() for x in marks.lift((a, b))]
+        product = marks.put(Product.apply(*operands, f))
+        return product if bias is None else _add(marks, product, bias)
     if marks.carries(a):
         return marks.put(Linear.apply(marks.lift(a), b.detach(), f, bias))
     return marks.put(Linear.apply(marks.lift(b), a.detach(), lambda x, w: f(w, x), bias))
@@ -103,9 +112,11 @@ def _matmul(marks: Marks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
 
 def _add_product(marks: Marks, call: Call) -> Tensor:
     """`beta * input + alpha * a @ b`."""
-    added, a, b = call.get(0, "input"), call.get(1, "mat1", "batch1"), call.get(2, "mat2", "batch2")
-    alpha, beta = call.kwargs.get("alpha", 1), call.kwargs.get("beta", 1)
-    added = marks.lift(added)
+    added = marks.lift(call.get(0, "input"))
+    a = call.get(1, "mat1", "batch1")
+    b = call.get(2, "mat2", "batch2")
+    alpha = call.kwargs.get("alpha", 1)
+    beta = call.kwargs.get("beta", 1)
     if not (marks.carries(a) or marks.carries(b)):
         with torch.no_grad():
             product = torch.matmul(*marks.lift((a, b)))
@@ -130,12 +141,16 @@ def _einsum(marks: Marks, call: Call) -> Tensor:
 
 
 def _convolve(marks: Marks, call: Call) -> Tensor:
-    x, weight, bias = call.get(0, "input"), call.get(1, "weight"), marks.lift(call.get(2, "bias"))
-    rest = call.args[3:]
-    named = {k: v for k, v in call.kwargs.items() if k not in ("input", "weight", "bias")}
+    weight = call.get(1, "weight")
+    bias = marks.lift(call.get(2, "bias"))
+    options = {name: value for name, value in call.kwargs.items() if name not in ("input", "weight", "bias")}
     if bias is not None:
         bias = bias.reshape(-1, *[1] * (weight.dim() - 2))
-    return _bilinear(marks, lambda x, w: call.func(x, w, None, *rest, **named), x, weight, bias)
+
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return call.func(x, w, None, *call.args[3:], **options)
+
+    return _bilinear(marks, convolve, call.get(0, "input"), weight, bias)
 
 
 def _in_place(marks: Marks, call: Call) -> Tensor:
