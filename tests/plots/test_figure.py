@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import matplotlib
@@ -15,7 +14,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gaflow import plots
-from gaflow.plots.figure import Picture, facts, fitted, flags, name_of, remarks, shown, styled, width_of, wrapped
+from gaflow.plots.elements import Heading
+from gaflow.plots.figure import Picture, fit_text, printable, styled, text_width, wrap_text
+from gaflow.view.summary import summarize
 from gaflow.view.text import shortened
 from tests.support.attributions import make
 from tests.support.models import TEXTS
@@ -150,36 +151,36 @@ def test_without_matplotlib_the_extra_is_named():
 @pytest.mark.parametrize("text", [*TEXTS, *HOSTILE], ids=ascii)
 @pytest.mark.parametrize("width", [20.0, 60.0, 400.0])
 def test_a_fitted_text_fits_and_is_the_whole_text_if_that_does(text, width):
-    line = fitted(text, 8, width)
+    line = fit_text(text, 8, width)
     assert line
-    assert width_of(line, 8) <= width
-    whole = shown(text) or "␣"
-    if width_of(whole, 8) <= width:
+    assert text_width(line, 8) <= width
+    whole = printable(text) or "␣"
+    if text_width(whole, 8) <= width:
         assert line == whole
     else:
         assert line[-1] == "…"
         assert whole.startswith(line[:-1])
-        assert width_of(whole[: len(line)] + "…", 8) > width  # no more would have fitted
+        assert text_width(whole[: len(line)] + "…", 8) > width  # no more would have fitted
 
 
 def test_what_is_shown_is_what_pages_show_but_for_what_breaks_files():
     for text in HOSTILE:
-        assert shown(text) == shortened(text).replace("\ufeff", "\\ufeff")
+        assert printable(text) == shortened(text).replace("\ufeff", "\\ufeff")
 
 
 def test_wrapped_lines_hold_all_words_in_order():
     text = "a fairly long line of words, some of which are long and some of which are not"
     for width in (60.0, 150.0, 1000.0):
-        lines = wrapped(text, 8, width)
+        lines = wrap_text(text, 8, width)
         assert " ".join(lines) == text
-        assert all(width_of(line, 8) <= width for line in lines)
-    assert len(wrapped(text, 8, 1000.0)) == 1
+        assert all(text_width(line, 8) <= width for line in lines)
+    assert len(wrap_text(text, 8, 1000.0)) == 1
 
 
 def test_a_wider_text_is_wider():
-    assert width_of("mm", 8) == pytest.approx(2 * width_of("m", 8), rel=0.02)
-    assert width_of("m", 16) == pytest.approx(2 * width_of("m", 8))
-    assert width_of("m", 8, "bold") > width_of("m", 8)
+    assert text_width("mm", 8) == pytest.approx(2 * text_width("m", 8), rel=0.02)
+    assert text_width("m", 16) == pytest.approx(2 * text_width("m", 8))
+    assert text_width("m", 8, "bold") > text_width("m", 8)
 
 
 @pytest.mark.parametrize("dpi", [50, 80, 100, 144, 300])
@@ -190,27 +191,18 @@ def test_a_line_is_drawn_as_wide_as_it_was_measured_at_any_dpi(dpi):
     with styled():
         figure.set_dpi(dpi)
         found = drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width * 72 / dpi
-    assert found == pytest.approx(width_of(line, 8), rel=0.01)
+    assert found == pytest.approx(text_width(line, 8), rel=0.01)
 
 
-def test_the_head_says_what_was_explained():
-    att = make(output=1.23456)
-    assert name_of(att) == "positive 87.5%"
-    assert facts(att) == f"the model’s prediction · logit 1.235 · {len(att.tokens)} tokens · explained by agf"
-    other = replace(att, prediction="negative", target=(1, 0), probability=0.25)
-    said = ["probability of the first of the two", "difference of logits 1.235", "the model predicts negative"]
-    assert remarks(other) == [*said, f"{len(att.tokens)} tokens"]
-    assert name_of(replace(att, probability=None)) == "positive"
-
-
-def test_what_must_not_be_missed_comes_first():
+def test_the_heading_has_the_headline_the_flags_and_the_facts():
     att = make(truncated=True, diagnostics={"warning": "take more than 5 steps; <b>\x00", "delta": 1.0})
-    assert att.certificate is not None
-    assert facts(att).startswith("WARNING: take more than 5 steps · WARNING: <b>\\x00 · TRUNCATED: the model read only")
-    plain = replace(att, diagnostics={})
-    assert flags(plain) == []
-    assert flags(replace(plain, certificate=replace(att.certificate, converged=False)))[0].startswith("NOT CONVERGED")
-    assert flags(replace(plain, certificate=replace(att.certificate, dead=True)))[0].startswith("DEAD")
+    heading = Heading.about(summarize(att), 5000)
+    assert heading.title == "positive 87.5%"
+    (line,) = heading.lines
+    truncated, warning, *facts = line.split(" · ")
+    assert truncated.startswith("TRUNCATED: ")
+    assert warning == "WARNING: take more than 5 steps; <b>\\x00"
+    assert facts == summarize(att).facts()
 
 
 def test_a_sheet_is_in_points_from_its_corner():

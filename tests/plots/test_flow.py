@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import gaflow
 from gaflow import plots
-from gaflow.plots.figure import colour
+from gaflow.plots.figure import shade_colour
 from gaflow.plots.flow.layout import Layout
 from gaflow.view.flow_graph import Graph
 from gaflow.view.shades import LEVELS
@@ -112,13 +112,13 @@ def test_the_widest_routes_are_drawn_and_told():
     flow = gaflow.solve(network(3, 6, 6))
     names = list("abcdef")
     figure = plots.flow_diagram(flow, names, routes=2)
-    assert len(strokes(figure, colour(LEVELS))) == 2 * 3
+    assert len(strokes(figure, shade_colour(LEVELS))) == 2 * 3
     for k, route in enumerate(gaflow.routes(flow, 2), 1):
         assert f"{k} “{names[route.tokens[0]]}” {route.share:.1%}" in caption(figure)
         assert str(k) in written(figure)
     given = plots.flow_diagram(flow, names, routes=gaflow.routes(flow, 2))
     assert written(given) == written(figure)
-    assert len(strokes(plots.flow_diagram(flow, routes=0), colour(LEVELS))) == 0
+    assert len(strokes(plots.flow_diagram(flow, routes=0), shade_colour(LEVELS))) == 0
 
 
 def test_the_edges_of_a_minimum_cut_are_crossed():
@@ -167,8 +167,8 @@ def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
     difference = (one.edges - two.edges)[0].numpy()
     assert (abs(difference) > 1e-6).any()
     figure = plots.flow_diagram(one, against=two, routes=0)
-    assert len(strokes(figure, colour(LEVELS))) == (difference > 1e-6).sum()
-    assert len(strokes(figure, colour(-LEVELS))) == (difference < -1e-6).sum()
+    assert len(strokes(figure, shade_colour(LEVELS))) == (difference > 1e-6).sum()
+    assert len(strokes(figure, shade_colour(-LEVELS))) == (difference < -1e-6).sum()
     dashed = [c for c in figure.findobj(PathCollection) if c.get_linestyle()[0][1] is not None and len(c.get_paths())]
     assert sum(len(c.get_paths()) for c in dashed) == (difference < -1e-6).sum()
     ends = np.concatenate([(one.source - two.source)[0].numpy(), (one.target - two.target)[0].numpy()])
@@ -176,9 +176,11 @@ def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
     assert (ends < -1e-6).any()
     whole = plots.flow_diagram(one, against=two, routes=0, terminals=True)
     for sign in (1, -1):
-        assert len(strokes(whole, colour(sign * LEVELS))) == sum((sign * x > 1e-6).sum() for x in (difference, ends))
+        assert len(strokes(whole, shade_colour(sign * LEVELS))) == sum(
+            (sign * x > 1e-6).sum() for x in (difference, ends)
+        )
     same = plots.flow_diagram(one, against=one, routes=0, terminals=True)
-    assert len(strokes(same, colour(LEVELS))) == len(strokes(same, colour(-LEVELS))) == 0
+    assert len(strokes(same, shade_colour(LEVELS))) == len(strokes(same, shade_colour(-LEVELS))) == 0
 
 
 def test_arrows_point_the_way_of_the_algorithm():
@@ -252,7 +254,7 @@ def test_it_can_be_drawn_into_axes_of_a_figure_of_ones_own():
 
 
 def test_places_go_from_left_to_right_and_from_top_to_bottom():
-    layout = Layout(left=10, top=20, column=30, row=5, layers=3, tokens=4, end=12, straight=False)
+    layout = Layout(left=10, top=20, column=30, row=5, layers=3, tokens=4, terminal_distance=12, straight=False)
     np.testing.assert_allclose(layout.x(np.arange(-1, 4)), [-2, 10, 40, 70, 82])
     np.testing.assert_allclose(layout.y(np.arange(4)), [20, 25, 30, 35])
     assert layout.middle == 27.5
@@ -268,7 +270,7 @@ def test_what_cannot_be_drawn_is_refused():
         plots.flow_diagram(flow.edges)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tokens must name each of the 3 tokens, not 2"):
         plots.flow_diagram(one, ["a", "b"])
-    with pytest.raises(ValueError, match="edges must be at least 1, not 0"):
+    with pytest.raises(ValueError, match=r"edges must be .* >= 1, not 0"):
         plots.flow_diagram(one, edges=0)
     with pytest.raises(ValueError, match="direction must be one of"):
         plots.flow_diagram(one, direction="up")

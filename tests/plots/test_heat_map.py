@@ -5,7 +5,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from gaflow import plots
-from gaflow.plots.figure import colour
+from gaflow.plots.figure import shade_colour
 from gaflow.view.shades import LEVELS
 from gaflow.view.text import number_format
 from tests.support.attributions import make
@@ -53,7 +53,7 @@ def test_each_layer_is_shaded_by_its_own_largest():
     att = replace(text_of(4, layers=1), layers=np.array([[1.0, 2, 4, 0], [0, 0, 0.5, 1.0]]))
     shades = cells(plots.layers(att), 2, 4)
     expected = [[0, 0, LEVELS // 2, LEVELS], [LEVELS // 4, LEVELS // 2, LEVELS, 0]]
-    np.testing.assert_allclose(shades, [[colour(level) for level in row] for row in expected], atol=1e-6)
+    np.testing.assert_allclose(shades, [[shade_colour(level) for level in row] for row in expected], atol=1e-6)
 
 
 def test_several_attributions_have_a_block_each_under_their_name():
@@ -68,7 +68,7 @@ def test_several_attributions_have_a_block_each_under_their_name():
 def test_flags_of_one_among_several_are_shown_with_its_name():
     att = text_of(5)
     odd = replace(att, diagnostics={"warning": "take more steps"})
-    assert "two: WARNING: take more steps · the model" in " ".join(written(plots.layers({"one": att, "two": odd})))
+    assert "two: WARNING: take more steps" in " ".join(written(plots.layers({"one": att, "two": odd})))
 
 
 def test_methods_are_compared_row_by_row_with_all_their_numbers():
@@ -83,7 +83,7 @@ def test_methods_are_compared_row_by_row_with_all_their_numbers():
     shades = cells(figure, 2, 14)
     for row, att in zip(shades, (one, two), strict=True):
         largest = 1 + int(abs(att.scores[1:-1]).argmax())
-        np.testing.assert_allclose(row[largest], colour(LEVELS * np.sign(att.scores[largest])), atol=1e-6)
+        np.testing.assert_allclose(row[largest], shade_colour(LEVELS * int(np.sign(att.scores[largest]))), atol=1e-6)
 
 
 def test_a_list_is_named_after_its_methods():
@@ -96,7 +96,7 @@ def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="ig is no flow method"):
         plots.layers(make(SENTENCE, flow=False, method="ig"))
     for show in (plots.layers, plots.compare):
-        with pytest.raises(ValueError, match=r"same tokens|different tokens"):
+        with pytest.raises(ValueError, match="different texts"):
             show([att, make("the dog")])
         with pytest.raises(TypeError, match="must be Attribution objects"):
             show([1])  # type: ignore[list-item]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import gaflow
-from gaflow.plots import seen
+from gaflow.plots import media
 from gaflow.view.media import heat_map
 from tests.support.models import bert
 from tests.support.task_models import listener, picture, sound, viewer
@@ -16,7 +16,7 @@ def test_a_picture_stands_beside_its_heat_map():
     assert (np.asarray(right.get_array()) == heat_map(att)).all()
     lines = [text.get_text() for text in sheet.texts]
     assert lines[0].startswith(att.label)
-    assert any("score of each patch" in line for line in lines)
+    assert any("per patch" in line for line in lines)
 
 
 def test_a_sound_has_its_frames_over_time():
@@ -31,4 +31,4 @@ def test_a_sound_has_its_frames_over_time():
 
 def test_a_text_is_drawn_elsewhere():
     with pytest.raises(ValueError, match=r"gaflow\.plots\.bars"):
-        seen(gaflow.Explainer(*bert())("a good film"))
+        media(gaflow.Explainer(*bert())("a good film"))

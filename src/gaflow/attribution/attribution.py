@@ -188,10 +188,10 @@ class Attribution:
         Of a picture, its patches shaded; of a sound, its frames over time. Save a figure by its `savefig`, as svg, pdf
         or png; notebooks show it.
         """
-        from gaflow.plots import bars, seen
+        from gaflow.plots import bars, media
 
         if self.media is not None:
-            return seen(self)
+            return media(self)
         return bars(self, words=words, top=top)
 
     def plot_layers(self) -> Figure:

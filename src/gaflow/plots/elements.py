@@ -1,92 +1,130 @@
-"""What several figures are made of: a headline, boxes in shades, and the scale that explains the shades.
+"""Elements that several figures share: a heading, boxes in shades, and the scale that explains the shades.
 
-The convention this file owns: **the sign never hangs on the colour alone**. What is below 0 has a dashed line at its
-lower edge, as in HTML.
+The convention this file owns: **colour alone never carries the sign**. Boxes below 0 have a dashed line at their lower
+edge, as on pages.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from gaflow.plots.figure import GREY, INK, colour, fitted, ink, width_of
-from gaflow.view.shades import LEVELS
+from gaflow.plots.figure import GREY, INK, fit_text, line_colour, shade_colour, text_width, wrap_text
+from gaflow.view.summary import Flag, Legend, Summary
 
-__all__ = ["Box", "box", "head", "head_height", "level_of", "outlined", "scale", "scale_height", "shaded", "word"]
+__all__ = ["Box", "Heading", "Scale", "draw_boxes", "draw_outlines", "draw_text", "flag_text", "rectangle"]
+
+NEGATIVE = "blue with dashes or stripes"  # how figures mark scores below 0, for legends
 
 Box = list[tuple[float, float]]  # corners: upper left, upper right, lower right, lower left
 
-_BAR = 180.0  # width of the scale with its two numbers
-_WORDS = 200.0  # where the words beside it begin
+_SCALE_WIDTH = 180.0  # with its two numbers
+_WORDS_LEFT = 200.0  # where the words beside the scale begin
+_LINE = 12.0  # from one line of small text to the next
+_DASHES = (0, (2, 1.5))
 
 
-def box(left: float, up: float, right: float, down: float) -> Box:
+@dataclass(frozen=True)
+class Heading:
+    """A headline at the upper left, and smaller lines below it."""
+
+    title: str
+    lines: tuple[str, ...]
+    width: float
+
+    @classmethod
+    def of(cls, title: str, remarks: Sequence[str], width: float) -> Heading:
+        """A headline and `remarks`, wrapped to `width`."""
+        return cls(fit_text(title, 12, width, "bold"), tuple(wrap_text(" · ".join(remarks), 8.5, width)), width)
+
+    @classmethod
+    def about(cls, summary: Summary, width: float) -> Heading:
+        """The headline, flags and facts of an attribution."""
+        flags = [flag_text(flag) for flag in summary.flags]
+        return cls.of(summary.headline, [*flags, *summary.facts()], width)
+
+    @property
+    def height(self) -> float:
+        """The room that it takes."""
+        return 22.0 + _LINE * len(self.lines)
+
+    def draw(self, sheet: Axes) -> None:
+        """Draw it at the top of `sheet`."""
+        sheet.text(0, 0, self.title, size=12, weight="bold", va="top")
+        for index, line in enumerate(self.lines):
+            sheet.text(0, 19 + _LINE * index, line, size=8.5, color=GREY, va="top")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The shades from the lowest value to the highest, and what they mean."""
+
+    legend: Legend
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, legend: Legend, width: float, *remarks: str) -> Scale:
+        """The scale of `legend`, with further `remarks` after its words."""
+        words = "; ".join([legend.words, *remarks])
+        return cls(legend, tuple(wrap_text(words, 8, width - _WORDS_LEFT)))
+
+    @property
+    def height(self) -> float:
+        """The room that it takes."""
+        return max(_LINE * len(self.lines), 14.0)
+
+    def draw(self, sheet: Axes, top: float) -> None:
+        """Draw it, its upper edge at `top`."""
+        levels = self.legend.levels
+        left = text_width(self.legend.low, 8) + 5
+        step = (_SCALE_WIDTH - left - text_width(self.legend.high, 8)) / len(levels)
+        right = left + step * len(levels)
+        boxes = []
+        for index in range(len(levels)):
+            boxes.append(rectangle(left + index * step, top + 1, left + (index + 1) * step, top + 10))
+        draw_boxes(sheet, boxes, levels)
+        draw_outlines(sheet, [rectangle(left, top + 1, right, top + 10)], dashed=False)
+        sheet.text(0, top + 5.5, self.legend.low, size=8, va="center", color=INK)
+        sheet.text(right + 5, top + 5.5, self.legend.high, size=8, va="center", color=INK)
+        for index, line in enumerate(self.lines):
+            sheet.text(_WORDS_LEFT, top + 1 + _LINE * index, line, size=8, color=GREY, va="top")
+
+
+def flag_text(flag: Flag) -> str:
+    """A warning, in capitals because figures have no bold words inside a line."""
+    return f"{flag.name.upper()}: {flag.meaning}"
+
+
+def rectangle(left: float, top: float, right: float, bottom: float) -> Box:
     """The corners of a rectangle."""
-    return [(left, up), (right, up), (right, down), (left, down)]
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
 
 
-def level_of(score: float, largest: float) -> int:
-    """The shade of a score, -LEVELS to LEVELS, where the largest has the strongest; larger ones have it too."""
-    if largest == 0:
-        return int(math.copysign(LEVELS, score)) if score else 0
-    return round(max(-1.0, min(score / largest, 1.0)) * LEVELS)
-
-
-def shaded(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None:
+def draw_boxes(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None:
     """Boxes in the shades of their levels, with dashes where they are below 0."""
-    sheet.add_collection(
-        PolyCollection(boxes, facecolors=[colour(k) for k in levels], edgecolors="face", linewidths=0.25)
-    )
-    below = [(corners, k) for corners, k in zip(boxes, levels, strict=True) if k < 0]
-    lines = [((b[3][0] + 1, b[3][1] - 0.6), (b[2][0] - 1, b[2][1] - 0.6)) for b, _ in below]
-    colours = [ink(k, "line") for _, k in below]
+    faces = [shade_colour(level) for level in levels]
+    sheet.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors="face", linewidths=0.25))
+    lines = []
+    colours = []
+    for corners, level in zip(boxes, levels, strict=True):
+        if level < 0:
+            _, _, (right, bottom), (left, _) = corners
+            lines.append(((left + 1, bottom - 0.6), (right - 1, bottom - 0.6)))
+            colours.append(line_colour(level))
     sheet.add_collection(LineCollection(lines, colors=colours, linewidths=1.2, linestyles=[(0, (2.5, 1.5))]))
 
 
-def outlined(sheet: Axes, boxes: Sequence[Box], *, dashed: bool = True) -> None:
+def draw_outlines(sheet: Axes, boxes: Sequence[Box], *, dashed: bool = True) -> None:
     """Thin lines around boxes; dashed ones are for special tokens."""
-    pattern = (0, (2, 1.5)) if dashed else "solid"
-    sheet.add_collection(
-        PolyCollection(boxes, facecolors="none", edgecolors=[GREY], linewidths=0.7, linestyles=[pattern])
-    )
+    pattern = _DASHES if dashed else "solid"
+    outlines = PolyCollection(boxes, facecolors="none", edgecolors=[GREY], linewidths=0.7, linestyles=[pattern])
+    sheet.add_collection(outlines)
 
 
-def head_height(below: Sequence[str]) -> float:
-    """What `head` takes."""
-    return 22.0 + 12 * len(below)
-
-
-def head(sheet: Axes, title: str, below: Sequence[str], width: float) -> None:
-    """A headline at the upper left, and smaller lines below it."""
-    sheet.text(0, 0, fitted(title, 12, width, "bold"), size=12, weight="bold", va="top")
-    for k, line in enumerate(below):
-        sheet.text(0, 19 + 12 * k, line, size=8.5, color=GREY, va="top")
-
-
-def scale_height(says: Sequence[str]) -> float:
-    """What `scale` takes."""
-    return max(12.0 * len(says), 14.0)
-
-
-def scale(sheet: Axes, top: float, low: str, high: str, says: Sequence[str], *, signed: bool) -> None:
-    """The shades from the lowest score there could be to the highest, and what they mean."""
-    levels = range(-LEVELS if signed else 0, LEVELS + 1)
-    left = width_of(low, 8) + 5
-    step = (_BAR - left - width_of(high, 8)) / len(levels)
-    boxes = [box(left + k * step, top + 1, left + (k + 1) * step, top + 10) for k in range(len(levels))]
-    shaded(sheet, boxes, levels)
-    right = boxes[-1][1][0]
-    outlined(sheet, [box(left, top + 1, right, top + 10)], dashed=False)
-    sheet.text(0, top + 5.5, low, size=8, va="center", color=INK)
-    sheet.text(right + 5, top + 5.5, high, size=8, va="center", color=INK)
-    for k, line in enumerate(says):
-        sheet.text(_WORDS, top + 1 + 12 * k, line, size=8, color=GREY, va="top")
-
-
-def word(sheet: Axes, x: float, y: float, text: str, **look: Any) -> None:
+def draw_text(sheet: Axes, x: float, y: float, text: str, **look: Any) -> None:
     """One line of text, its middle at `y` whatever letters it has."""
     sheet.text(x, y, text, va="center_baseline", **look)

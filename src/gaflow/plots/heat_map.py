@@ -1,236 +1,313 @@
 """Heat maps: tokens in columns; layers, or methods, in rows (paper, Figures 5 to 7 and 9).
 
-A text that is too long for one line of columns goes on in the next block. Where there is room, the number itself
-stands in its cell.
+A text that is too long for one line of columns continues in the next block. Where there is room, each cell holds its
+number.
 
-The convention this file owns: **each row is shaded by its own largest**, since a layer's flow may sit in one token
-and be spread over all in the next, and methods have units of their own.
+The convention this file owns: **each row is shaded by its own largest value**. One layer's flow may sit in a single
+token while the next layer's is spread over all of them, and methods have different units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from gaflow.plots.elements import box, head, head_height, level_of, outlined, scale, scale_height, shaded, word
-from gaflow.plots.figure import (
-    GREY,
-    PAD,
-    Picture,
-    facts,
-    fitted,
-    flags,
-    ink,
-    name_of,
-    remarks,
-    shown,
-    styled,
-    width_of,
-    wrapped,
+from gaflow.attribution.attribution import Attribution
+from gaflow.errors import Argument, ArgumentError
+from gaflow.plots.elements import Heading, Scale, draw_boxes, draw_outlines, draw_text, flag_text, rectangle
+from gaflow.plots.figure import GREY, PAD, Picture, fit_text, letter_colour, styled, text_width
+from gaflow.view.shades import level_of
+from gaflow.view.summary import (
+    Attributions,
+    Legend,
+    Summary,
+    named_attributions,
+    relative_legend,
+    require_same_text,
+    shared_legend,
+    summarize,
 )
-from gaflow.view.summary import named_attributions as named
-from gaflow.view.text import number_format
-
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution
+from gaflow.view.text import number_format, one_line
 
 __all__ = ["compare", "layers"]
 
-_WIDEST = 780.0  # of a block of columns
-_NARROWEST = 420.0  # of a whole figure, for its captions
-_LABEL = 90.0  # longest label of a column, which is turned if its column is narrower
-_NAME = 120.0  # longest name of a row
-_ROW = 15.0
-_NUMBERS = 600  # cells: more of them have no numbers
-_SMALL = 6.5  # size of these
+_NEGATIVE = "blue with dashes"
+_BLOCK_WIDTH = 780.0  # of a block of columns, at most
+_FIGURE_WIDTH = 420.0  # at least, for the captions
+_LABEL_WIDTH = 90.0  # of a column's label, at most; labels are rotated in narrower columns
+_NAME_WIDTH = 120.0  # of a row's name, at most
+_ROW = 15.0  # height
+_TITLE = 16.0  # height of the line above a map
+_BLOCK_GAP = 10.0
+_MOST_NUMBERS = 600  # cells: more of them have no numbers
+_NUMBER_SIZE = 6.5
+_NARROW_COLUMN = 10.5  # if a text needs several blocks
 
 
 @dataclass(frozen=True)
-class _Table:
+class _HeatMap:
     """Rows of numbers over tokens; one block of the figure, or more if the text is long."""
 
     title: str
     values: np.ndarray  # (rows, t), the first row on top
-    rows: tuple[str, ...]
-    largest: np.ndarray  # (rows,) what has the strongest shade
+    names: tuple[str, ...]  # of the rows
+    largest: np.ndarray  # (rows,) the value that has the strongest shade
     forms: tuple[Callable[[float], str], ...]  # how to write the numbers of each row in its cells
 
     def number(self, row: int, value: float) -> str:
         """A value of that row, as it is written."""
-        return self.forms[row](value) if value else "0"
+        if value == 0:
+            return "0"
+        return self.forms[row](value)
 
     def strongest(self, row: int) -> str:
-        """The largest of that row, with digits of its own."""
+        """The largest value of that row, with digits of its own."""
         largest = float(self.largest[row])
-        return number_format(largest)(largest) if largest else "0"
+        if largest == 0:
+            return "0"
+        return number_format(largest)(largest)
 
-    def widest(self) -> float:
+    def cell_width(self) -> float:
         """The width of the longest number in a cell."""
-        return max(width_of(self.number(k, row[abs(row).argmax()]), _SMALL) for k, row in enumerate(self.values))
+        widths = []
+        for row, values in enumerate(self.values):
+            longest = self.number(row, values[abs(values).argmax()])
+            widths.append(text_width(longest, _NUMBER_SIZE))
+        return max(widths)
 
-    def beside(self) -> float:
+    def margin_width(self) -> float:
         """The width of the longest number beside a row."""
-        return max(width_of(self.strongest(k), _SMALL) for k in range(len(self.rows)))
+        return max(text_width(self.strongest(row), _NUMBER_SIZE) for row in range(len(self.names)))
 
 
-def layers(attributions: Attribution | Iterable[Attribution] | Mapping[str, Attribution]) -> Picture:
-    """The flow through every token of every node layer, the output on top and the input at the bottom.
+def layers(attributions: Attributions) -> Picture:
+    """A figure of the flow through every token of every node layer, the output on top and the input at the bottom.
 
-    Of several attributions of the same tokens (a list, or a dict with their names) each has a block of its own.
+    Several attributions of the same text (a list, or a dict with their names) have a heat map each.
     """
-    found = named(attributions)
-    tables = []
-    for name, att in found:
+    named = named_attributions(attributions)
+    require_same_text(named)
+    maps = []
+    for name, att in named:
         if att.layers is None:
-            raise ValueError(f"{name} is no flow method, so there are no layers to show; take af, gf or agf")
-        values = att.layers[::-1]
-        form = number_format(float(abs(values).max(initial=0.0)))
-        last = len(values) - 1
-        rows = tuple(f"{k} {'output' if k == last else 'input' if k == 0 else ''}".strip() for k in range(last, -1, -1))
-        title = name if len(found) > 1 else "flow through each token, layer by layer"
-        tables.append(_Table(title, values, rows, abs(values).max(1), (form,) * len(values)))
-    return _draw(found, tables, "flow through a token: each layer is shaded by its own largest")
+            message = f": {name} is no flow method, so there are no layers to show; take af, gf or agf"
+            raise ArgumentError(Argument("attributions"), message)
+        title = name if len(named) > 1 else "flow through each token, layer by layer"
+        maps.append(_layer_map(title, att.layers))
+    summaries = [summarize(att, name) for name, att in named]
+    signed = any(bool((heat_map.values < 0).any()) for heat_map in maps)
+    words = "of each layer's largest flow through a token"
+    legend = relative_legend(words, summaries[0].label, _NEGATIVE, signed=signed)
+    return _draw(summaries, maps, legend)
 
 
-def compare(attributions: Attribution | Iterable[Attribution] | Mapping[str, Attribution]) -> Picture:
-    """The scores of several methods for the same tokens, a row each; takes what `Explainer.compare` gives."""
-    found = named(attributions)
-    values = np.stack([att.scores for _, att in found]) if len({att.tokens for _, att in found}) == 1 else np.empty(0)
-    ordinary = ~found[0][1].special_mask
-    if values.size == 0:
-        raise ValueError("compare needs attributions of the same tokens; explain one text with each method")
-    largest = abs(values[:, ordinary]).max(1, initial=0.0)
-    forms = tuple(number_format(float(abs(row).max(initial=0.0))) for row in values)
-    table = _Table("", values, tuple(name for name, _ in found), largest, forms)
-    return _draw(found, [table], "score: each method is shaded by its own largest ordinary score")
+def _layer_map(title: str, through: np.ndarray) -> _HeatMap:
+    """The heat map of through-flows (l+1, t), row 0 the input."""
+    last = len(through) - 1
+    names = [str(layer) for layer in range(last + 1)]
+    names[0] = "0 input"
+    names[last] = f"{last} output"
+    values = through[::-1]
+    form = number_format(float(abs(values).max(initial=0.0)))
+    return _HeatMap(
+        title=title,
+        values=values,
+        names=tuple(reversed(names)),
+        largest=abs(values).max(1),
+        forms=(form,) * len(values),
+    )
 
 
-def _draw(found: Sequence[tuple[str, Attribution]], tables: Sequence[_Table], says: str) -> Picture:
-    att = found[0][1]
-    if any(other.tokens != att.tokens for _, other in found):
-        raise ValueError("the attributions are of different tokens; draw them one by one")
-    signed = any(bool((table.values < 0).any()) for table in tables)
-    names = max(width_of(fitted(name, 8, _NAME), 8) for table in tables for name in table.rows) + 8
-    grid = _Grid.fit(att, tables, names)
-    inner = max(grid.width(tables), _NARROWEST)
-    below = wrapped(_below(found), 8.5, inner)
-    says += "" if grid.numbers else ", which is written at its right"
-    says += "; orange: above 0; blue with dashes: below 0, so against the label" if signed else ""
-    said = wrapped(says + ("; dashed outline: special tokens" if att.special_mask.any() else ""), 8, inner - 200)
-    tops = [head_height(below)]
-    for table in tables:
-        tops.append(tops[-1] + grid.height(table))
-    total = tops[-1] + scale_height(said)
-    picture = Picture.sized(inner + 2 * PAD, total + 2 * PAD, f"{name_of(att)}: {att.text}")
+def compare(attributions: Attributions) -> Picture:
+    """A figure of the scores of several methods for the same tokens, a row each.
+
+    plots.compare(explainer.compare("a gripping film.", methods=["agf", "attcat"])).savefig("methods.svg")
+    """
+    named = named_attributions(attributions)
+    require_same_text(named)
+    summaries = [summarize(att, name) for name, att in named]
+    values = np.stack([att.scores for _, att in named])
+    ordinary = ~named[0][1].special_mask
+    heat_map = _HeatMap(
+        title="",
+        values=values,
+        names=tuple(name for name, _ in named),
+        largest=abs(values[:, ordinary]).max(1, initial=0.0),
+        forms=tuple(number_format(summary.largest_token) for summary in summaries),
+    )
+    return _draw(summaries, [heat_map], shared_legend(summaries, _NEGATIVE))
+
+
+def _draw(summaries: Sequence[Summary], maps: Sequence[_HeatMap], legend: Legend) -> Picture:
+    att = summaries[0].att
+    grid = _Grid.fit(att, maps)
+    width = max(grid.width(maps), _FIGURE_WIDTH)
+    heading = _heading(summaries, width)
+    remarks = []
+    if not grid.numbers:
+        remarks.append("the number at the right of a row is its largest value")
+    if att.special_mask.any():
+        remarks.append("dashed outline: special tokens")
+    scale = Scale.of(legend, width, *remarks)
+    height = heading.height + sum(grid.height(heat_map) for heat_map in maps) + scale.height
+    title = summaries[0].title if len(summaries) == 1 else f"{summaries[0].headline}: {att.text}"
+    picture = Picture.sized(width + 2 * PAD, height + 2 * PAD, title)
     with styled():
         sheet = picture.sheet()
-        head(sheet, name_of(att), below, inner)
-        for table, top in zip(tables, tops, strict=False):
-            grid.draw(sheet, table, top)
-        scale(sheet, tops[-1], "-largest" if signed else "0", "largest", said, signed=signed)
+        heading.draw(sheet)
+        top = heading.height
+        for heat_map in maps:
+            grid.draw(sheet, heat_map, top)
+            top += grid.height(heat_map)
+        scale.draw(sheet, top)
     return picture
 
 
-def _below(found: Sequence[tuple[str, Attribution]]) -> str:
-    """What stands below the headline: of several attributions, what they have in common, and which have flags."""
-    if len(found) == 1:
-        return facts(found[0][1])
-    flagged = [f"{shown(name)}: {flag}" for name, att in found for flag in flags(att)]
-    return " · ".join([*flagged, *remarks(found[0][1])])
+def _heading(summaries: Sequence[Summary], width: float) -> Heading:
+    """The heading of one attribution; of several, what they have in common, and the flags of each."""
+    first = summaries[0]
+    if len(summaries) == 1:
+        return Heading.about(first, width)
+    remarks = [flag_text(flag) for flag in first.text_flags]
+    for summary in summaries:
+        for flag in summary.method_flags:
+            remarks.append(f"{one_line(summary.name)}: {flag_text(flag)}")
+    return Heading.of(first.headline, [*remarks, *first.facts(method=False)], width)
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the columns of every table are, and how they are labelled."""
+    """The columns of every heat map, and their labels."""
 
     labels: tuple[str, ...]
     special: np.ndarray  # (t,) bool
-    names: float  # width of what stands left of the columns
+    left: float  # of the first column; row names stand left of it
     column: float  # width
-    across: int  # columns of a block
-    numbers: bool  # stand in the cells; otherwise the largest of a row stands beside it
+    columns: int  # of a block
+    numbers: bool  # are in the cells; otherwise the largest value of a row stands beside it
     size: float  # of the labels
-    turned: bool  # labels go upwards
+    rotated: bool  # labels go upwards
     foot: float  # height of the labels
 
     @classmethod
-    def fit(cls, att: Attribution, tables: Sequence[_Table], names: float) -> _Grid:
-        """Columns as wide as their labels where all fit into one block, otherwise narrow ones with turned labels."""
-        t, room = len(att.tokens), _WIDEST - names
-        labels = tuple(fitted(token, 8, _LABEL) for token in att.tokens)
-        label, number = max(width_of(each, 8) for each in labels), max(table.widest() for table in tables) + 4
-        numbers = sum(table.values.size for table in tables) <= _NUMBERS and number * t <= room
-        narrow = number if numbers else 14.0
-        upright = max(label + 5, narrow)
-        if upright * t <= room:
-            return cls(labels, att.special_mask, names, upright, t, numbers, 8, False, 14.0)
-        if narrow * t <= room:
-            return cls(labels, att.special_mask, names, narrow, t, numbers, 8, True, label + 6)
-        blocks = -(-t // int(room / 10.5))
-        labels = tuple(fitted(token, 7, 0.75 * _LABEL) for token in att.tokens)
-        label = max(width_of(each, 7) for each in labels)
-        return cls(labels, att.special_mask, names, 10.5, -(-t // blocks), False, 7, True, label + 6)
+    def fit(cls, att: Attribution, maps: Sequence[_HeatMap]) -> _Grid:
+        """Columns as wide as their labels where all fit into one block, otherwise narrow ones with rotated labels."""
+        t = len(att.tokens)
+        names = [name for heat_map in maps for name in heat_map.names]
+        left = max(text_width(fit_text(name, 8, _NAME_WIDTH), 8) for name in names) + 8
+        room = _BLOCK_WIDTH - left
+        labels = tuple(fit_text(token, 8, _LABEL_WIDTH) for token in att.tokens)
+        label_width = max(text_width(label, 8) for label in labels)
+        number_width = max(heat_map.cell_width() for heat_map in maps) + 4
+        cells = sum(heat_map.values.size for heat_map in maps)
+        numbers = cells <= _MOST_NUMBERS and number_width * t <= room
+        narrow = number_width if numbers else 14.0
+        rotated = max(label_width + 5, narrow) * t > room
+        column = narrow if rotated else max(label_width + 5, narrow)
+        grid = cls(
+            labels=labels,
+            special=att.special_mask,
+            left=left,
+            column=column,
+            columns=t,
+            numbers=numbers,
+            size=8,
+            rotated=rotated,
+            foot=label_width + 6 if rotated else 14.0,
+        )
+        if column * t <= room:
+            return grid
+        blocks = math.ceil(t / int(room / _NARROW_COLUMN))
+        labels = tuple(fit_text(token, 7, 0.75 * _LABEL_WIDTH) for token in att.tokens)
+        return replace(
+            grid,
+            labels=labels,
+            column=_NARROW_COLUMN,
+            columns=math.ceil(t / blocks),
+            numbers=False,
+            size=7,
+            foot=max(text_width(label, 7) for label in labels) + 6,
+        )
 
-    def width(self, tables: Sequence[_Table]) -> float:
-        """What the widest block takes, with what stands left and right of it."""
-        beside = 0.0 if self.numbers else max(table.beside() for table in tables) + 6
-        return self.names + self.column * self.across + beside
+    def width(self, maps: Sequence[_HeatMap]) -> float:
+        """The width of the widest block, with what stands left and right of it."""
+        width = self.left + self.column * self.columns
+        if not self.numbers:
+            width += max(heat_map.margin_width() for heat_map in maps) + 6
+        return width
 
-    def blocks(self) -> list[slice]:
+    def height(self, heat_map: _HeatMap) -> float:
+        """The height of a heat map with its title and all its blocks."""
+        title = _TITLE if heat_map.title else 0.0
+        return title + len(self._blocks()) * self._block_height(heat_map)
+
+    def draw(self, sheet: Axes, heat_map: _HeatMap, top: float) -> None:
+        """Draw all blocks of a heat map."""
+        if heat_map.title:
+            title = fit_text(heat_map.title, 8.5, _FIGURE_WIDTH, "bold")
+            sheet.text(0, top, title, size=8.5, weight="bold", va="top")
+            top += _TITLE
+        for tokens in self._blocks():
+            self._draw_cells(sheet, heat_map, tokens, top)
+            self._draw_row_names(sheet, heat_map, tokens, top)
+            self._draw_labels(sheet, tokens, top + _ROW * len(heat_map.names))
+            top += self._block_height(heat_map)
+
+    def _blocks(self) -> list[range]:
         """The tokens of each block."""
-        return [slice(k, k + self.across) for k in range(0, len(self.labels), self.across)]
+        t = len(self.labels)
+        return [range(start, min(start + self.columns, t)) for start in range(0, t, self.columns)]
 
-    def height(self, table: _Table) -> float:
-        """What a table takes with all its blocks."""
-        return (16.0 if table.title else 0.0) + len(self.blocks()) * (_ROW * len(table.rows) + self.foot + 10)
+    def _block_height(self, heat_map: _HeatMap) -> float:
+        return _ROW * len(heat_map.names) + self.foot + _BLOCK_GAP
 
-    def draw(self, sheet: Axes, table: _Table, top: float) -> None:
-        """All blocks of a table."""
-        if table.title:
-            sheet.text(0, top, fitted(table.title, 8.5, _NARROWEST, "bold"), size=8.5, weight="bold", va="top")
-            top += 16
-        for each in self.blocks():
-            self._cells(sheet, table, each, top)
-            self._margins(sheet, table, each, top)
-            top += _ROW * len(table.rows) + self.foot + 10
-
-    def _cells(self, sheet: Axes, table: _Table, each: slice, top: float) -> None:
-        boxes, levels = [], []
-        for k, row in enumerate(table.values[:, each]):
-            up = top + _ROW * k
-            for j, value in enumerate(row.tolist()):
-                left = self.names + self.column * j
-                boxes.append(box(left, up, left + self.column, up + _ROW))
-                levels.append(level_of(value, float(table.largest[k])))
+    def _draw_cells(self, sheet: Axes, heat_map: _HeatMap, tokens: range, top: float) -> None:
+        boxes = []
+        levels = []
+        for row, largest in enumerate(heat_map.largest.tolist()):
+            upper = top + _ROW * row
+            for index, token in enumerate(tokens):
+                left = self.left + self.column * index
+                value = float(heat_map.values[row, token])
+                level = level_of(value, largest)
+                boxes.append(rectangle(left, upper, left + self.column, upper + _ROW))
+                levels.append(level)
                 if self.numbers:
-                    look = {"size": _SMALL, "ha": "center", "color": ink(levels[-1])}
-                    word(sheet, left + self.column / 2, up + _ROW / 2, table.number(k, value), **look)
-        shaded(sheet, boxes, levels)
-        bottom = top + _ROW * len(table.rows)
-        columns = [self.names + self.column * j for j in range(len(self.labels[each]) + 1)]
-        outlined(sheet, [box(columns[0], top, columns[-1], bottom)], dashed=False)
-        marked = [columns[j] for j in np.flatnonzero(self.special[each])]
-        outlined(sheet, [box(x + 0.7, top + 0.7, x + self.column - 0.7, bottom - 0.7) for x in marked])
+                    look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
+                    number = heat_map.number(row, value)
+                    draw_text(sheet, left + self.column / 2, upper + _ROW / 2, number, **look)
+        draw_boxes(sheet, boxes, levels)
+        bottom = top + _ROW * len(heat_map.names)
+        frame = rectangle(self.left, top, self.left + self.column * len(tokens), bottom)
+        draw_outlines(sheet, [frame], dashed=False)
+        special = []
+        for index in np.flatnonzero(self.special[tokens.start : tokens.stop]).tolist():
+            left = self.left + self.column * index
+            special.append(rectangle(left + 0.7, top + 0.7, left + self.column - 0.7, bottom - 0.7))
+        draw_outlines(sheet, special)
 
-    def _margins(self, sheet: Axes, table: _Table, each: slice, top: float) -> None:
-        """What the rows and columns are called, and the largest of a row where its numbers are not in the cells."""
-        right = self.names + self.column * len(self.labels[each])
-        for k, name in enumerate(table.rows):
-            middle = top + _ROW * (k + 0.5)
-            word(sheet, self.names - 6, middle, fitted(name, 8, _NAME), size=8, ha="right")
+    def _draw_row_names(self, sheet: Axes, heat_map: _HeatMap, tokens: range, top: float) -> None:
+        """The rows' names, and at the right their largest values if numbers are not in the cells."""
+        right = self.left + self.column * len(tokens)
+        for row, name in enumerate(heat_map.names):
+            middle = top + _ROW * (row + 0.5)
+            draw_text(sheet, self.left - 6, middle, fit_text(name, 8, _NAME_WIDTH), size=8, ha="right")
             if not self.numbers:
-                word(sheet, right + 5, middle, table.strongest(k), size=_SMALL, color=GREY)
-        bottom = top + _ROW * len(table.rows)
-        for j, (label, special) in enumerate(zip(self.labels[each], self.special[each], strict=True)):
-            look = {"style": "italic", "color": GREY} if special else {}
-            x = self.names + self.column * (j + 0.5)
-            if self.turned:  # hung up at its end, wherever a font of another width may let it begin
-                word(
-                    sheet, x, bottom + 4, label, size=self.size, ha="right", rotation=90, rotation_mode="anchor", **look
-                )
+                draw_text(sheet, right + 5, middle, heat_map.strongest(row), size=_NUMBER_SIZE, color=GREY)
+
+    def _draw_labels(self, sheet: Axes, tokens: range, top: float) -> None:
+        for index, token in enumerate(tokens):
+            look: dict[str, Any] = {"size": self.size}
+            if self.special[token]:
+                look |= {"style": "italic", "color": GREY}
+            x = self.left + self.column * (index + 0.5)
+            if self.rotated:  # fixed at its end, wherever a font of another width may let it begin
+                look |= {"ha": "right", "rotation": 90, "rotation_mode": "anchor"}
+                draw_text(sheet, x, top + 4, self.labels[token], **look)
             else:
-                sheet.text(x, bottom + 3, label, size=self.size, ha="center", va="top", **look)
+                sheet.text(x, top + 3, self.labels[token], ha="center", va="top", **look)

@@ -1,70 +1,84 @@
-"""Scores on what was seen or heard: patches on the picture, frames over time with the wave."""
+"""Scores on a picture or a sound: patches on the picture, frames over time with the wave."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from gaflow.attribution.attribution import Attribution
+from gaflow.errors import Argument, ArgumentError
 from gaflow.inputs.media import Image, Sound
-from gaflow.plots.elements import box, head, head_height, scale, scale_height, shaded, word
-from gaflow.plots.figure import INK, PAD, Picture, facts, name_of, styled, wrapped
+from gaflow.plots.elements import NEGATIVE, Heading, Scale, draw_boxes, draw_text, rectangle
+from gaflow.plots.figure import INK, PAD, Picture, styled
 from gaflow.view.media import envelope, frames, heat_map
-from gaflow.view.text import number_format
+from gaflow.view.summary import score_legend, summarize
 
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution
-
-__all__ = ["seen"]
+__all__ = ["media"]
 
 _WIDTH = 600.0
-_WAVE = 110.0  # height of a wave
+_INNER = _WIDTH - 2 * PAD
+_GAP = 12.0  # between a picture and its heat map
+_WAVE_HEIGHT = 110.0
 
 
-def seen(att: Attribution) -> Picture:
-    """The picture beside its heat map, or the wave of a sound over its shaded frames."""
-    if att.media is None:
-        raise ValueError("att explains a text, not a picture or a sound; gaflow.plots.bars draws its scores")
-    inner = _WIDTH - 2 * PAD
-    below = wrapped(facts(att), 8.5, inner)
-    kind = "patch" if isinstance(att.media, Image) else "frame"
-    says = wrapped(f"score of each {kind}; special tokens are not shown", 8, inner - 200)
-    side = (inner - 12) / 2
+def media(att: Attribution) -> Picture:
+    """A figure of a picture beside its heat map, or of a sound's wave over its shaded frames."""
     if isinstance(att.media, Image):
-        h, w = att.media.pixels.shape[:2]
-        high, scores = side * h / w, att.scores[~att.special_mask]
+        height, width, _ = att.media.pixels.shape
+        drawing_height = (_INNER - _GAP) / 2 * height / width
+        scores = att.scores[~att.special_mask]
+    elif isinstance(att.media, Sound):
+        drawing_height = _WAVE_HEIGHT + 14
+        scores = np.array([frame.score for frame in frames(att)])
     else:
-        high, scores = _WAVE + 14, np.array([frame.score for frame in frames(att)])
-    tops = [head_height(below), head_height(below) + scale_height(says) + 10]
-    picture = Picture.sized(_WIDTH, tops[1] + high + 2 * PAD, f"{name_of(att)} by {att.method}: {att.text}")
+        raise ArgumentError(
+            Argument("att"), " explains a text, not a picture or a sound; gaflow.plots.bars draws its scores"
+        )
+    summary = summarize(att)
+    heading = Heading.about(summary, _INNER)
+    largest = float(np.abs(scores).max(initial=0.0))
+    signed = bool((scores < 0).any())
+    legend = score_legend(largest, summary.unit_name, summary.label, NEGATIVE, signed=signed)
+    scale = Scale.of(legend, _INNER, "special tokens are not shown")
+    top = heading.height + scale.height + 10
+    picture = Picture.sized(_WIDTH, top + drawing_height + 2 * PAD, summary.title)
     with styled():
         sheet = picture.sheet()
-        head(sheet, name_of(att), below, inner)
-        largest = float(np.abs(scores).max(initial=0.0))
-        form, signed = number_format(largest), bool((scores < 0).any())
-        scale(sheet, tops[0], form(-largest) if signed else "0", form(largest), says, signed=signed)
+        heading.draw(sheet)
+        scale.draw(sheet, heading.height)
         if isinstance(att.media, Image):
-            for left, pixels in ((0.0, att.media.pixels), (side + 12, heat_map(att))):
-                place = (left, left + side, tops[1] + high, tops[1])
-                sheet.imshow(pixels, extent=place, interpolation="nearest", aspect="auto", zorder=0)
-            sheet.set(xlim=(-PAD, _WIDTH - PAD), ylim=(tops[1] + high + PAD, -PAD))
+            _draw_picture(sheet, att, att.media, top, drawing_height)
         else:
-            _wave(sheet, att, att.media, tops[1], inner)
+            _draw_wave(sheet, att, att.media, top)
     return picture
 
 
-def _wave(sheet: Axes, att: Attribution, sound: Sound, top: float, width: float) -> None:
-    n, shown = len(sound.samples), frames(att)
-    boxes = [box(frame.start / n * width, top, frame.end / n * width, top + _WAVE) for frame in shown]
-    shaded(sheet, boxes, [frame.level for frame in shown])
-    ends = envelope(sound)
-    middle, step = top + _WAVE / 2, width / len(ends)
-    lines = [
-        (((k + 0.5) * step, middle - high * _WAVE / 2), ((k + 0.5) * step, middle - low * _WAVE / 2))
-        for k, (low, high) in enumerate(ends.tolist())
-    ]
+def _draw_picture(sheet: Axes, att: Attribution, image: Image, top: float, height: float) -> None:
+    width = (_INNER - _GAP) / 2
+    limits = {"xlim": sheet.get_xlim(), "ylim": sheet.get_ylim()}
+    for left, pixels in ((0.0, image.pixels), (width + _GAP, heat_map(att))):
+        extent = (left, left + width, top + height, top)
+        sheet.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=0)
+    sheet.set(**limits)  # which imshow has changed
+
+
+def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> None:
+    samples = len(sound.samples)
+    boxes = []
+    levels = []
+    for frame in frames(att):
+        left = frame.start / samples * _INNER
+        right = frame.end / samples * _INNER
+        boxes.append(rectangle(left, top, right, top + _WAVE_HEIGHT))
+        levels.append(frame.level)
+    draw_boxes(sheet, boxes, levels)
+    bounds = envelope(sound)
+    middle = top + _WAVE_HEIGHT / 2
+    lines = []
+    for index, (low, high) in enumerate(bounds.tolist()):
+        x = (index + 0.5) * _INNER / len(bounds)
+        lines.append(((x, middle - high * _WAVE_HEIGHT / 2), (x, middle - low * _WAVE_HEIGHT / 2)))
     sheet.add_collection(LineCollection(lines, colors=[INK], linewidths=0.7))
-    word(sheet, 0, top + _WAVE + 8, "0 s", size=8, ha="left")
-    word(sheet, width, top + _WAVE + 8, f"{n / sound.rate:.2f} s", size=8, ha="right")
+    draw_text(sheet, 0, top + _WAVE_HEIGHT + 8, "0 s", size=8, ha="left")
+    draw_text(sheet, _INNER, top + _WAVE_HEIGHT + 8, f"{samples / sound.rate:.2f} s", size=8, ha="right")

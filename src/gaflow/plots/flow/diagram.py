@@ -1,46 +1,47 @@
 """Flow diagrams: node layers in columns, the input at the left; tokens in rows; the wider an edge, the more it carries.
 
-In a colourless print everything can still be told apart: strong edges are wide and dark, routes are drawn as double
-lines with numbers, the edges of a minimum cut are crossed, what is more than in another flow is outlined, what is less
-dashed.
+Everything can be told apart in black and white: strong edges are wide and dark, routes are double lines with numbers,
+the edges of a minimum cut are crossed. Where two flows are compared, edges that carry more are outlined, and edges that
+carry less are dashed.
 
-The convention this file owns: **widths are proportional to amounts** within a figure, but for hairlines, which are
+The convention this file owns: **widths are proportional to amounts** within a figure, except hairlines, which carry
 less than they look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
-from gaflow.errors import MissingExtraError
-from gaflow.flow.arguments import as_networks
+from gaflow.arguments import whole_number
+from gaflow.attribution.attribution import Attribution
+from gaflow.errors import Argument, ArgumentError, MissingExtraError
+from gaflow.flow.arguments import as_networks, only_network
 from gaflow.flow.maxflow.min_cut import MinCut, min_cut
 from gaflow.flow.paper_algorithms import check_direction
 from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route
 from gaflow.flow.routes import routes as widest_routes
-from gaflow.plots.figure import facts, fitted, name_of
-from gaflow.plots.flow.frame import LABEL, Drawing
-from gaflow.plots.flow.strokes import Pen
+from gaflow.plots.elements import flag_text
+from gaflow.plots.figure import fit_text
+from gaflow.plots.flow.frame import LABEL_WIDTH, Diagram
 from gaflow.view.flow_graph import EdgeSelection, Graph
-
-if TYPE_CHECKING:
-    from gaflow.attribution.attribution import Attribution
+from gaflow.view.summary import summarize
 
 __all__ = ["flow_diagram", "network_diagram"]
 
-MOST = 400  # edges
+_DRAWN_EDGES = 400
 
 
 def flow_diagram(
     flow: Flow | Attribution,
     tokens: Sequence[str] | None = None,
     *,
-    edges: int = MOST,
+    edges: int = _DRAWN_EDGES,
     routes: int | Iterable[Route] = 3,
     cut: MinCut | bool | None = None,
     against: Flow | None = None,
@@ -49,156 +50,194 @@ def flow_diagram(
     values: bool = False,
     title: str = "",
     axes: Axes | None = None,
-) -> Any:
-    """Who passes how much on to whom: one flow, from `solve` or `max_flow`, or that of an attribution.
+) -> Figure | SubFigure:
+    """A figure of how much each token passes on to each other token, layer by layer.
 
-    The strongest `edges` are drawn, and the caption says how much they carry. `routes` highlights the widest ones (so
-    many, or what `gaflow.routes` gave). The edges of the minimum cut are crossed, where the flow knows its capacities
-    and OR-Tools is installed; `cut` is one that `gaflow.min_cut` gave, or True to insist, or False for none. `against`
-    is another flow of the same network: edges that carry more than there are orange, those that carry less blue and
-    dashed. `direction` is that of the arrows, "forward" for Algorithm 2; `terminals` adds super-source and
-    super-target, and `values` writes the amounts at the edges. Drawn into `axes`, if given, otherwise into a figure of
-    its own; gives the figure.
+    `flow` is one flow of `solve` or `max_flow`, or an attribution. The strongest `edges` are drawn, and the caption says
+    how much they carry. `routes` highlights the widest routes: a number of them, or what `gaflow.routes` returned. The
+    edges of the minimum cut are crossed if the flow knows its capacities and OR-Tools is installed; `cut` is one that
+    `gaflow.min_cut` returned, True to require it, or False for none. `against` is another flow of the same network:
+    edges that carry more than there are orange, those that carry less blue and dashed. `direction` is that of the
+    arrows, "forward" for Algorithm 2. `terminals` adds super-source and super-target, and `values` writes the amounts at
+    the edges. The diagram is drawn into `axes`, if given. Returns the figure.
+
+        plots.flow_diagram(explainer("a gripping film.", "agf")).savefig("flow.svg")
     """
     check_direction(direction)
-    flow, tokens, special, title, below = _unpack(flow, tokens, title)
-    graph, beside = Graph.of(flow), None if against is None else Graph.of(against, "against")
-    other = None if beside is None else beside.edges
-    if other is not None and other.shape != graph.edges.shape:
-        raise ValueError(f"against has edges {other.shape}, flow has {graph.edges.shape}: they must be of one network")
-    ways = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
-    cut, missing = _cut_of(flow, cut)
-    _check(graph, ways, cut, edges)
-    shown, names = graph.strongest(edges, other), _names(tokens, graph)
-    said = [f"the wider, the more flow; {shown.describe('flow')}" if graph.edges.any() else "nothing flows"]
+    whole_number("edges", edges)
+    facts: list[str] = []
+    special = None
+    if isinstance(flow, Attribution):
+        summary = summarize(flow)
+        facts = [flag_text(flag) for flag in summary.flags] + summary.facts()
+        if flow.flow_against is not None:
+            facts.append("drawn: the flow for, not the flow against")
+        tokens = tokens or flow.tokens
+        special = flow.special_mask
+        title = title or summary.headline
+        flow = _flow_of(flow)
+    graph = Graph.of(flow)
+    other = None if against is None else Graph.of(against, "against")
+    if other is not None and other.edges.shape != graph.edges.shape:
+        message = f" has edges {other.edges.shape}, flow has {graph.edges.shape}: they must be of one network"
+        raise ArgumentError(Argument("against"), message)
+    names = _names(tokens, graph)
+    drawn_routes = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
+    _check_routes(drawn_routes, graph)
+    min_cut_of_flow, no_cut_reason = _find_cut(flow, cut)
+    if min_cut_of_flow is not None:
+        _check_cut(min_cut_of_flow, graph)
+
+    selection = graph.strongest(edges, None if other is None else other.edges)
+    captions = ["nothing flows"]
+    if graph.edges.any():
+        captions = [f"the wider, the more flow; {selection.describe('flow')}"]
     if other is not None:
-        said.append("orange with an outline: more than in the other flow; blue dashes: less")
-    if ways:
-        said.append(_say_routes(ways, names))
-    if cut is not None:
-        said.append(_say_cut(cut, shown))
-    if missing:
-        said.append(missing)
-
-    def strokes(pen: Pen) -> None:
-        pen.edges(shown, other)
-        pen.nodes(graph.through)
-        pen.routes([way.tokens for way in ways])
-        if cut is not None:
-            pen.crosses(*_crossed(cut, shown))
-
-    about = (special, direction, terminals, values, False, title, below, "; ".join(said), beside)
-    return Drawing(graph, shown, names, *about).on(axes, strokes)
+        captions.append("orange with an outline: more than in the other flow; blue dashes: less")
+    if drawn_routes:
+        captions.append(_routes_caption(drawn_routes, names))
+    crossed = None
+    if min_cut_of_flow is not None:
+        crossed = _crossed(min_cut_of_flow, selection)
+        captions.append(_cut_caption(min_cut_of_flow, int(crossed.sum())))
+    if no_cut_reason:
+        captions.append(f"the minimum cut is not marked: {no_cut_reason}")
+    diagram = Diagram(
+        selection=selection,
+        names=names,
+        special=np.zeros(len(names), dtype=bool) if special is None else special,
+        direction=direction,
+        terminals=terminals,
+        values=values,
+        title=title,
+        facts=tuple(facts),
+        caption="; ".join(captions),
+        other=other,
+        routes=tuple(route.tokens for route in drawn_routes),
+        crossed=crossed,
+    )
+    return diagram.draw(axes)
 
 
 def network_diagram(
     information: Any,
     tokens: Sequence[str] | None = None,
     *,
-    edges: int = MOST,
+    edges: int = _DRAWN_EDGES,
     direction: str = "backward",
     terminals: bool = True,
     returning: bool = False,
     values: bool = False,
     title: str = "",
     axes: Axes | None = None,
-) -> Any:
-    """The network that Algorithm 1 ("backward") or 2 ("forward") builds of one information tensor (l, t, t).
+) -> Figure | SubFigure:
+    """A figure of the network that Algorithm 1 ("backward") or 2 ("forward") builds of one information tensor (l, t, t).
 
     The wider an edge, the larger its capacity. `terminals` adds super-source and super-target, `returning` the edge
-    from the one back to the other that makes a circulation of it; the rest is as in `flow_diagram`.
+    from the one back to the other that makes a circulation of it. The other arguments are those of `flow_diagram`.
     """
     check_direction(direction)
-    networks = as_networks(information)
-    if len(networks) != 1:
-        raise ValueError(f"network_diagram takes one network (l, t, t), not a batch of {len(networks)}: index it first")
-    given = networks[0].cpu().numpy()
-    graph = Graph(given, None, None, np.ones((len(given) + 1, given.shape[-1])))
-    _check(graph, [], None, edges)
-    shown, names = graph.strongest(edges), _names(tokens, graph)
-    said = f"the wider, the more capacity; {shown.describe('capacity')}"
+    whole_number("edges", edges)
+    capacities = only_network(as_networks(information), "network_diagram").cpu().numpy()
+    layers, t, _ = capacities.shape
+    graph = Graph(edges=capacities, source=None, target=None, through=np.ones((layers + 1, t)))
+    selection = graph.strongest(edges)
     terminals = terminals or returning
+    caption = f"the wider, the more capacity; {selection.describe('capacity')}"
     if terminals:
-        said += f"; dashed: edges of the terminals, capacity {given.shape[-1]} each"
-
-    def strokes(pen: Pen) -> None:
-        pen.edges(shown)
-        pen.nodes(None)
-
-    plain = np.zeros(len(names), dtype=bool)
-    about = (plain, direction, terminals, values, returning, title, "", said)
-    return Drawing(graph, shown, names, *about).on(axes, strokes)
-
-
-def _unpack(
-    given: Flow | Attribution, tokens: Sequence[str] | None, title: str
-) -> tuple[Flow, Sequence[str] | None, np.ndarray, str, str]:
-    """Flow, tokens, which of them are special, title and what stands below it."""
-    if isinstance(given, Flow) or not hasattr(given, "special_mask"):
-        t = given.edges.shape[-1] if isinstance(given, Flow) else 0
-        return given, tokens, np.zeros(t, dtype=bool), title, ""  # type: ignore[return-value]
-    if given.flow is None:
-        why = "has no flow" if given.layers is None else "was made without keeping its flow"
-        raise ValueError(
-            f"the attribution by {given.method} {why}; take a flow method such as agf, with keep_flow=True"
-        )
-    below = facts(given) + (" · drawn: the flow for, not that against" if given.flow_against is not None else "")
-    return given.flow, tokens or given.tokens, given.special_mask, title or name_of(given), below
+        caption += f"; dashed: edges of the terminals, capacity {t} each"
+    diagram = Diagram(
+        selection=selection,
+        names=_names(tokens, graph),
+        special=np.zeros(t, dtype=bool),
+        direction=direction,
+        terminals=terminals,
+        values=values,
+        title=title,
+        facts=(),
+        caption=caption,
+        uniform_nodes=True,
+        returning=returning,
+    )
+    return diagram.draw(axes)
 
 
-def _cut_of(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:
-    """The minimum cut to mark, and if one should be marked but cannot, why."""
-    if not isinstance(cut, bool) and cut is not None:
+def _flow_of(att: Attribution) -> Flow:
+    """The flow of an attribution; an error says how to get one."""
+    if att.flow is not None:
+        return att.flow
+    reason = "has no flow" if att.layers is None else "was made without keeping its flow"
+    raise ArgumentError(
+        Argument("flow"),
+        f": the attribution by {att.method} {reason}; take a flow method such as agf, with ",
+        Argument("keep_flow", True),
+    )
+
+
+def _find_cut(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:
+    """The minimum cut to mark; if it should be marked but cannot, the reason."""
+    if isinstance(cut, MinCut):
         return cut, ""
-    if cut is False or (cut is None and (flow.capacity is None or bool(flow.certificate.dead[0]))):
+    if cut is False:
+        return None, ""
+    cannot_have_one = flow.capacity is None or bool(flow.certificate.dead[0])
+    if cut is None and cannot_have_one:
         return None, ""
     try:
         return min_cut(flow), ""
     except (MissingExtraError, ValueError) as error:
         if cut:
             raise
-        return None, f"the minimum cut is not marked: {error}"
+        return None, str(error)
 
 
 def _names(tokens: Sequence[str] | None, graph: Graph) -> list[str]:
     t = graph.edges.shape[-1]
-    names = [str(k) for k in range(t)] if tokens is None else [str(token) for token in tokens]
-    if len(names) != t:
-        raise ValueError(f"tokens must name each of the {t} tokens, not {len(names)}")
-    return names
+    if tokens is None:
+        return [str(index) for index in range(t)]
+    if len(tokens) != t:
+        raise ArgumentError(Argument("tokens"), f" must name each of the {t} tokens, not {len(tokens)}")
+    return [str(token) for token in tokens]
 
 
-def _check(graph: Graph, ways: Sequence[Route], cut: MinCut | None, edges: int) -> None:
+def _check_routes(routes: Sequence[Route], graph: Graph) -> None:
     layers, t, _ = graph.edges.shape
-    if edges < 1:
-        raise ValueError(f"edges must be at least 1, not {edges}")
-    for way in ways:
-        if len(way.tokens) != layers + 1 or not all(0 <= k < t for k in way.tokens):
-            raise ValueError(f"the route {way.tokens} does not lead through {layers + 1} node layers of {t} tokens")
-    if cut is not None and tuple(cut.side.shape) != (layers + 1, t):
-        raise ValueError(f"cut is of a network of {tuple(cut.side.shape)} nodes, the flow of {(layers + 1, t)}")
+    for route in routes:
+        if len(route.tokens) != layers + 1 or not all(0 <= token < t for token in route.tokens):
+            message = f" has {route.tokens}, which does not lead through {layers + 1} node layers of {t} tokens"
+            raise ArgumentError(Argument("routes"), message)
 
 
-def _say_routes(ways: Sequence[Route], names: Sequence[str]) -> str:
-    each = [f"{k} “{fitted(names[way.tokens[0]], 8, LABEL)}” {way.share:.1%}" for k, way in enumerate(ways, 1)]
-    return f"orange, at one width: the widest routes, {', '.join(each)} of the flow"
+def _check_cut(cut: MinCut, graph: Graph) -> None:
+    layers, t, _ = graph.edges.shape
+    if tuple(cut.side.shape) != (layers + 1, t):
+        message = f" is of a network of {tuple(cut.side.shape)} nodes, the flow of {(layers + 1, t)}"
+        raise ArgumentError(Argument("cut"), message)
 
 
-def _say_cut(cut: MinCut, shown: EdgeSelection) -> str:
+def _routes_caption(routes: Sequence[Route], names: Sequence[str]) -> str:
+    captions = []
+    for number, route in enumerate(routes, 1):
+        token = fit_text(names[route.tokens[0]], 8, LABEL_WIDTH)
+        captions.append(f"{number} “{token}” {route.share:.1%}")
+    return f"orange, at one width: the widest routes, {', '.join(captions)} of the flow"
+
+
+def _cut_caption(cut: MinCut, drawn: int) -> str:
     if cut.dead or cut.bottleneck is None:
         return "no minimum cut: there is no path"
-    crossed = len(_crossed(cut, shown)[0])
-    place = f"between layers {cut.bottleneck + 1} and {cut.bottleneck}"
-    part = cut.share[cut.bottleneck + 1].item()
-    where = place if part == 1 else f"{part:.1%} of it {place}"
-    return (
-        f"crossed: the minimum cut, {len(cut.edges):,} edges of capacity {cut.value:.4g}, {where} ({crossed:,} drawn)"
-    )
+    layers = f"between layers {cut.bottleneck + 1} and {cut.bottleneck}"
+    share = cut.share[cut.bottleneck + 1].item()
+    if share < 1:
+        layers = f"{share:.1%} of it {layers}"
+    edges = f"{len(cut.edges):,} edges of capacity {cut.value:.4g}"
+    return f"crossed: the minimum cut, {edges}, {layers} ({drawn:,} drawn)"
 
 
-def _crossed(cut: MinCut, shown: EdgeSelection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The drawn edges that are in the cut: layer, i, j."""
-    members = {(edge.layer, edge.i, edge.j) for edge in cut.edges}
-    every = zip(shown.layer.tolist(), shown.i.tolist(), shown.j.tolist(), strict=True)
-    mine = np.array([edge in members for edge in every], dtype=bool)
-    return shown.layer[mine], shown.i[mine], shown.j[mine]
+def _crossed(cut: MinCut, selection: EdgeSelection) -> np.ndarray:
+    """Which of the drawn edges are in the cut, (m,) bool."""
+    in_cut = np.zeros(selection.graph.edges.shape, dtype=bool)
+    for edge in cut.edges:
+        if 0 <= edge.layer < len(in_cut):  # the terminals' edges have layers of their own
+            in_cut[edge.layer, edge.i, edge.j] = True
+    return in_cut[selection.layer, selection.i, selection.j]

@@ -1,147 +1,190 @@
-"""The frame of a flow diagram: how large everything is, and what is written around it.
+"""The frame of a flow diagram: its size, and what is written around it.
 
 The convention this file owns: **a diagram makes its own room**. Rows and columns stand closer the more there are, and
-the picture grows with them; given axes instead, they share the room that there is.
+the figure grows with them. In given axes, they share the room that there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
-from gaflow.plots.elements import head, head_height
-from gaflow.plots.figure import GREY, PAD, Picture, fitted, styled, width_of, wrapped
-from gaflow.plots.flow.layout import EDGE, Layout, edge_of
+from gaflow.errors import Argument, ArgumentError
+from gaflow.plots.elements import Heading
+from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled, text_width, wrap_text
+from gaflow.plots.flow.layout import MARGIN, Layout, row_margin
 from gaflow.plots.flow.strokes import Pen
 from gaflow.view.flow_graph import EdgeSelection, Graph
 
-__all__ = ["LABEL", "Drawing"]
+__all__ = ["LABEL_WIDTH", "Diagram"]
 
-LABEL = 100.0  # width of the longest token
-_NARROWEST = 440.0  # for the captions
-_ARROWS = 80  # more edges have no arrows
+LABEL_WIDTH = 100.0  # of the longest token
+_INNER_WIDTH = 440.0  # at least, for the captions
+_MOST_ARROWS = 80  # more edges have no arrow heads
 _TALLEST = 1500.0  # more tokens stand closer
-_TERMINAL = 0.8  # columns from a terminal to the layer next to it
+_TERMINAL_COLUMNS = 0.8  # from a terminal to the layer next to it
 _SMALL = 5  # tokens: so few have straight edges, far apart
+_CAPTION_LINE = 12.0
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A graph and all that is written around it, on its way to the paper."""
+class Diagram:
+    """Everything that a flow diagram shows."""
 
-    graph: Graph
-    shown: EdgeSelection
-    names: list[str]
+    selection: EdgeSelection  # the drawn edges
+    names: list[str]  # of the tokens
     special: np.ndarray  # (t,) bool
-    direction: str
+    direction: str  # "forward": arrows point from input to output
     terminals: bool
-    values: bool
-    returning: bool
+    values: bool  # amounts are written at the edges
     title: str
-    below: str
-    said: str  # the caption
-    beside: Graph | None = None  # another flow of the same network
+    facts: tuple[str, ...]  # below the title
+    caption: str
+    uniform_nodes: bool = False  # nodes are not drawn in proportion
+    returning: bool = False  # the return edge is drawn
+    other: Graph | None = None  # another flow of the same network, to compare with
+    routes: tuple[tuple[int, ...], ...] = ()  # the nodes of each
+    crossed: np.ndarray | None = None  # (m,) bool: drawn edges of the minimum cut
 
-    def on(self, axes: Axes | None, strokes: Callable[[Pen], None]) -> Any:
-        """Draw it on `axes`, or on a picture that is as large as needed; gives the figure."""
+    @property
+    def graph(self) -> Graph:
+        """The whole network."""
+        return self.selection.graph
+
+    def draw(self, axes: Axes | None) -> Figure | SubFigure:
+        """Draw it on `axes`, or on a figure that is as large as needed; returns the figure."""
         layers, t, _ = self.graph.edges.shape
-        row, column = _spacing(layers, t, self.values)
-        ends = 2 * _TERMINAL if self.terminals else 0.0  # in columns
+        columns = layers + (2 * _TERMINAL_COLUMNS if self.terminals else 0.0)
+        row, column = _spacing(layers, t, values=self.values)
         with styled():
             if axes is None:
-                inner = max((layers + ends) * column + 2 * self._margin(row), _NARROWEST)
-                height = (t - 1) * row + 2 * edge_of(row) + self._above(inner) + self._foot(inner)
-                axes = Picture.sized(inner + 2 * PAD, height + 2 * PAD, self.title or "flow diagram").sheet()
+                width = max(columns * column + 2 * self._side_margin(row), _INNER_WIDTH)
+                height = (t - 1) * row + 2 * row_margin(row) + self._above(width) + self._below(width)
+                axes = Picture.sized(width + 2 * PAD, height + 2 * PAD, self.title or "flow diagram").sheet()
             else:
-                inner, height = _clear(axes)
-                room = height - self._above(inner) - self._foot(inner)
-                row = max(room / t, (room - 2 * EDGE) / max(t - 1, 1))
-                column = (inner - 2 * self._margin(row)) / (layers + ends)
+                width, height = _use_points(axes)
+                room = height - self._above(width) - self._below(width)
+                row = max(room / t, (room - 2 * MARGIN) / max(t - 1, 1))
+                column = (width - 2 * self._side_margin(row)) / columns
                 if row < 1 or column < 5:
-                    size = f"{inner:.0f} x {height:.0f} points"
-                    raise ValueError(f"axes are too small for {layers} layers of {t} tokens: {size}")
-            place = Layout(
-                left=(inner - layers * column) / 2,
-                top=self._above(inner) + edge_of(row),
+                    size = f"{width:.0f} x {height:.0f} points"
+                    message = f" are too small for {layers} layers of {t} tokens: {size}"
+                    raise ArgumentError(Argument("axes"), message)
+            layout = Layout(
+                left=(width - layers * column) / 2,
+                top=self._above(width) + row_margin(row),
                 column=column,
                 row=row,
                 layers=layers + 1,
                 tokens=t,
-                end=_TERMINAL * column if self.terminals else 0.0,
+                terminal_distance=_TERMINAL_COLUMNS * column if self.terminals else 0.0,
                 straight=t <= _SMALL,
             )
-            self._draw(Pen(axes, place, self.direction == "forward", self._largest()), inner, strokes)
+            pen = Pen(axes, layout, forward=self.direction == "forward", largest=self._largest_amount())
+            self._draw_network(pen)
+            self._draw_words(pen, width)
         return axes.figure
 
-    def _draw(self, pen: Pen, inner: float, strokes: Callable[[Pen], None]) -> None:
-        axes, place = pen.axes, pen.layout
-        if self.title:
-            head(axes, self.title, wrapped(self.below, 8.5, inner), inner)
-        strokes(pen)
+    def _draw_network(self, pen: Pen) -> None:
+        pen.edges(self.selection, None if self.other is None else self.other.edges)
+        pen.nodes(None if self.uniform_nodes else self.graph.through)
+        pen.routes(self.routes)
+        if self.crossed is not None:
+            selection = self.selection
+            pen.crosses(selection.layer[self.crossed], selection.i[self.crossed], selection.j[self.crossed])
         if self.terminals:
-            pen.terminals(self.graph, self.beside)
+            pen.terminals(self.graph, self.other)
         if self.returning:
-            pen.returning()
-        if self.shown.amount.size <= _ARROWS:
-            pen.arrows(self.shown, self.terminals)
+            pen.return_edge()
+        if self.selection.amount.size <= _MOST_ARROWS:
+            pen.arrows(self.selection, terminals=self.terminals)
         if self.values:
-            pen.numbers(self.shown, self.graph.source, self.graph.target)
-        size = _label_size(place.row)
-        names = [fitted(name, size, LABEL) for name in self.names]
+            pen.numbers(self.selection)
+
+    def _draw_words(self, pen: Pen, width: float) -> None:
+        if self.title:
+            self._heading(width).draw(pen.axes)
+        size = _label_size(pen.layout.row)
+        names = [fit_text(name, size, LABEL_WIDTH) for name in self.names]
         pen.labels(names, self.special, self.graph.through[[0, -1]], size)
-        pen.heads(None if self.shown.is_complete else self.shown.layer_shares())
-        at = place.bottom + self._foot(inner) - 12 * len(self._caption(inner))
-        for k, line in enumerate(self._caption(inner)):
-            axes.text(0, at + 12 * k, line, size=8, color=GREY, va="top")
+        pen.layer_names()
+        if not self.selection.is_complete:
+            pen.layer_shares(self.selection.layer_shares())
+        lines = self._caption_lines(width)
+        y = pen.layout.bottom + self._below(width) - _CAPTION_LINE * len(lines)
+        for line in lines:
+            pen.axes.text(0, y, line, size=8, color=GREY, va="top")
+            y += _CAPTION_LINE
 
-    def _largest(self) -> float:
-        """The largest amount on the paper, 1 if there is none."""
-        ends = [x for x in (self.graph.source, self.graph.target) if self.terminals and x is not None]
-        return max(float(x.max(initial=0.0)) for x in (self.shown.amount, *ends)) or 1.0
+    def _largest_amount(self) -> float:
+        """The largest amount that is drawn, 1 if there is none."""
+        largest = self.selection.amount.max(initial=0.0)
+        if self.terminals:
+            for amounts in (self.graph.source, self.graph.target):
+                if amounts is not None:
+                    largest = max(largest, amounts.max(initial=0.0))
+        return float(largest) or 1.0
 
-    def _margin(self, row: float) -> float:
-        """What is written left and right of everything."""
+    def _side_margin(self, row: float) -> float:
+        """The room left and right of the network."""
+        if self.terminals:
+            return 48.0
         size = _label_size(row)
-        longest = max(width_of(fitted(name, size, LABEL), size) for name in self.names)
-        return 48.0 if self.terminals else longest + 14
+        return max(text_width(fit_text(name, size, LABEL_WIDTH), size) for name in self.names) + 14
 
-    def _above(self, inner: float) -> float:
-        top = head_height(wrapped(self.below, 8.5, inner)) + 4 if self.title else 0.0
-        return top + (34.0 if self.terminals else 20.0)
+    def _above(self, width: float) -> float:
+        """The room above the network."""
+        heading = self._heading(width).height + 4 if self.title else 0.0
+        return heading + (34.0 if self.terminals else 20.0)
 
-    def _foot(self, inner: float) -> float:
-        return (
-            (0.0 if self.shown.is_complete else 12.0)
-            + (26.0 if self.returning else 0.0)
-            + 8
-            + 12 * len(self._caption(inner))
-        )
+    def _below(self, width: float) -> float:
+        """The room below the network."""
+        room = 8 + _CAPTION_LINE * len(self._caption_lines(width))
+        if not self.selection.is_complete:
+            room += 12.0
+        if self.returning:
+            room += 26.0
+        return room
 
-    def _caption(self, inner: float) -> list[str]:
-        towards = "from input to output" if self.direction == "forward" else "from output to input"
-        return wrapped(f"Edges lead {towards}; {self.said}.", 8, inner)
+    def _heading(self, width: float) -> Heading:
+        return Heading.of(self.title, self.facts, width)
+
+    def _caption_lines(self, width: float) -> list[str]:
+        way = "from input to output" if self.direction == "forward" else "from output to input"
+        return wrap_text(f"Edges lead {way}; {self.caption}.", 8, width)
 
 
-def _spacing(layers: int, t: int, values: bool) -> tuple[float, float]:
+def _spacing(layers: int, t: int, *, values: bool) -> tuple[float, float]:
     """Distances of rows and columns: closer, the more there are."""
     if t <= _SMALL:
         return (58.0, 120.0) if values else (38.0, 90.0)
-    row = 20.0 if t <= 16 else 14.0 if t <= 48 else max(min(8.5, _TALLEST / t), 2.2)
-    return row, 96.0 if layers <= 6 else 64.0 if layers <= 12 else max(864.0 / layers, 16.0)
+    if t <= 16:
+        row = 20.0
+    elif t <= 48:
+        row = 14.0
+    else:
+        row = max(min(8.5, _TALLEST / t), 2.2)
+    if layers <= 6:
+        column = 96.0
+    elif layers <= 12:
+        column = 64.0
+    else:
+        column = max(864.0 / layers, 16.0)
+    return row, column
 
 
 def _label_size(row: float) -> float:
     return min(8.5, max(6.0, 0.8 * row))
 
 
-def _clear(axes: Axes) -> tuple[float, float]:
-    """Make `axes` a sheet in points, y downwards, and give its width and height."""
+def _use_points(axes: Axes) -> tuple[float, float]:
+    """Give `axes` coordinates in points, y downwards; returns their width and height."""
     box = axes.get_window_extent()
-    width, height = (72 * x / axes.figure.dpi for x in (box.width, box.height))
+    width = 72 * box.width / axes.figure.dpi
+    height = 72 * box.height / axes.figure.dpi
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
     return width, height

@@ -1,4 +1,4 @@
-"""Where everything in a flow diagram stands."""
+"""Positions in a flow diagram."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EDGE", "Layout", "edge_of"]
+__all__ = ["MARGIN", "Layout", "row_margin"]
 
-EDGE = 12.0
+MARGIN = 12.0  # above the first and below the last token, at most
 
 
-def edge_of(row: float) -> float:
-    """What belongs to the first and last token, above and below, if rows are `row` apart."""
-    return min(row / 2, EDGE)
+def row_margin(row: float) -> float:
+    """The room above the first and below the last token, if rows are `row` apart."""
+    return min(row / 2, MARGIN)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Places in points: node layers from left (input) to right (output), tokens from top to bottom."""
+    """Positions in points: node layers from left (input) to right (output), tokens from top to bottom."""
 
     left: float  # of node layer 0
     top: float  # of token 0
@@ -26,13 +26,15 @@ class Layout:
     row: float  # from token to token
     layers: int  # node layers
     tokens: int
-    end: float  # from a terminal to the nodes next to it; 0 without terminals
+    terminal_distance: float  # from a terminal to the nodes next to it; 0 without terminals
     straight: bool  # edges
 
     def x(self, layer: np.ndarray | int) -> np.ndarray:
-        """Of node layers; -1 is the terminal at the input, `layers` that at the output."""
-        inside = np.clip(layer, 0, self.layers - 1) * self.column
-        return self.left + inside + self.end * (np.asarray(layer) == self.layers) - self.end * (np.asarray(layer) < 0)
+        """Of node layers; -1 is the terminal at the input, `layers` the terminal at the output."""
+        layer = np.asarray(layer)
+        x = self.left + np.clip(layer, 0, self.layers - 1) * self.column
+        x = x + self.terminal_distance * (layer == self.layers)
+        return x - self.terminal_distance * (layer < 0)
 
     def y(self, token: np.ndarray) -> np.ndarray:
         """Of tokens."""
@@ -46,14 +48,9 @@ class Layout:
     @property
     def bottom(self) -> float:
         """Below the last token."""
-        return self.top + (self.tokens - 1) * self.row + self.edge
+        return self.top + (self.tokens - 1) * self.row + self.margin
 
     @property
-    def edge(self) -> float:
-        """What belongs to the first and last token, above and below."""
-        return edge_of(self.row)
-
-    @property
-    def right(self) -> float:
-        """Of the output layer."""
-        return self.left + (self.layers - 1) * self.column
+    def margin(self) -> float:
+        """The room above the first and below the last token."""
+        return row_margin(self.row)
