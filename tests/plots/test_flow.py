@@ -1,6 +1,7 @@
 import re
 import sys
 from dataclasses import replace
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -126,7 +127,7 @@ def test_the_edges_of_a_minimum_cut_are_crossed():
     information[1] /= 10  # the bottleneck
     cut = gaflow.min_cut(information)
     figure = plots.flow_diagram(gaflow.solve(information), cut=cut)
-    crosses = [c for c in figure.findobj(PathCollection) if c.get_zorder() == 5]
+    crosses: Any = [c for c in figure.findobj(PathCollection) if c.get_zorder() == 5]
     assert [len(c.get_offsets()) for c in crosses] == [36, 36]  # white below black
     said = f"the minimum cut, 36 edges of capacity {cut.value:.4g}, between layers 2 and 1 (36 drawn)"
     assert said in caption(figure)
@@ -169,7 +170,8 @@ def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
     figure = plots.flow_diagram(one, against=two, routes=0)
     assert len(strokes(figure, shade_colour(LEVELS))) == (difference > 1e-6).sum()
     assert len(strokes(figure, shade_colour(-LEVELS))) == (difference < -1e-6).sum()
-    dashed = [c for c in figure.findobj(PathCollection) if c.get_linestyle()[0][1] is not None and len(c.get_paths())]
+    curves: Any = figure.findobj(PathCollection)
+    dashed = [c for c in curves if c.get_linestyle()[0][1] is not None and len(c.get_paths())]
     assert sum(len(c.get_paths()) for c in dashed) == (difference < -1e-6).sum()
     ends = np.concatenate([(one.source - two.source)[0].numpy(), (one.target - two.target)[0].numpy()])
     assert (ends > 1e-6).any()
@@ -186,7 +188,8 @@ def test_two_flows_of_one_network_are_told_apart_by_colour_and_dashes():
 def test_arrows_point_the_way_of_the_algorithm():
     for direction, sign in (("backward", -1), ("forward", 1)):
         figure = plots.network_diagram(network(1, 2, 2), direction=direction, terminals=False)
-        (tips,) = [c for c in figure.findobj(PolyCollection) if len(c.get_paths())]
+        collections: Any = figure.findobj(PolyCollection)
+        (tips,) = [c for c in collections if len(c.get_paths())]
         for path in tips.get_paths():
             tip, *base = path.vertices[:3]
             assert np.sign(tip[0] - np.mean(base, 0)[0]) == sign
@@ -255,9 +258,11 @@ def test_it_can_be_drawn_into_axes_of_a_figure_of_ones_own():
 
 def test_places_go_from_left_to_right_and_from_top_to_bottom():
     layout = Layout(left=10, top=20, column=30, row=5, layers=3, tokens=4, terminal_distance=12, straight=False)
-    np.testing.assert_allclose(layout.x(np.arange(-1, 4)), [-2, 10, 40, 70, 82])
-    np.testing.assert_allclose(layout.y(np.arange(4)), [20, 25, 30, 35])
-    assert layout.middle == 27.5
+    assert [layout.x(layer) for layer in range(3)] == [10, 40, 70]
+    assert [layout.y(token) for token in range(4)] == [20, 25, 30, 35]
+    np.testing.assert_allclose(layout.points(np.array([0, 2]), np.array([3, 1])), [(10, 35), (70, 25)])
+    assert layout.terminal(output=False) == (-2, 27.5)
+    assert layout.terminal(output=True) == (82, 27.5)
     assert layout.bottom == 37.5
 
 

@@ -36,8 +36,7 @@ from gaflow.view.text import number_format
 
 __all__ = ["bars"]
 
-_WIDTH = 600.0
-_INNER = _WIDTH - 2 * PAD
+_INNER = 600.0 - 2 * PAD  # width
 _SHORT_TEXT = 40  # tokens up to which every token has a bar
 _MOST_BARS = 30  # of a longer text
 _LABEL_WIDTH = 130.0  # of the longest label
@@ -65,7 +64,7 @@ class _Cell:
 
     row: int
     left: float
-    right: float
+    width: float
     text: str
     item: _Item
 
@@ -90,10 +89,11 @@ def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Pi
 
     heading = Heading.about(summary, _INNER)
     scale = Scale.of(legend, _INNER, *_remarks(items, barred))
-    scale_top = heading.height + (cells[-1].row + 1) * (size + 8) + 6
+    rows = cells[-1].row + 1
+    scale_top = heading.height + rows * (size + 8) + 6
     bars_top = scale_top + scale.height + 10
     height = bars_top + _BAR_TITLE + _PITCH * len(barred)
-    picture = Picture.sized(_WIDTH, height + 2 * PAD, summary.title)
+    picture = Picture.padded(_INNER, height, summary.title)
     with styled():
         sheet = picture.sheet()
         heading.draw(sheet)
@@ -165,7 +165,7 @@ def _cells(items: Sequence[_Item], size: float) -> list[_Cell]:
         if left > 0 and left + width > _INNER:
             row += 1
             left = 0.0
-        cells.append(_Cell(row=row, left=left, right=left + width, text=text, item=item))
+        cells.append(_Cell(row=row, left=left, width=width, text=text, item=item))
         left += width + 1.5
     return cells
 
@@ -175,14 +175,13 @@ def _draw_strip(sheet: Axes, cells: Sequence[_Cell], top: float, size: float) ->
     special = []
     for cell in cells:
         upper = top + cell.row * (size + 8)
-        box = rectangle(cell.left, upper, cell.right, upper + size + 5)
+        box = rectangle(cell.left, upper, cell.width, size + 5)
         boxes.append(box)
+        look = {"size": size, "ha": "center", "color": letter_colour(cell.item.level)}
         if cell.item.special:
             special.append(box)
-        slant = "italic" if cell.item.special else "normal"
-        letters = letter_colour(cell.item.level)
-        middle = (cell.left + cell.right) / 2
-        draw_text(sheet, middle, upper + (size + 5) / 2, cell.text, size=size, ha="center", style=slant, color=letters)
+            look["style"] = "italic"
+        draw_text(sheet, cell.left + cell.width / 2, upper + (size + 5) / 2, cell.text, **look)
     draw_boxes(sheet, boxes, [cell.item.level for cell in cells])
     draw_outlines(sheet, special)
 
@@ -207,7 +206,6 @@ def _draw_bars(
     unit = room / ((longest - shortest) or 1.0)
     zero -= shortest * unit
 
-    shapes = []
     for index, item in enumerate(items):
         middle = top + _PITCH * (index + 0.5)
         end = zero + unit * item.length
@@ -219,33 +217,28 @@ def _draw_bars(
             draw_text(sheet, end - 4, middle, form(item.score), size=8, ha="right")
         else:
             draw_text(sheet, end + 4, middle, form(item.score), size=8, ha="left")
-        shapes.append(_bar_shape(zero, end, middle - _PITCH / 2 + 2, middle + _PITCH / 2 - 2, torn=item.torn))
-    _draw_bar_shapes(sheet, items, shapes)
-    axis = [((zero, top), (zero, top + _PITCH * len(items)))]
-    sheet.add_collection(LineCollection(axis, colors=[INK], linewidths=0.8))
+        _draw_bar(sheet, item, _bar_shape(zero, end, middle, torn=item.torn))
+    bottom = top + _PITCH * len(items)
+    sheet.add_collection(LineCollection([((zero, top), (zero, bottom))], colors=[INK], linewidths=0.8))
 
 
-def _draw_bar_shapes(sheet: Axes, items: Sequence[_Item], shapes: Sequence[Box]) -> None:
+def _draw_bar(sheet: Axes, item: _Item, shape: Box) -> None:
     """Bars below 0 are hatched, bars of special tokens have a dashed outline."""
-    for special in (False, True):
-        for negative in (False, True):
-            indices = []
-            for index, item in enumerate(items):
-                if item.special == special and (item.score < 0) == negative:
-                    indices.append(index)
-            faces = [shade_colour(items[index].level) for index in indices]
-            look: dict[str, Any] = {"edgecolors": [line_colour(items[index].level) for index in indices]}
-            if special:
-                look = {"edgecolors": [GREY], "linestyles": [(0, (2, 1.5))]}
-            if negative:
-                look["hatch"] = "/////"
-            group = [shapes[index] for index in indices]
-            sheet.add_collection(PolyCollection(group, facecolors=faces, linewidths=0.7, **look))
+    look: dict[str, Any] = {"edgecolors": [line_colour(item.level)]}
+    if item.special:
+        look = {"edgecolors": [GREY], "linestyles": [(0, (2, 1.5))]}
+    if item.score < 0:
+        look["hatch"] = "/////"
+    sheet.add_collection(PolyCollection([shape], facecolors=[shade_colour(item.level)], linewidths=0.7, **look))
 
 
-def _bar_shape(zero: float, end: float, top: float, bottom: float, *, torn: bool) -> Box:
+def _bar_shape(zero: float, end: float, middle: float, *, torn: bool) -> Box:
+    height = _PITCH - 4
+    top = middle - height / 2
     if not torn:
-        return rectangle(zero, top, end, bottom)
+        return rectangle(zero, top, end - zero, height)
     inner = end - math.copysign(3.0, end - zero)
-    third = (bottom - top) / 3
-    return [(zero, top), (end, top), (inner, top + third), (end, bottom - third), (inner, bottom), (zero, bottom)]
+    teeth = []
+    for index, x in enumerate((end, inner, end, inner)):
+        teeth.append((x, top + index * height / 3))
+    return [(zero, top), *teeth, (zero, top + height)]

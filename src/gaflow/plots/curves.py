@@ -9,7 +9,7 @@ DataFrame or a dict of equally long columns. Panels of one metric have the same 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,9 +18,6 @@ from matplotlib.patches import Rectangle
 
 from gaflow.errors import Argument, ArgumentError
 from gaflow.plots.figure import GREY, INK, PAD, Picture, fit_text, styled, text_width
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["curves"]
 
@@ -47,7 +44,7 @@ _NAME_WIDTH = 110.0  # of a method's name, at most
 _LEGEND_ROW = 16.0
 
 
-def curves(table: pd.DataFrame | Mapping[str, Sequence[Any]], *, highlight: Sequence[str] = ()) -> Picture:
+def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
     """A figure of the curves in `table`, a panel for every metric and order; methods in `highlight` stand out.
 
     plots.curves(gaflow.evaluate(explainer, texts).curves(), highlight=["agf"]).savefig("curves.svg")
@@ -67,7 +64,7 @@ def curves(table: pd.DataFrame | Mapping[str, Sequence[Any]], *, highlight: Sequ
     width = panels_width + 46 + max(text_width(name, 8.5) for name in (*names.values(), "interval"))
     legend_excess = max(0.0, _LEGEND_ROW * len(methods) - _PANEL_HEIGHT - 44)
     height = (_ABOVE + _PANEL_HEIGHT + _BELOW) * len(metrics) + legend_excess
-    picture = Picture.sized(width + 2 * PAD, height + 2 * PAD, "masking curves")
+    picture = Picture.padded(width, height, "masking curves")
     with styled():
         for row, metric in enumerate(metrics):
             panels = []

@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from gaflow.plots.figure import GREY, INK, fit_text, line_colour, shade_colour, text_width, wrap_text
 from gaflow.view.summary import Flag, Legend, Summary
 
-__all__ = ["Box", "Heading", "Scale", "draw_boxes", "draw_outlines", "draw_text", "flag_text", "rectangle"]
+__all__ = ["Box", "Heading", "Scale", "draw_boxes", "draw_note", "draw_outlines", "draw_text", "flag_text", "rectangle"]
 
 NEGATIVE = "blue with dashes or stripes"  # how figures mark scores below 0, for legends
 
@@ -34,12 +34,12 @@ class Heading:
 
     title: str
     lines: tuple[str, ...]
-    width: float
 
     @classmethod
     def of(cls, title: str, remarks: Sequence[str], width: float) -> Heading:
         """A headline and `remarks`, wrapped to `width`."""
-        return cls(fit_text(title, 12, width, "bold"), tuple(wrap_text(" · ".join(remarks), 8.5, width)), width)
+        lines = wrap_text(" · ".join(remarks), 8.5, width)
+        return cls(fit_text(title, 12, width, "bold"), tuple(lines))
 
     @classmethod
     def about(cls, summary: Summary, width: float) -> Heading:
@@ -56,7 +56,7 @@ class Heading:
         """Draw it at the top of `sheet`."""
         sheet.text(0, 0, self.title, size=12, weight="bold", va="top")
         for index, line in enumerate(self.lines):
-            sheet.text(0, 19 + _LINE * index, line, size=8.5, color=GREY, va="top")
+            draw_note(sheet, 0, 19 + _LINE * index, line, size=8.5)
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ class Scale:
         levels = self.legend.levels
         left = text_width(self.legend.low, 8) + 5
         step = (_SCALE_WIDTH - left - text_width(self.legend.high, 8)) / len(levels)
-        right = left + step * len(levels)
+        width = step * len(levels)
         boxes = []
         for index in range(len(levels)):
-            boxes.append(rectangle(left + index * step, top + 1, left + (index + 1) * step, top + 10))
+            boxes.append(rectangle(left + index * step, top + 1, step, 9))
         draw_boxes(sheet, boxes, levels)
-        draw_outlines(sheet, [rectangle(left, top + 1, right, top + 10)], dashed=False)
+        draw_outlines(sheet, [rectangle(left, top + 1, width, 9)], dashed=False)
         sheet.text(0, top + 5.5, self.legend.low, size=8, va="center", color=INK)
-        sheet.text(right + 5, top + 5.5, self.legend.high, size=8, va="center", color=INK)
+        sheet.text(left + width + 5, top + 5.5, self.legend.high, size=8, va="center", color=INK)
         for index, line in enumerate(self.lines):
-            sheet.text(_WORDS_LEFT, top + 1 + _LINE * index, line, size=8, color=GREY, va="top")
+            draw_note(sheet, _WORDS_LEFT, top + 1 + _LINE * index, line)
 
 
 def flag_text(flag: Flag) -> str:
@@ -99,8 +99,10 @@ def flag_text(flag: Flag) -> str:
     return f"{flag.name.upper()}: {flag.meaning}"
 
 
-def rectangle(left: float, top: float, right: float, bottom: float) -> Box:
+def rectangle(left: float, top: float, width: float, height: float) -> Box:
     """The corners of a rectangle."""
+    right = left + width
+    bottom = top + height
     return [(left, top), (right, top), (right, bottom), (left, bottom)]
 
 
@@ -128,3 +130,8 @@ def draw_outlines(sheet: Axes, boxes: Sequence[Box], *, dashed: bool = True) -> 
 def draw_text(sheet: Axes, x: float, y: float, text: str, **look: Any) -> None:
     """One line of text, its middle at `y` whatever letters it has."""
     sheet.text(x, y, text, va="center_baseline", **look)
+
+
+def draw_note(sheet: Axes, x: float, y: float, text: str, size: float = 8, **look: Any) -> None:
+    """One line of small grey text, its top at `y`."""
+    sheet.text(x, y, text, size=size, color=GREY, va="top", **look)

@@ -88,6 +88,11 @@ class Picture(Figure):
         picture.title = printable(title)
         return picture
 
+    @classmethod
+    def padded(cls, width: float, height: float, title: str) -> Picture:
+        """An empty figure with room for `width` x `height` points inside its padding."""
+        return cls.sized(width + 2 * PAD, height + 2 * PAD, title)
+
     def sheet(self, left: float = PAD, top: float = PAD) -> Axes:
         """Axes over the whole figure, without frame or ticks, in points from (`left`, `top`) on, y downwards."""
         width = 72 * self.get_figwidth()
@@ -121,7 +126,8 @@ class Picture(Figure):
             small = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         file = io.BytesIO()
         small.save(file, format="png", optimize=True)
-        return file.getvalue(), {"width": round(96 * self.get_figwidth()), "height": round(96 * self.get_figheight())}
+        width, height = self.get_size_inches()
+        return file.getvalue(), {"width": round(96 * width), "height": round(96 * height)}
 
 
 @contextmanager

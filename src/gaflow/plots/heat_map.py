@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.plots.elements import Heading, Scale, draw_boxes, draw_outlines, draw_text, flag_text, rectangle
-from gaflow.plots.figure import GREY, PAD, Picture, fit_text, letter_colour, styled, text_width
+from gaflow.plots.figure import GREY, Picture, fit_text, letter_colour, styled, text_width
 from gaflow.view.shades import level_of
 from gaflow.view.summary import (
     Attributions,
@@ -155,8 +155,9 @@ def _draw(summaries: Sequence[Summary], maps: Sequence[_HeatMap], legend: Legend
         remarks.append("dashed outline: special tokens")
     scale = Scale.of(legend, width, *remarks)
     height = heading.height + sum(grid.height(heat_map) for heat_map in maps) + scale.height
-    title = summaries[0].title if len(summaries) == 1 else f"{summaries[0].headline}: {att.text}"
-    picture = Picture.sized(width + 2 * PAD, height + 2 * PAD, title)
+    names = ", ".join(summary.name for summary in summaries)
+    title = summarize(att, names).title
+    picture = Picture.padded(width, height, title)
     with styled():
         sheet = picture.sheet()
         heading.draw(sheet)
@@ -275,20 +276,21 @@ class _Grid:
                 left = self.left + self.column * index
                 value = float(heat_map.values[row, token])
                 level = level_of(value, largest)
-                boxes.append(rectangle(left, upper, left + self.column, upper + _ROW))
+                boxes.append(rectangle(left, upper, self.column, _ROW))
                 levels.append(level)
                 if self.numbers:
                     look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
                     number = heat_map.number(row, value)
                     draw_text(sheet, left + self.column / 2, upper + _ROW / 2, number, **look)
         draw_boxes(sheet, boxes, levels)
-        bottom = top + _ROW * len(heat_map.names)
-        frame = rectangle(self.left, top, self.left + self.column * len(tokens), bottom)
+        height = _ROW * len(heat_map.names)
+        frame = rectangle(self.left, top, self.column * len(tokens), height)
         draw_outlines(sheet, [frame], dashed=False)
         special = []
-        for index in np.flatnonzero(self.special[tokens.start : tokens.stop]).tolist():
-            left = self.left + self.column * index
-            special.append(rectangle(left + 0.7, top + 0.7, left + self.column - 0.7, bottom - 0.7))
+        for index, token in enumerate(tokens):
+            if self.special[token]:
+                left = self.left + self.column * index
+                special.append(rectangle(left + 0.7, top + 0.7, self.column - 1.4, height - 1.4))
         draw_outlines(sheet, special)
 
     def _draw_row_names(self, sheet: Axes, heat_map: _HeatMap, tokens: range, top: float) -> None:

@@ -16,8 +16,7 @@ from gaflow.view.summary import score_legend, summarize
 
 __all__ = ["media"]
 
-_WIDTH = 600.0
-_INNER = _WIDTH - 2 * PAD
+_INNER = 600.0 - 2 * PAD  # width
 _GAP = 12.0  # between a picture and its heat map
 _WAVE_HEIGHT = 110.0
 
@@ -42,7 +41,7 @@ def media(att: Attribution) -> Picture:
     legend = score_legend(largest, summary.unit_name, summary.label, NEGATIVE, signed=signed)
     scale = Scale.of(legend, _INNER, "special tokens are not shown")
     top = heading.height + scale.height + 10
-    picture = Picture.sized(_WIDTH, top + drawing_height + 2 * PAD, summary.title)
+    picture = Picture.padded(_INNER, top + drawing_height, summary.title)
     with styled():
         sheet = picture.sheet()
         heading.draw(sheet)
@@ -69,16 +68,17 @@ def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> None:
     levels = []
     for frame in frames(att):
         left = frame.start / samples * _INNER
-        right = frame.end / samples * _INNER
-        boxes.append(rectangle(left, top, right, top + _WAVE_HEIGHT))
+        width = (frame.end - frame.start) / samples * _INNER
+        boxes.append(rectangle(left, top, width, _WAVE_HEIGHT))
         levels.append(frame.level)
     draw_boxes(sheet, boxes, levels)
     bounds = envelope(sound)
-    middle = top + _WAVE_HEIGHT / 2
+    step = _INNER / len(bounds)
     lines = []
-    for index, (low, high) in enumerate(bounds.tolist()):
-        x = (index + 0.5) * _INNER / len(bounds)
-        lines.append(((x, middle - high * _WAVE_HEIGHT / 2), (x, middle - low * _WAVE_HEIGHT / 2)))
+    for index, (bottom, upper) in enumerate(top + _WAVE_HEIGHT / 2 * (1 - bounds)):
+        x = (index + 0.5) * step
+        lines.append(((x, upper), (x, bottom)))
     sheet.add_collection(LineCollection(lines, colors=[INK], linewidths=0.7))
-    draw_text(sheet, 0, top + _WAVE_HEIGHT + 8, "0 s", size=8, ha="left")
-    draw_text(sheet, _INNER, top + _WAVE_HEIGHT + 8, f"{samples / sound.rate:.2f} s", size=8, ha="right")
+    below = top + _WAVE_HEIGHT + 8
+    draw_text(sheet, 0, below, "0 s", size=8, ha="left")
+    draw_text(sheet, _INNER, below, f"{samples / sound.rate:.2f} s", size=8, ha="right")

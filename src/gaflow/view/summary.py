@@ -327,7 +327,7 @@ class Summary:
     def top(self, count: int, unit: Unit = "word") -> list[TopUnit]:
         """The `count` words (or other units) of largest absolute score."""
         units = UNITS[unit](self.att)
-        ranked = sorted(units, key=lambda each_unit: -abs(each_unit.score))[:count]
+        ranked = sorted(units, key=lambda text_unit: -abs(text_unit.score))[:count]
         largest = max((abs(ranked_unit.score) for ranked_unit in ranked), default=0.0)
         form = number_format(largest)
         rows = []
@@ -408,22 +408,30 @@ def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:
 
 def named_attributions(attributions: Attributions) -> list[tuple[str, Attribution]]:
     """One attribution, several, or a dict of them, as (name, attribution); anything else is refused."""
-    named: list[tuple[str, Attribution]] = []
+    if isinstance(attributions, Attribution):
+        return [(attributions.method, attributions)]
+    if not isinstance(attributions, Iterable) or isinstance(attributions, str):
+        raise _not_attributions(attributions)
+    names: list[str | None]
     if isinstance(attributions, Mapping):
-        for name, att in attributions.items():
-            named.append((str(name), att))
-    elif isinstance(attributions, Iterable) and not isinstance(attributions, str):
-        for att in attributions:
-            named.append((getattr(att, "method", ""), att))
+        names = [str(name) for name in attributions]
+        results = list(attributions.values())
     else:
-        named.append((getattr(attributions, "method", ""), attributions))
-    for _, att in named:
+        results = list(attributions)
+        names = [None] * len(results)
+    named = []
+    for name, att in zip(names, results, strict=True):
         if not isinstance(att, Attribution):
-            message = f" must be Attribution objects, in a list or dict, not {type(att).__name__}"
-            raise ArgumentTypeError(Argument("attributions"), message)
+            raise _not_attributions(att)
+        named.append((att.method if name is None else name, att))
     if not named:
         raise ArgumentError(Argument("attributions"), " is empty; give at least one attribution")
     return named
+
+
+def _not_attributions(value: object) -> ArgumentTypeError:
+    message = f" must be Attribution objects, in a list or dict, not {type(value).__name__}"
+    return ArgumentTypeError(Argument("attributions"), message)
 
 
 def require_same_text(named: Sequence[tuple[str, Attribution]]) -> None:

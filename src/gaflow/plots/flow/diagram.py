@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
 from gaflow.arguments import whole_number
 from gaflow.attribution.attribution import Attribution
@@ -50,7 +50,7 @@ def flow_diagram(
     values: bool = False,
     title: str = "",
     axes: Axes | None = None,
-) -> Figure | SubFigure:
+) -> Figure:
     """A figure of how much each token passes on to each other token, layer by layer.
 
     `flow` is one flow of `solve` or `max_flow`, or an attribution. The strongest `edges` are drawn, and the caption says
@@ -130,7 +130,7 @@ def network_diagram(
     values: bool = False,
     title: str = "",
     axes: Axes | None = None,
-) -> Figure | SubFigure:
+) -> Figure:
     """A figure of the network that Algorithm 1 ("backward") or 2 ("forward") builds of one information tensor (l, t, t).
 
     The wider an edge, the larger its capacity. `terminals` adds super-source and super-target, `returning` the edge

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
 from gaflow.errors import Argument, ArgumentError
-from gaflow.plots.elements import Heading
-from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled, text_width, wrap_text
+from gaflow.plots.elements import Heading, draw_note
+from gaflow.plots.figure import Picture, fit_text, styled, text_width, wrap_text
 from gaflow.plots.flow.layout import MARGIN, Layout, row_margin
 from gaflow.plots.flow.strokes import Pen
 from gaflow.view.flow_graph import EdgeSelection, Graph
@@ -54,7 +54,7 @@ class Diagram:
         """The whole network."""
         return self.selection.graph
 
-    def draw(self, axes: Axes | None) -> Figure | SubFigure:
+    def draw(self, axes: Axes | None) -> Figure:
         """Draw it on `axes`, or on a figure that is as large as needed; returns the figure."""
         layers, t, _ = self.graph.edges.shape
         columns = layers + (2 * _TERMINAL_COLUMNS if self.terminals else 0.0)
@@ -63,7 +63,7 @@ class Diagram:
             if axes is None:
                 width = max(columns * column + 2 * self._side_margin(row), _INNER_WIDTH)
                 height = (t - 1) * row + 2 * row_margin(row) + self._above(width) + self._below(width)
-                axes = Picture.sized(width + 2 * PAD, height + 2 * PAD, self.title or "flow diagram").sheet()
+                axes = Picture.padded(width, height, self.title or "flow diagram").sheet()
             else:
                 width, height = _use_points(axes)
                 room = height - self._above(width) - self._below(width)
@@ -86,15 +86,14 @@ class Diagram:
             pen = Pen(axes, layout, forward=self.direction == "forward", largest=self._largest_amount())
             self._draw_network(pen)
             self._draw_words(pen, width)
-        return axes.figure
+        return axes.figure.figure  # of a subfigure, the whole figure
 
     def _draw_network(self, pen: Pen) -> None:
         pen.edges(self.selection, None if self.other is None else self.other.edges)
         pen.nodes(None if self.uniform_nodes else self.graph.through)
         pen.routes(self.routes)
         if self.crossed is not None:
-            selection = self.selection
-            pen.crosses(selection.layer[self.crossed], selection.i[self.crossed], selection.j[self.crossed])
+            pen.crosses(self.selection, self.crossed)
         if self.terminals:
             pen.terminals(self.graph, self.other)
         if self.returning:
@@ -116,7 +115,7 @@ class Diagram:
         lines = self._caption_lines(width)
         y = pen.layout.bottom + self._below(width) - _CAPTION_LINE * len(lines)
         for line in lines:
-            pen.axes.text(0, y, line, size=8, color=GREY, va="top")
+            draw_note(pen.axes, 0, y, line)
             y += _CAPTION_LINE
 
     def _largest_amount(self) -> float:

@@ -29,26 +29,30 @@ class Layout:
     terminal_distance: float  # from a terminal to the nodes next to it; 0 without terminals
     straight: bool  # edges
 
-    def x(self, layer: np.ndarray | int) -> np.ndarray:
-        """Of node layers; -1 is the terminal at the input, `layers` the terminal at the output."""
-        layer = np.asarray(layer)
-        x = self.left + np.clip(layer, 0, self.layers - 1) * self.column
-        x = x + self.terminal_distance * (layer == self.layers)
-        return x - self.terminal_distance * (layer < 0)
+    def x(self, layer: int) -> float:
+        """Of a node layer."""
+        return self.left + layer * self.column
 
-    def y(self, token: np.ndarray) -> np.ndarray:
-        """Of tokens."""
-        return self.top + np.asarray(token, dtype=float) * self.row
+    def y(self, token: float) -> float:
+        """Of a token."""
+        return self.top + token * self.row
 
-    @property
-    def middle(self) -> float:
-        """The height of the terminals."""
-        return self.top + (self.tokens - 1) / 2 * self.row
+    def points(self, layer: np.ndarray, token: np.ndarray) -> np.ndarray:
+        """Of nodes, (m, 2)."""
+        corner = np.array([self.left, self.top])
+        return corner + np.stack([layer * self.column, token * self.row], -1)
+
+    def terminal(self, *, output: bool) -> tuple[float, float]:
+        """Of the terminal next to the output or to the input."""
+        middle = self.y((self.tokens - 1) / 2)
+        if output:
+            return self.x(self.layers - 1) + self.terminal_distance, middle
+        return self.left - self.terminal_distance, middle
 
     @property
     def bottom(self) -> float:
         """Below the last token."""
-        return self.top + (self.tokens - 1) * self.row + self.margin
+        return self.y(self.tokens - 1) + self.margin
 
     @property
     def margin(self) -> float:
