@@ -6,7 +6,7 @@ line words the same error with its own options (`error.worded`). The first argum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +82,9 @@ class ArgumentTypeError(GaflowError, TypeError):
 class SolveError(GaflowError):
     """The barrier solver did not reach its certificate; `flow` holds the flagged result, `items` who failed."""
 
-    def __init__(self, message: str, flow: Any, items: list[int]):
-        super().__init__(message)
+    def __init__(self, message: str | Sequence[str | Argument], flow: Any, items: list[int]):
+        parts = [message] if isinstance(message, str) else message
+        super().__init__(*parts)
         self.flow = flow  # a `gaflow.Flow`, which this module must not import
         self.items = items
 

@@ -7,7 +7,7 @@ import torch
 
 from gaflow.flow.arguments import as_mask, as_networks, as_nodes
 from gaflow.flow.barrier import state as module
-from gaflow.flow.barrier.edges import GROW, KEEP, Edges
+from gaflow.flow.barrier.edges import MAX_WEIGHT_GROWTH, MIN_SHARE_LEFT, Edges
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork
 
@@ -24,15 +24,15 @@ def some_edges(count: int = 200) -> tuple[Edges, torch.Tensor]:
     return edges, (cost - 0.5) * 1e-3
 
 
-def linearized(edges: Edges, cost: torch.Tensor, *, first: bool = False, careful: bool = False) -> None:
+def linearized(edges: Edges, cost: torch.Tensor, *, first: bool = False, subtraction_free: bool = False) -> None:
     level = torch.tensor([1e-6], dtype=torch.float64)
-    edges.linearize(cost.clone(), level, level / 5, first=first, careful=careful)
+    edges.linearize(cost.clone(), level, level / 5, first=first, subtraction_free=subtraction_free)
 
 
-@pytest.mark.parametrize("careful", [False, True])
-def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_imply(careful):
+@pytest.mark.parametrize("subtraction_free", [False, True])
+def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_imply(subtraction_free):
     edges, cost = some_edges()
-    linearized(edges, cost, careful=careful)
+    linearized(edges, cost, subtraction_free=subtraction_free)
     for k in range(1, cost.shape[1]):
         with localcontext() as context:
             context.prec = 40
@@ -58,13 +58,13 @@ def test_a_step_leaves_a_share_of_every_flow_and_slack_and_tells_which_edges_wan
     edges, cost = some_edges()
     linearized(edges, cost)
     flow, slack = edges.flow.clone(), edges.slack.clone()
-    drop = torch.where(torch.arange(200) % 2 == 0, 1e-2, -1e-2).double()[None]
-    wanted = edges.residual - edges.weight * drop
-    short = edges.step(drop.clone())
-    change = wanted.clamp(-(1 - KEEP) * flow, (1 - KEEP) * slack)
+    difference = torch.where(torch.arange(200) % 2 == 0, 1e-2, -1e-2).double()[None]
+    full_step = edges.residual - edges.weight * difference
+    short = edges.step(difference.clone())
+    change = full_step.clamp(-(1 - MIN_SHARE_LEFT) * flow, (1 - MIN_SHARE_LEFT) * slack)
     torch.testing.assert_close(edges.flow, flow + change, rtol=1e-12, atol=0)
     torch.testing.assert_close(edges.slack, slack - change, rtol=1e-9, atol=1e-18)
-    assert torch.equal(short > 0, (wanted - change).abs() > 1e-12 * wanted.abs())
+    assert torch.equal(short > 0, (full_step - change).abs() > 1e-12 * full_step.abs())
     assert 0 < short.sum() < 200
 
 
@@ -74,7 +74,7 @@ def test_a_weight_grows_to_a_multiple_of_itself_at_most():
     free = edges.weight.clone()
     edges.weight.mul_(1e-3)
     linearized(edges, cost)
-    torch.testing.assert_close(edges.weight, free * 1e-3 * GROW, rtol=1e-12, atol=0)
+    torch.testing.assert_close(edges.weight, free * 1e-3 * MAX_WEIGHT_GROWTH, rtol=1e-12, atol=0)
 
 
 def started(top: int, *, weighted: bool = False) -> State:
@@ -86,40 +86,42 @@ def started(top: int, *, weighted: bool = False) -> State:
     ends = [as_nodes(None, networks, real, name) for name in ("sources", "targets")]
     network = LayeredNetwork.build(networks, real, None, *ends)
     one = torch.ones(2, dtype=torch.float64)
-    return State.start(network, one, 1e-3 * one, torch.arange(2), weighted=weighted, careful=False)
+    return State.start(network, one, 1e-3 * one, torch.arange(2), weighted=weighted, subtraction_free=False)
 
 
-@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250, 10**6])
+@pytest.mark.parametrize("size", [1, 7, 40, 100, 250, 10**6])
 @pytest.mark.parametrize("top", [1, 4, 5])
-def test_parts_hold_every_live_edge_once(cached, top, monkeypatch):
-    monkeypatch.setattr(module, "CACHED", cached)
+def test_groups_hold_every_live_edge_once(size, top, monkeypatch):
+    monkeypatch.setattr(module, "CPU_GROUP_EDGES", size)
     state = started(top)
-    seen = torch.zeros_like(state.edges.capacity)
-    for part, edges in state.parts():
-        assert edges.capacity.shape == seen[:, part.edges].shape
-        seen[:, part.edges] += 1
-    assert torch.equal(seen[state.edges.capacity > 0], torch.ones_like(seen)[state.edges.capacity > 0])
-    assert seen.max() == 1
+    counts = torch.zeros_like(state.edges.capacity)
+    for group, edges in state.groups():
+        assert edges.capacity.shape == counts[:, group.columns].shape
+        counts[:, group.columns] += 1
+    assert torch.equal(counts[state.edges.capacity > 0], torch.ones_like(counts)[state.edges.capacity > 0])
+    assert counts.max() == 1
 
 
-@pytest.mark.parametrize("cached", [1, 7, 40, 100, 250])
+@pytest.mark.parametrize("size", [1, 7, 40, 100, 250])
 @pytest.mark.parametrize("top", [1, 4, 5])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_at_the_nodes_do_not_depend_on_the_parts(cached, top, weighted, monkeypatch):
-    whole, parted = started(top, weighted=weighted), started(top, weighted=weighted)
+def test_sums_at_the_nodes_do_not_depend_on_the_groups(size, top, weighted, monkeypatch):
+    together, grouped = started(top, weighted=weighted), started(top, weighted=weighted)
     change = torch.rand(2, 21, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
     for _ in range(2):  # the first step is another
-        monkeypatch.setattr(module, "CACHED", 10**6)
-        expected = whole.linearize()
-        whole.step(change)
-        monkeypatch.setattr(module, "CACHED", cached)
-        found = parted.linearize()
-        parted.step(change)
+        monkeypatch.setattr(module, "CPU_GROUP_EDGES", 10**6)
+        expected = together.linearize()
+        together.step(change)
+        monkeypatch.setattr(module, "CPU_GROUP_EDGES", size)
+        actual = grouped.linearize()
+        grouped.step(change)
         for name in vars(expected):
-            torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
-        torch.testing.assert_close(parted.short, whole.short, rtol=0, atol=0)
-    layers = whole.edges.flow[:, :75].view(2, 3, 5, 5)
-    source, target = whole.edges.flow[:, 75:80], whole.edges.flow[:, 80:85]
-    entering = torch.cat([layers.sum(-2).flatten(1), source, whole.edges.flow[:, 85:]], 1)
+            torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(grouped.cut_short, together.cut_short, rtol=0, atol=0)
+    layers = together.edges.flow[:, :75].view(2, 3, 5, 5)
+    source, target = together.edges.flow[:, 75:80], together.edges.flow[:, 80:85]
+    entering = torch.cat([layers.sum(-2).flatten(1), source, together.edges.flow[:, 85:]], 1)
     leaving = torch.cat([target, layers.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1)
-    torch.testing.assert_close(whole.linearize().lost, (leaving - entering).abs().amax(-1), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        together.linearize().max_imbalance, (leaving - entering).abs().amax(-1), rtol=1e-12, atol=0
+    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gaflow import solve
-from gaflow.flow.barrier import state
+from gaflow.flow.barrier import gpu
 
 pytestmark = pytest.mark.skipif(
     find_spec("triton") is None or not torch.cuda.is_available(), reason="needs a CUDA device and Triton"
@@ -23,7 +23,7 @@ def test_kernels_take_the_steps_of_the_plain_passes(shape, epsilon, barrier, mon
     information[information < 0.05] = 0
     information[:, :, 0, 0] = 0.5  # never without a path
     fast = solve(information, epsilon=epsilon, barrier=barrier)
-    monkeypatch.setattr(state, "_fused", lambda book: None)
+    monkeypatch.setattr(gpu, "available", lambda variables: False)
     plain = solve(information, epsilon=epsilon, barrier=barrier)
     host = solve(information.cpu(), epsilon=epsilon, barrier=barrier)
     assert fast.certificate.iterations.tolist() == plain.certificate.iterations.tolist()

@@ -1,20 +1,42 @@
 """Layered Laplacian systems against dense and exact rational arithmetic."""
 
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor
 
-from gaflow.flow.barrier.linear import block_tridiagonal as blocktri
-from gaflow.flow.barrier.linear import dispatch as laplacian
-from gaflow.flow.barrier.linear import whole_matrix as small
-from gaflow.flow.barrier.linear.dispatch import Care
+from gaflow.flow.barrier.linear import block_tridiagonal
+from gaflow.flow.barrier.linear.block_tridiagonal import solve_blocks, solve_mixed_precision
+from gaflow.flow.barrier.linear.dispatch import choose_way, solve_laplacian
 from gaflow.flow.barrier.linear.system import System
-from tests.support.ways import WAYS, force
+from gaflow.flow.barrier.linear.whole_matrix import lapack
+from gaflow.flow.barrier.solve import solve
+from tests.support.ways import WAYS
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@pytest.fixture
+def without_scipy() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which SciPy is not installed."""
+
+    @contextmanager
+    def hidden() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "scipy.linalg", None)
+            lapack.cache_clear()
+            try:
+                assert lapack() is None
+                yield
+            finally:
+                lapack.cache_clear()
+
+    return hidden
 
 
 def weights(b: int, layers: int, t: int, spread: float, seed: int = 0) -> Weights:
@@ -27,8 +49,20 @@ def weights(b: int, layers: int, t: int, spread: float, seed: int = 0) -> Weight
     return draw(b, layers, t, t), draw(b, t), draw(b, t), draw(b)
 
 
-def solve_laplacian(*given: Tensor, care: Care = "exact", top: int | None = None) -> Tensor:
-    return laplacian.solve_laplacian(System.of(*given, top=top), care)
+def system_of(
+    weight: Tensor, source: Tensor, target: Tensor, returning: Tensor, right: Tensor, top: int | None = None
+) -> System:
+    """A system of these weights, which are summed up here."""
+    return System(
+        weight=weight,
+        source=source,
+        target=target,
+        returning=returning,
+        right=right,
+        up=torch.cat([weight.sum(-2).flatten(1), source, returning[:, None]], 1),
+        down=torch.cat([target, weight.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1),
+        top=source.shape[-1] if top is None else top,
+    )
 
 
 def matrix_of(item: int, given: Weights) -> list[list[Fraction]]:
@@ -77,78 +111,70 @@ def flat(layers: Tensor, top: Tensor) -> Tensor:
     return torch.cat([layers.flatten(1), top[:, None]], 1)
 
 
-@pytest.fixture(params=[*WAYS, "careful"])
-def path(request, monkeypatch):
-    """Every way the system can be solved; gives the value of `care`."""
-    force(request.param, monkeypatch)
-    return "careful" if request.param == "careful" else "exact"
+every_way = pytest.mark.parametrize("way", [*WAYS, "subtraction_free"])
 
 
 @pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (2, 3), (5, 1), (3, 4), (4, 3)])
-def test_every_path_solves_the_system_exactly(layers, t, path):
+@every_way
+def test_every_way_solves_the_system_exactly(layers, t, way):
     given = weights(2, layers, t, spread=2)
     right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     top = torch.tensor([0.3, -2.0], dtype=torch.float64)
     rights = flat(right, top)
-    answer = solve_laplacian(*given, rights, care=path)
+    answer = solve_laplacian(system_of(*given, rights), way)
     for item in range(2):
         expected = exact_solution(matrix_of(item, given), [Fraction(x.item()) for x in rights[item]])
         torch.testing.assert_close(answer[item], expected, rtol=1e-12, atol=1e-14)
 
 
-def test_the_careful_path_keeps_every_digit_over_forty_orders_of_magnitude():
+def test_the_subtraction_free_way_keeps_every_digit_over_forty_orders_of_magnitude():
     given = weights(1, 3, 4, spread=40, seed=3)
     right = torch.rand(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     top = torch.tensor([0.5], dtype=torch.float64)
     rights = flat(right, top)
-    answer = solve_laplacian(*given, rights, care="careful")
+    answer = solve_laplacian(system_of(*given, rights), "subtraction_free")
     expected = exact_solution(matrix_of(0, given), [Fraction(x.item()) for x in rights[0]])
     torch.testing.assert_close(answer[0], expected, rtol=1e-13, atol=0)
 
 
-def test_dead_nodes_have_potential_zero(path):
+@every_way
+def test_dead_nodes_have_potential_zero(way):
     weight, source, target, returning = weights(1, 2, 3, spread=1)
     weight[:, 1, 1], weight[:, 0, :, 1], source[:, 1], target[:, 1] = 0, 0, 0, 0
     right = flat(torch.zeros(1, 3, 3, dtype=torch.float64), torch.ones(1).double())
-    node = solve_laplacian(weight, source, target, returning, right, care=path)[:, :-1].view(1, 3, 3)
+    system = system_of(weight, source, target, returning, right)
+    node = solve_laplacian(system, way)[:, :-1].view(1, 3, 3)
     assert (node[0, 0, 1], node[0, 2, 1]) == (0, 0)
     assert (node[0, :, 0] > 0).all()
 
 
-def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone(monkeypatch):
+def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone():
     given = weights(2, 2, 3, spread=1)
-    for each in given:
-        each[1] = 0
+    for part in given:
+        part[1] = 0
     given[0][1, 0] = -1.0  # no Laplacian at all
     right = torch.ones(2, 10, dtype=torch.float64)
     for way in WAYS:
-        force(way, monkeypatch)
-        node = solve_laplacian(*given, right)
+        node = solve_laplacian(system_of(*given, right), way)
         assert torch.isfinite(node[0]).all()
         assert torch.isnan(node[1]).any()
 
 
 def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
-    force("blocks", monkeypatch)
     weight, source, target, returning = weights(2, 3, 6, spread=1)
     weight[:, -1, 2:], source[:, 2:] = 0, 0
     right = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     right[:, -1, 2:] = 0
     given = (weight, source, target, returning, flat(right, torch.ones(2).double()))
-    expected = solve_laplacian(*given)
-    for long in (4096, 3, 0):  # 3: of the highest layer's nodes fewer are alive than a long text has
-        monkeypatch.setattr(blocktri, "LONG", long)
-        torch.testing.assert_close(solve_laplacian(*given, top=2), expected, rtol=1e-12, atol=1e-14)
-    monkeypatch.setattr(blocktri, "LARGE", 1)
-    torch.testing.assert_close(solve_laplacian(*given), expected, rtol=1e-12, atol=1e-14)
+    expected = solve_blocks(system_of(*given))
+    for tokens in (4096, 3, 0):  # 3: of the highest layer's nodes fewer are alive than a long text has
+        answer = solve_blocks(system_of(*given, top=2), low_memory_tokens=tokens)
+        torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-14)
+    monkeypatch.setattr(block_tridiagonal, "SYMMETRIC_MIN_NODES", 1)
+    torch.testing.assert_close(solve_blocks(system_of(*given)), expected, rtol=1e-12, atol=1e-14)
     both = (weight[:, -1:], source, target, returning, flat(right[:, -2:], torch.ones(2).double()))
-    torch.testing.assert_close(solve_laplacian(*both, top=2), solve_laplacian(*both), rtol=1e-12, atol=1e-14)
-
-
-@pytest.fixture
-def everything_rough(monkeypatch):
-    force("blocks", monkeypatch)
-    monkeypatch.setattr(laplacian, "ROUGH", range(1000))
+    expected = solve_blocks(system_of(*both))
+    torch.testing.assert_close(solve_blocks(system_of(*both, top=2)), expected, rtol=1e-12, atol=1e-14)
 
 
 def left_over(given: Weights, right: Tensor, answer: Tensor) -> float:
@@ -164,41 +190,74 @@ def left_over(given: Weights, right: Tensor, answer: Tensor) -> float:
 
 @pytest.mark.parametrize("spread", [0, 2, 6, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_rough_path_leaves_little_over(spread, seed, everything_rough):
+def test_mixed_precision_leaves_little_over(spread, seed):
     given = weights(2, 4, 30, spread, seed)
     right = torch.randn(2, 151, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    answer = solve_laplacian(*given, right, care="rough")
-    assert 1e-13 < left_over(given, right, answer) < 2 * blocktri.ENOUGH
+    answer = solve_mixed_precision(system_of(*given, right))
+    assert 1e-13 < left_over(given, right, answer) < 2 * block_tridiagonal.RESIDUAL_SHARE
 
 
-def test_corrections_make_the_rough_path_as_good_as_wanted(everything_rough, monkeypatch):
-    monkeypatch.setattr(blocktri, "ENOUGH", 1e-12)
-    given = weights(1, 3, 40, spread=4)
-    right = torch.ones(1, 161, dtype=torch.float64)
-    exact, rough = (solve_laplacian(*given, right, care=care) for care in ("exact", "rough"))
-    assert not torch.equal(exact, rough)  # no fallback
-    torch.testing.assert_close(rough, exact, rtol=1e-11, atol=0)
+def test_corrections_make_mixed_precision_as_good_as_wanted(monkeypatch):
+    monkeypatch.setattr(block_tridiagonal, "RESIDUAL_SHARE", 1e-12)
+    system = system_of(*weights(1, 3, 40, spread=4), torch.ones(1, 161, dtype=torch.float64))
+    double = solve_blocks(system)
+    mixed = solve_mixed_precision(system)
+    assert not torch.equal(double, mixed)  # no fallback
+    torch.testing.assert_close(mixed, double, rtol=1e-11, atol=0)
 
 
-def test_items_where_float32_overflows_are_solved_in_float64(everything_rough):
+def test_items_where_float32_overflows_are_solved_in_float64():
     given = weights(2, 3, 40, spread=2)
-    for each in given:
-        each[1] *= 1e60
-    right = torch.ones(2, 161, dtype=torch.float64)
-    exact, rough = (solve_laplacian(*given, right, care=care) for care in ("exact", "rough"))
-    torch.testing.assert_close(rough[1], exact[1], rtol=1e-12, atol=0)
-    torch.testing.assert_close(rough[0], exact[0], rtol=1e-3, atol=0)
+    for part in given:
+        part[1] *= 1e60
+    system = system_of(*given, torch.ones(2, 161, dtype=torch.float64))
+    double = solve_blocks(system)
+    mixed = solve_mixed_precision(system)
+    torch.testing.assert_close(mixed[1], double[1], rtol=1e-12, atol=0)
+    torch.testing.assert_close(mixed[0], double[0], rtol=1e-3, atol=0)
 
 
-def test_without_scipy_short_texts_are_solved_all_the_same(monkeypatch):
-    given, right = weights(2, 3, 4, spread=2), torch.ones(2, 17, dtype=torch.float64)
-    banded = solve_laplacian(*given, right)
-    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
-    small.lapack.cache_clear()
-    try:
-        assert small.lapack() is None
-        dense = solve_laplacian(*given, right)
-    finally:
-        small.lapack.cache_clear()
+def test_the_way_depends_on_size_and_on_scipy(without_scipy):
+    def way(b: int, layers: int, t: int) -> str:
+        return choose_way(system_of(*weights(b, layers, t, spread=0), torch.ones(b, (layers + 1) * t + 1)))
+
+    assert way(1, 12, 40) == "odd_even"
+    assert way(2, 12, 60) == "blocks"
+    assert way(1, 6, 128) == "mixed_precision"
+    assert way(2, 3, 4) == "banded"
+    with without_scipy():
+        assert way(2, 3, 4) == "dense"
+
+
+def test_without_scipy_short_texts_are_solved_all_the_same(without_scipy):
+    system = system_of(*weights(2, 3, 4, spread=2), torch.ones(2, 17, dtype=torch.float64))
+    banded = solve_laplacian(system)
+    with without_scipy():
+        dense = solve_laplacian(system)
     assert not torch.equal(banded, dense)  # another way
     torch.testing.assert_close(banded, dense, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("scipy", [True, False])
+def test_threads_that_solve_at_once_leave_the_thread_count_alone(scipy, without_scipy):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    information = [torch.rand(1, 6, t, t, generator=torch.Generator().manual_seed(t)) for t in (14, 40)] * 10
+
+    def explain(_: int) -> list[float]:
+        return [solve(x).value.item() for x in information]
+
+    try:
+        with nullcontext() if scipy else without_scipy():
+            expected = explain(0)
+            with ThreadPoolExecutor(4) as pool:
+                values = list(pool.map(explain, range(4)))
+                counts = list(pool.map(lambda _: torch.get_num_threads(), range(8)))
+        with ThreadPoolExecutor(1) as fresh:
+            counts.append(fresh.submit(torch.get_num_threads).result())
+        counts.append(torch.get_num_threads())
+    finally:
+        torch.set_num_threads(before)
+    assert set(counts) == {2}
+    for value in values:
+        assert value == pytest.approx(expected, rel=1e-9)

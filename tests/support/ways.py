@@ -1,19 +1,31 @@
 """Every way that the linear system of a Newton step can be solved, whatever its size."""
 
-import pytest
+from torch import Tensor
 
-from gaflow.flow.barrier.linear import block_tridiagonal as blocktri
-from gaflow.flow.barrier.linear import dispatch as laplacian
-from gaflow.flow.barrier.linear import whole_matrix as small
+from gaflow.flow.arguments import as_networks, as_nodes
+from gaflow.flow.barrier.linear.dispatch import Way
+from gaflow.flow.barrier.solve import Barrier, LogBarrier
+from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.result import Flow
 
-WAYS = ("blocks", "sparing", "together", "dense", "halved", "banded")
+WAYS: tuple[Way, ...] = ("blocks", "blocks_low_memory", "blocks_two_ended", "dense", "odd_even", "banded")
 
 
-def force(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every system be solved this way."""
-    assert small.lapack(), "without SciPy banded would be another way"
-    monkeypatch.setattr(laplacian, "BANDED", 1000 if way == "banded" else 0)
-    monkeypatch.setattr(laplacian, "SMALL", 1e12 if way == "dense" else 0)
-    monkeypatch.setattr(laplacian, "MEDIUM", 1e12 if way == "halved" else 0)
-    monkeypatch.setattr(blocktri, "LONG", 0 if way == "sparing" else 4096)
-    monkeypatch.setattr(blocktri, "_together", lambda system: way == "together")
+def solve_by(
+    way: Way,
+    information: Tensor,
+    *,
+    barrier: Barrier = "uniform",
+    epsilon: float = 1e-6,
+    sources: list[int] | None = None,
+    targets: list[int] | None = None,
+) -> Flow:
+    """As `solve`, with every linear system solved this way; all items have to converge."""
+    networks = as_networks(information)
+    terminal = "adjacent" if barrier == "capacity" else None
+    output_nodes = as_nodes(sources, networks, None, "sources")
+    input_nodes = as_nodes(targets, networks, None, "targets")
+    network = LayeredNetwork.build(networks, None, terminal, output_nodes, input_nodes)
+    flow = LogBarrier(epsilon=epsilon, barrier=barrier, way=way)(network)
+    assert flow.converged.all()
+    return flow

@@ -247,7 +247,7 @@ class _Job:
             names = {parts[k].index: parts[k].name for k in error.items}
             indices = sorted(names)
             listed = ", ".join(names[index] for index in indices)
-            raise SolveError(f"{listed}: {error}", error.flow, indices) from error
+            raise SolveError([f"{listed}: ", *error.args], error.flow, indices) from error
 
     def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[TextResults]:
         batch = explain_batch(

@@ -15,9 +15,9 @@ the answer. The four conventions this file owns:
   are never stored; `s = z - v` always holds, and all that is left of them is `d = mu + r u + s (g - f) / 2`, which is
   never below mu. (Multipliers with steps of their own fall behind the potentials, and the worst networks take twice as
   many steps.) Here mu is that of the step which led to these potentials, `before`, not the smaller one of the next.
-* **Every edge has its own step length.** `f` and `g` keep at least the share `KEEP` of themselves in a step, and `w`
-  grows to at most `GROW` times itself, each edge for itself. A common step length would be dictated by the worst of a
-  million edges; an edge that is cut short only adds an imbalance of its own size, which the next step removes.
+* **Every edge has its own step length.** `f` and `g` keep at least `MIN_SHARE_LEFT` of themselves in a step, and `w`
+  grows to at most `MAX_WEIGHT_GROWTH` times itself. A common step length would be dictated by the worst of a million
+  edges; an edge that is cut short only adds an imbalance of its own size, which the next step removes.
 * **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
   barriers would otherwise start with some edges pressed against their bounds.
 * **A dead edge has capacity, flow and slack 0**, from which weight and residual 0 follow.
@@ -30,44 +30,79 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["GROW", "KEEP", "Edges", "largest"]
+__all__ = ["MAX_WEIGHT_GROWTH", "MIN_SHARE_LEFT", "Balance", "Edges", "largest"]
 
-KEEP = 0.05  # the least share of a flow or slack that a step leaves
-GROW = 50  # the most that a step multiplies a weight by
-ROUNDING = 1e-15
-TINY = 1e-300
+MIN_SHARE_LEFT = 0.05  # of a flow or slack, in one step
+MAX_WEIGHT_GROWTH = 50  # the most that one step multiplies a weight by
+ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
+TINY = 1e-300  # keeps quotients of dead edges finite
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Sums over the edges of every node, and how far the worst edge and node are from optimal."""
+
+    right: Tensor  # (b, n) outflow less inflow, of flows and residuals together
+    up: Tensor  # (b, n) weights of the edges that enter
+    down: Tensor  # (b, n) weights of the edges that leave
+    max_residual: Tensor  # (b,) of any edge
+    max_imbalance: Tensor  # (b,) of the flows at any node
+
+    def take(self, items: Tensor) -> Balance:
+        """The sums of these items."""
+        return Balance(
+            right=self.right[items],
+            up=self.up[items],
+            down=self.down[items],
+            max_residual=self.max_residual[items],
+            max_imbalance=self.max_imbalance[items],
+        )
 
 
 @dataclass
 class Edges:
-    """The variables of some edges, changed in place."""
+    """The variables of a group of edges, changed in place."""
 
     capacity: Tensor  # (b, m) u
-    goal: Tensor  # (b, m) or (b, 1): the mu_e to reach
-    book: Tensor  # (4, b, m): what the four names below say, side by side
+    target_mu: Tensor  # (b, m) or (b, 1): the mu_e to reach
+    variables: Tensor  # (4, b, m): slack, flow, residual, weight
 
-    slack = property(lambda self: self.book[0])  # g, kept apart from u - f, which rounds to 0 where an edge is full
-    flow = property(lambda self: self.book[1])  # f
-    residual = property(lambda self: self.book[2])  # e of the current step, then the change of flow
-    weight = property(lambda self: self.book[3])  # w of the current step
+    @property
+    def slack(self) -> Tensor:
+        """g, kept apart from u - f, which rounds to 0 where an edge is full."""
+        return self.variables[0]
+
+    @property
+    def flow(self) -> Tensor:
+        """f."""
+        return self.variables[1]
+
+    @property
+    def residual(self) -> Tensor:
+        """e of the current step, then the change of flow."""
+        return self.variables[2]
+
+    @property
+    def weight(self) -> Tensor:
+        """w of the current step."""
+        return self.variables[3]
 
     @classmethod
-    def start(cls, capacity: Tensor, goal: Tensor) -> Edges:
+    def start(cls, capacity: Tensor, target_mu: Tensor) -> Edges:
         """A moderate flow on every edge, whatever its capacity."""
-        book = capacity.new_zeros(4, *capacity.shape)
-        slack, flow = book[:2]
-        torch.div(capacity, capacity + 2, out=flow)
-        torch.sub(capacity, flow, out=slack)
-        return cls(capacity, goal, book)
+        edges = cls(capacity, target_mu, capacity.new_zeros(4, *capacity.shape))
+        torch.div(capacity, capacity + 2, out=edges.flow)
+        torch.sub(capacity, edges.flow, out=edges.slack)
+        return edges
 
-    def push(self, level: Tensor) -> Tensor:
+    def edge_mu(self, level: Tensor) -> Tensor:
         """mu_e of every edge: no edge goes below the common level before all do."""
-        return torch.maximum(self.goal, level[:, None])
+        return torch.maximum(self.target_mu, level[:, None])
 
-    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, careful: bool) -> None:
+    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, subtraction_free: bool) -> None:
         """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step."""
-        slack, flow, residual, weight = self.book
-        mu = self.push(before)
+        slack, flow, residual, weight = self.variables
+        mu = self.edge_mu(before)
         torch.sub(slack, flow, out=residual)
         if first:  # no potentials to follow yet: d of multipliers mu / f and mu / g
             product = flow * slack
@@ -75,54 +110,63 @@ class Edges:
             torch.div(product, scale, out=weight)
             product.clamp_min_(TINY)
         else:  # a dead edge had weight 0 in the first step, and keeps it
-            scale = self._scale(cost, mu, careful)
+            scale = self._scale(cost, mu, subtraction_free)
             product = torch.addcmul(flow.new_full((1, 1), TINY), flow, slack)
-            torch.minimum(weight.mul_(GROW), torch.div(product, scale, out=scale), out=weight)
-        residual.mul_(self.push(level)).div_(product).sub_(cost).mul_(weight)
-        if careful:  # a residual below the rounding error of its flow is noise, and drowns smaller differences
-            residual.mul_(residual.abs() > ROUNDING * flow)
+            torch.div(product, scale, out=scale)
+            torch.minimum(weight.mul_(MAX_WEIGHT_GROWTH), scale, out=weight)
+        residual.mul_(self.edge_mu(level)).div_(product).sub_(cost).mul_(weight)
+        if subtraction_free:  # a residual below the rounding error of its flow drowns smaller differences
+            residual.mul_(residual.abs() > ROUNDING_SHARE * flow)
 
-    def _scale(self, cost: Tensor, mu: Tensor, careful: bool) -> Tensor:
+    def _scale(self, cost: Tensor, mu: Tensor, subtraction_free: bool) -> Tensor:
         """d of every edge; `residual` has to be g - f."""
         reach = cost * self.capacity
         square = torch.addcmul(mu.square().clamp_min_(TINY), reach, reach, value=0.25)  # of r u
         inverse = torch.rsqrt(square)  # three times as fast as sqrt on the CPU
-        if careful:  # without a cancellation, for an edge that is nearly empty and should be full
-            rest = mu.square() / inverse.mul_(square).add_(reach.abs_(), alpha=0.5)
-            return rest.add_(mu).add_(torch.maximum(cost * self.slack, -cost * self.flow))
+        if subtraction_free:  # for an edge that is nearly empty and should be full
+            root = inverse.mul_(square).add_(reach.abs_(), alpha=0.5)
+            above_mu = torch.maximum(cost * self.slack, -cost * self.flow)
+            return (mu.square() / root).add_(mu).add_(above_mu)
         scale = torch.addcmul(mu, square, inverse, out=reach).addcmul_(cost, self.residual, value=0.5)
         return torch.maximum(scale, mu, out=scale)  # below mu by rounding only
 
-    def step(self, drop: Tensor) -> Tensor:
-        """Take the Newton step that follows from the `drop` of the new potentials; 1.0 where it was cut short."""
-        slack, flow, residual, weight = self.book
-        wanted = residual.addcmul_(weight, drop, value=-1)
-        change = torch.clamp(wanted, torch.mul(flow, KEEP - 1, out=drop), slack * (1 - KEEP))
+    def step(self, potential_difference: Tensor) -> Tensor:
+        """Take the Newton step of new potentials, tail less head; 1.0 where it was cut short. Overwrites its input."""
+        slack, flow, residual, weight = self.variables
+        full_step = residual.addcmul_(weight, potential_difference, value=-1)
+        lowest = torch.mul(flow, MIN_SHARE_LEFT - 1, out=potential_difference)
+        change = torch.clamp(full_step, lowest, slack * (1 - MIN_SHARE_LEFT))
         flow.add_(change)
         slack.sub_(change)
-        return torch.ne(change, wanted, out=drop)
+        return torch.ne(change, full_step, out=potential_difference)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
-        slack, flow, mu, size = self.slack, self.flow, self.goal, self.capacity
-        half = (size * cost).abs_().mul_(0.5)
+        slack = self.slack
+        flow = self.flow
+        mu = self.target_mu
+        half = (self.capacity * cost).abs_().mul_(0.5)
         root = half.square().add_(mu.square()).sqrt_().add_(half)
-        less, more = (mu.square() / root).add_(mu), root.add_(mu)  # u times the multipliers, without a cancellation
-        below, above = torch.where(cost > 0, more, less), torch.where(cost > 0, less, more)
-        scale = (below * slack).addcmul_(above, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
-        dual = (cost * size).sub_(below).add_(above).mul_(flow).mul_(slack).div_(scale)
-        lower = (mu * size).sub_(below.mul_(flow)).mul_(slack).div_(scale)
-        upper = (mu * size).sub_(above.mul_(slack)).mul_(flow).div_(scale)
+        smaller = (mu.square() / root).add_(mu)  # u times the multipliers, without a cancellation
+        larger = root.add_(mu)
+        uz = torch.where(cost > 0, larger, smaller)
+        uv = torch.where(cost > 0, smaller, larger)
+        scale = (uz * slack).addcmul_(uv, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
+        dual = (cost * self.capacity).sub_(uz).add_(uv).mul_(flow).mul_(slack).div_(scale)
+        lower = (mu * self.capacity).sub_(uz.mul_(flow)).mul_(slack).div_(scale)
+        upper = (mu * self.capacity).sub_(uv.mul_(slack)).mul_(flow).div_(scale)
         return largest(dual), torch.maximum(largest(lower), largest(upper))
 
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""
-        return Edges(self.capacity[items], self.goal[items], self.book[:, items])
+        return Edges(self.capacity[items], self.target_mu[items], self.variables[:, items])
 
-    def __getitem__(self, part: slice) -> Edges:
+    def __getitem__(self, columns: slice) -> Edges:
         """A view of these edges."""
-        goal = self.goal if self.goal.shape[1] == 1 else self.goal[:, part]
-        return Edges(self.capacity[:, part], goal, self.book[:, :, part])
+        target_mu = self.target_mu
+        if target_mu.shape[1] > 1:
+            target_mu = target_mu[:, columns]
+        return Edges(self.capacity[:, columns], target_mu, self.variables[:, :, columns])
 
 
 def largest(values: Tensor) -> Tensor:

@@ -12,76 +12,73 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from gaflow.flow.barrier.state import State
+from gaflow.flow.barrier.edges import MAX_WEIGHT_GROWTH, MIN_SHARE_LEFT, Balance, Edges
 
 __all__ = ["available", "linearize", "step"]
 
-ROWS, COLUMNS, WARPS = 8, 64, 4  # of the shapes tried, the fastest at 64 x 128 and 16 x 512 tokens on an H200
-BLOCK = 256  # outer edges at a time
+# Of the shapes tried, the fastest at 64 x 128 and 16 x 512 tokens on an H200.
+TILE: dict[str, Any] = {"ROWS": 8, "COLUMNS": 64, "num_warps": 4}
+OUTER: dict[str, Any] = {"BLOCK": 256, "num_warps": 4}  # outer edges at a time
 
 
-def available(book: Tensor) -> bool:
-    """Whether these kernels can work on `book`: on a GPU, where there is Triton."""
-    return book.is_cuda and book.is_contiguous() and _triton()
+def available(variables: Tensor) -> bool:
+    """Whether these kernels can work on the variables of edges: on a GPU, where there is Triton."""
+    return variables.is_cuda and variables.is_contiguous() and _has_triton()
 
 
 @cache
-def _triton() -> bool:
+def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def _kernels() -> Any:
+def _blocks(tokens: int) -> int:
+    """Blocks of tails in a layer."""
+    return -(-tokens // TILE["ROWS"])
+
+
+def linearize(
+    edges: Edges, node: Tensor, shape: tuple[int, int], before: Tensor, level: Tensor, *, first: bool
+) -> Balance:
+    """Set weight and residual of all edges, and sum them up at the nodes."""
     from gaflow.flow.barrier import triton_kernels as kernels
 
-    return kernels
+    layers, t = shape
+    _, items, m = edges.variables.shape
+    programs = items * layers * _blocks(t)
+    node = node.contiguous()
+    n = node.shape[-1]
+    new = edges.variables.new_empty
+    rows = new(3, items, layers * t)
+    columns = new(3, items, layers, _blocks(t), t)
+    residuals = new(programs)
+    inputs = (edges.variables, node, edges.capacity, edges.target_mu, before, level)
+    sizes = (items, m, layers, t, n, first)
+    constants = {"floats": len(node), "weighted": edges.target_mu.shape[1] > 1, "GROWTH": MAX_WEIGHT_GROWTH}
+    kernels.linearize[(programs,)](*inputs, rows, columns, residuals, *sizes, **constants, **TILE)
+    sums = (rows, columns.sum(-2), residuals.view(items, -1).amax(-1))
+    right, up, down = new(3, items, n)
+    max_residual, max_imbalance = new(2, items)
+    outputs = (right, up, down, max_residual, max_imbalance)
+    kernels.gather[(items,)](*inputs, *sums, *outputs, *sizes, **constants, **OUTER)
+    return Balance(right=right, up=up, down=down, max_residual=max_residual, max_imbalance=max_imbalance)
 
 
-def _grid(state: State) -> tuple[int, int, int, int, int]:
-    """Items, layers, tokens, blocks of tails in a layer, programs."""
-    layers, t = state.shape
-    items, blocks = len(state.level), -(-t // ROWS)
-    return items, layers, t, blocks, items * layers * blocks
-
-
-def linearize(state: State, grow: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Set weight and residual of all edges; the fields of a `Balance`."""
-    items, layers, t, blocks, programs = _grid(state)
-    edges, node = state.edges, state.node.contiguous()
-    rows = edges.book.new_empty(3, items, layers * t)
-    columns = edges.book.new_empty(3, items, layers, blocks, t)
-    off = edges.book.new_empty(programs)
-    kinds = {"parts": len(node), "weighted": edges.goal.shape[1] > 1, "GROW": grow, "num_warps": WARPS}
-    sizes = (items, edges.book.shape[-1], layers, t, node.shape[-1], state.first)
-    _kernels().linearize[(programs,)](
-        edges.book, node, edges.capacity, edges.goal, state.before, state.level, rows, columns, off,
-        *sizes, ROWS=ROWS, COLUMNS=COLUMNS, **kinds,
-    )  # fmt: skip
-    right, up, down = edges.book.new_empty(3, items, node.shape[-1])
-    worst, lost = edges.book.new_empty(2, items)
-    _kernels().gather[(items,)](
-        edges.book, node, edges.capacity, edges.goal, state.before, state.level, rows, columns.sum(-2),
-        off.view(items, -1).amax(-1), right, up, down, worst, lost,
-        *sizes, BLOCK=BLOCK, **kinds,
-    )  # fmt: skip
-    return right, up, down, worst, lost
-
-
-def step(state: State, change: Tensor, keep: float) -> Tensor:
+def step(edges: Edges, shape: tuple[int, int], change: Tensor) -> Tensor:
     """Let all edges follow the `change` (b, n) of the potentials; how many were cut short, (b,)."""
-    items, layers, t, _, programs = _grid(state)
-    book, change = state.edges.book, change.contiguous()
-    found, short = book.new_empty(programs), torch.empty_like(state.level)
-    sizes = (items, book.shape[-1], layers, t, change.shape[-1])
-    _kernels().step[(programs,)](
-        book, change, found, *sizes, KEEP=keep, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
-    )  # fmt: skip
-    _kernels().step_outer[(items,)](
-        book, change, found.view(items, -1).sum(-1), short, *sizes, KEEP=keep, BLOCK=BLOCK, num_warps=WARPS
-    )  # fmt: skip
-    return short
+    from gaflow.flow.barrier import triton_kernels as kernels
+
+    layers, t = shape
+    _, items, m = edges.variables.shape
+    programs = items * layers * _blocks(t)
+    change = change.contiguous()
+    inner_short = change.new_empty(programs)
+    cut_short = change.new_empty(items)
+    sizes = (items, m, layers, t, change.shape[-1])
+    kernels.step[(programs,)](edges.variables, change, inner_short, *sizes, LEFT=MIN_SHARE_LEFT, **TILE)
+    totals = inner_short.view(items, -1).sum(-1)
+    kernels.step_outer[(items,)](edges.variables, change, totals, cut_short, *sizes, LEFT=MIN_SHARE_LEFT, **OUTER)
+    return cut_short

@@ -17,21 +17,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import SolveError
+from gaflow.arguments import one_of
+from gaflow.errors import Argument, SolveError
 from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes, per_item
-from gaflow.flow.barrier.edges import KEEP
-from gaflow.flow.barrier.linear.dispatch import Care, solve_laplacian
+from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
+from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
 from gaflow.flow.barrier.linear.system import System
-from gaflow.flow.barrier.state import Balance, State
-from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.barrier.state import State
+from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.result import BatchCertificate, Flow
 
-__all__ = ["Barrier", "LogBarrier", "solve"]
+__all__ = ["BARRIERS", "Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
+BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
 
 SHRINK = 0.1  # the next level, relative to this one where all edges can follow
-SLOW, SLOWEST = 20, 0.7  # how much more of it is kept for the share of the edges that cannot, and the most
+SHRINK_PER_CUT_SHORT = 20  # added to it, times the share of the edges that were cut short in the last step
+MAX_SHRINK = 0.7
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
@@ -41,7 +44,7 @@ def solve(
     epsilon: float = 1e-6,
     mu: float | Tensor | None = None,
     barrier: Barrier = "uniform",
-    terminal: float | Tensor | str | None = None,
+    terminal: Terminal = None,
     mask: Tensor | np.ndarray | list | None = None,
     sources: Nodes | None = None,
     targets: Nodes | None = None,
@@ -52,7 +55,7 @@ def solve(
     `information`: (l, t, t) or (b, l, t, t), non-negative; `mask`: (t,) or (b, t), which tokens are real.
     `epsilon`: how far, relative to the smallest layer sum kappa, the flow value may be from the maximum; it sets
     `mu = epsilon kappa / (2 m)` unless `mu` (absolute) is given. `barrier`: "uniform" is the paper's; "capacity" weighs
-    each edge by its capacity, so that edges which do not bind share the flow in proportion to it.
+    each edge by its capacity, and edges which do not bind then share the flow in proportion to it.
     `terminal`: the capacity of the terminal edges, one number or one per item; None takes one that never binds
     (`t max(information)`, or for barrier="capacity" the sum of the capacities beside it: "adjacent"). The paper's is
     `t`. `sources`, `targets`: the output positions that flow comes from and the input positions that it may go to, as
@@ -60,25 +63,38 @@ def solve(
 
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
+
+        flow = gaflow.solve(torch.rand(12, 14, 14))
+        flow.target[0]  # the score of each token
     """
     networks = as_networks(information)
-    settings = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
-    ends = "adjacent" if terminal is None and barrier == "capacity" else terminal
+    solver = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
+    if terminal is None and barrier == "capacity":
+        terminal = "adjacent"
     real = as_mask(mask, networks)
-    above, below = as_nodes(sources, networks, real, "sources"), as_nodes(targets, networks, real, "targets")
-    flow = settings(LayeredNetwork.build(networks, real, ends, above, below))
+    output_nodes = as_nodes(sources, networks, real, "sources")
+    input_nodes = as_nodes(targets, networks, real, "targets")
+    flow = solver(LayeredNetwork.build(networks, real, terminal, output_nodes, input_nodes))
     if throw and not bool(flow.converged.all()):
-        items = (~flow.converged).nonzero().flatten().tolist()
-        found = flow.certificate
-        worst = max(float(x[items].max()) for x in (found.conservation, found.dual, found.centrality))
-        raise SolveError(
-            f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, off by up to "
-            f"{worst:.1e} of the flow value); a larger epsilon or mu makes the problem easier, and throw=False returns "
-            "the flagged result",
-            flow,
-            items,
-        )
+        raise _not_converged(flow)
     return flow
+
+
+def _not_converged(flow: Flow) -> SolveError:
+    items = (~flow.converged).nonzero().flatten().tolist()
+    certificate = flow.certificate
+    errors = torch.stack([certificate.conservation, certificate.dual, certificate.centrality])
+    message = [
+        f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, errors up to "
+        f"{errors[:, items].max():.1e} of the flow value); a larger ",
+        Argument("epsilon"),
+        " or ",
+        Argument("mu"),
+        " makes the problem easier, and ",
+        Argument("throw", False),
+        " returns the flagged result",
+    ]
+    return SolveError(message, flow, items)
 
 
 @dataclass(frozen=True)
@@ -89,115 +105,136 @@ class LogBarrier:
     mu: float | Tensor | None = None  # absolute; overrides epsilon
     barrier: Barrier = "uniform"
     steps: int = 150
-    careful_steps: int = 200  # for what is left then, from the start, with the subtraction-free factorisation
+    subtraction_free_steps: int = 200  # for the items that failed, from the start, by the factorisation of that name
+    way: Way | None = None  # to solve the linear systems of the first `steps`; None: by size and device
 
     def __post_init__(self) -> None:
-        if self.barrier not in ("uniform", "capacity"):
-            raise ValueError(f'barrier must be "uniform" or "capacity", not {self.barrier!r}')
+        one_of("barrier", self.barrier, BARRIERS)
 
     def __call__(self, network: LayeredNetwork) -> Flow:
         """Solve the whole batch; items leave the loop as they converge."""
         started = time.perf_counter()
-        unit, device = network.unit(), network.kappa.device
+        unit = network.unit()
+        device = network.kappa.device
         if self.mu is None:
             relative = per_item(self.epsilon, len(unit), device, "epsilon") / (2 * network.edges.clamp_min(1))
-            mu, target = relative * network.kappa, relative * (network.kappa / unit)
+            mu = relative * network.kappa
+            mu_in_units = relative * (network.kappa / unit)
         else:
             mu = per_item(self.mu, len(unit), device, "mu")
-            target = mu / unit
+            mu_in_units = mu / unit
         result = _Result(network, unit, mu)
-        left = (~network.dead).nonzero().flatten()
-        with torch.inference_mode():  # a fifth of the time of small networks is autograd looking on
-            for careful, steps in ((False, self.steps), (True, self.careful_steps)):
-                if len(left):
-                    weighted = self.barrier == "capacity"
-                    state = State.start(network, unit, target, left, weighted=weighted, careful=careful)
-                    left = _iterate(state, steps, result)
+        items = (~network.dead).nonzero().flatten()
+        weighted = self.barrier == "capacity"
+        with torch.inference_mode():  # autograd's bookkeeping would be a fifth of the time of small networks
+            if len(items):
+                state = State.start(network, unit, mu_in_units, items, weighted=weighted, subtraction_free=False)
+                items = _iterate(state, self.steps, self.way, result)
+            if len(items):
+                state = State.start(network, unit, mu_in_units, items, weighted=weighted, subtraction_free=True)
+                _iterate(state, self.subtraction_free_steps, "subtraction_free", result)
         return result.flow(time.perf_counter() - started)
 
 
-def _iterate(state: State, steps: int, result: _Result) -> Tensor:
+def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
-    precise: Care = "exact" if state.level.is_cuda else "rough"  # GPUs are as fast in float64
-    care = "careful" if state.careful else precise
     for step in range(steps + 1):
-        _lower(state)
+        _lower_level(state)
         balance = state.linearize()
-        value, error = state.edges.flow[:, -1], torch.maximum(balance.off, balance.lost)
+        value = state.edges.flow[:, -1]
+        error = torch.maximum(balance.max_residual, balance.max_imbalance)
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
         hopeless = ~(error < torch.inf) | (step == steps)
-        leaving = done | hopeless
-        if bool(leaving.any()):
-            errors = torch.stack([balance.lost, *state.errors()]) / value
-            done &= errors.amax(0) < 10 * TOLERANCE  # a weight that may not grow makes its residual look small: is it?
+        if bool((done | hopeless).any()):
+            errors = torch.stack([balance.max_imbalance, *state.errors()]) / value
+            # a weight that may not grow makes its residual look small, which these errors do not
+            done &= errors.amax(0) < 10 * TOLERANCE
             leaving = done | hopeless
             if bool(leaving.any()):
                 result.store(state, leaving, done, errors, step)
                 failed.append(state.item[leaving & ~done])
-                stay = (~leaving).nonzero().flatten()
-                state, balance = state.take(stay), balance.take(stay)
+                staying = (~leaving).nonzero().flatten()
+                state = state.take(staying)
+                balance = balance.take(staying)
         if not len(state.item):
             break
-        state.step(_newton(state, balance, care))
+        state.step(_newton_step(state, balance, way))
     return torch.cat(failed)
 
 
-def _lower(state: State) -> None:
+def _lower_level(state: State) -> None:
     """Lower the level as far as the edges that lag behind allow."""
-    # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than by KEEP
-    factor = torch.where(state.level > state.mean, SHRINK, KEEP) + SLOW * state.short
-    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(SLOWEST))
+    # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than MIN_SHARE_LEFT
+    fastest = torch.where(state.level > state.mean, SHRINK, MIN_SHARE_LEFT)
+    factor = fastest + SHRINK_PER_CUT_SHORT * state.cut_short
+    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(MAX_SHRINK))
 
 
-def _newton(state: State, balance: Balance, care: Care) -> Tensor:
+def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
     """The change of every potential, (b, n)."""
     layers, t = state.shape
     inner, source, target, returning = state.edges.weight.split([layers * t * t, t, t, 1], 1)
-    weight, returning = inner.view(-1, layers, t, t), returning[:, 0]
-    system = System(weight, source, target, returning, balance.right, balance.up, balance.down, state.top)
-    return solve_laplacian(system, care)
+    system = System(
+        weight=inner.view(-1, layers, t, t),
+        source=source,
+        target=target,
+        returning=returning[:, 0],
+        right=balance.right,
+        up=balance.up,
+        down=balance.down,
+        top=state.top,
+    )
+    return solve_laplacian(system, way)
 
 
 class _Result:
     """Collects the items of a batch as they leave the loop."""
 
     def __init__(self, network: LayeredNetwork, unit: Tensor, mu: Tensor):
-        self.network, self.unit, self.mu = network, unit, mu
-        self.edges: Tensor | None = None  # not before there is something to keep: long texts need the memory until then
+        self.network = network
+        self.unit = unit
+        self.mu = mu
+        self.edges: Tensor | None = None  # not before an item leaves: long texts need the memory until then
         b, t = network.source.shape
-        self.outer = network.capacity.new_zeros(b, 2 * t + 1)
+        self.outer = network.capacity.new_zeros(b, 2 * t + 1)  # flows of source, target and return edges
         self.converged = network.dead.clone()
         self.iterations = torch.zeros_like(network.edges)
-        zero = torch.zeros_like(network.kappa)
-        self.conservation, self.dual, self.centrality, self.cut = (zero.clone() for _ in range(4))
+        self.errors = network.kappa.new_zeros(3, b)  # conservation, dual, centrality
+        self.cut = torch.zeros_like(network.kappa)
 
     def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor, steps: int) -> None:
-        """Keep flows and errors of the `leaving` items; one that broke down is 0 everywhere and off by all of it."""
+        """Store flows and errors of the `leaving` items; one that broke down has flow 0 everywhere and errors 1."""
         if not bool(leaving.all()):
-            chosen = leaving.nonzero().flatten()
-            state, done, errors = state.take(chosen), done[chosen], errors[:, chosen]
-        item, unit = state.item, self.unit[state.item]
+            items = leaving.nonzero().flatten()
+            state = state.take(items)
+            done = done[items]
+            errors = errors[:, items]
+        item = state.item
+        unit = self.unit[item]
         sound = torch.isfinite(errors).all(0)
         self.converged[item] = done
         self.iterations[item] += steps
-        self.conservation[item], self.dual[item], self.centrality[item] = torch.where(sound, errors, 1.0)
+        self.errors[:, item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
         flow = state.edges.flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
-        with torch.inference_mode(False):  # what is handed out may be used in autograd
-            self.edges = torch.zeros_like(self.network.capacity) if self.edges is None else self.edges
+        if self.edges is None:
+            with torch.inference_mode(False):  # results may be used in autograd
+                self.edges = torch.zeros_like(self.network.capacity)
         inner = self.edges[0].numel()
         self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])
         self.outer[item] = flow[:, inner:]
 
     def flow(self, seconds: float) -> Flow:
         """The finished batch with its certificate."""
-        network, t = self.network, self.network.source.shape[-1]
+        network = self.network
+        t = network.source.shape[-1]
         value = self.outer[:, -1]
+        conservation, dual, centrality = (error.clone() for error in self.errors)
         certificate = BatchCertificate(
-            conservation=self.conservation,
-            dual=self.dual,
-            centrality=self.centrality,
+            conservation=conservation,
+            dual=dual,
+            centrality=centrality,
             gap=(self.cut - value).clamp_min(0),  # below 0 by rounding only
             cut=self.cut,
             kappa=network.kappa,

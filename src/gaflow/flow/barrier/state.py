@@ -1,6 +1,6 @@
 """The items being solved: all their edges, the potentials of their nodes, and the passes of a Newton step over them.
 
-What happens on an edge is in `edges.py`. The two conventions this file owns:
+The arithmetic of one edge is in `edges.py`. The two conventions this file owns:
 
 * **A potential is the sum of two or three floats.** Where nothing binds, potentials differ by `mu / f`, far below the
   rounding error of a potential near -1, and the flow there depends on just these differences.
@@ -11,232 +11,247 @@ What happens on an edge is in `edges.py`. The two conventions this file owns:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gaflow.flow.barrier.edges import GROW, KEEP, Edges, largest
+from gaflow.flow.barrier import gpu
+from gaflow.flow.barrier.edges import Balance, Edges, largest
 from gaflow.flow.network import LayeredNetwork
 
-__all__ = ["Balance", "Part", "State"]
+__all__ = ["EdgeGroup", "State"]
 
-CACHED = 1 << 17  # edges worked on at a time on the CPU, so that the passes of a step stay in cache
-MANY = 1 << 25  # and on a GPU, whose memory has to hold what the passes leave in between
-FINE = 1e-20  # a mu below this, in units of flow, needs potentials in three parts: two are good to 1e-32
+CPU_GROUP_EDGES = 1 << 17  # edges worked on at a time, for the passes of a step to stay in cache
+GPU_GROUP_EDGES = 1 << 25  # the memory has to hold the intermediate results of the passes
+THREE_FLOATS_MU = 1e-20  # a mu below this, in units of flow, needs potentials of three floats: two are good to 1e-32
 
 
 @dataclass(frozen=True)
-class Part:
-    """Edges worked on together: those that leave some nodes downwards, the outer ones, or both."""
+class EdgeGroup:
+    """Edges worked on together: those that leave a range of nodes downwards, the outer ones, or both."""
 
     start: int  # the tails, counted from layer 1 on; whole layers, or nodes of one layer
     stop: int
-    outer: bool
-    edges: slice  # where they are in the row
-
-
-@dataclass(frozen=True)
-class Balance:
-    """Sums over the edges of every node, and what is furthest from balance."""
-
-    right: Tensor  # (b, n) outflow less inflow, of flows and residuals together
-    up: Tensor  # (b, n) weights of the edges that enter
-    down: Tensor  # (b, n) weights of the edges that leave
-    off: Tensor  # (b,) the largest residual
-    lost: Tensor  # (b,) the largest imbalance of flows
-
-    def take(self, items: Tensor) -> Balance:
-        """Those of these items."""
-        return Balance(*(getattr(self, f.name)[items] for f in fields(self)))
+    outer: bool  # source, target and return edges belong to it
+    columns: slice  # of the row of all edges
 
 
 @dataclass
 class State:
     """The items that are still being solved; capacities, flows and mu are in each item's own unit of flow."""
 
-    item: Tensor  # (b,) where in the batch each came from
+    item: Tensor  # (b,) position in the batch
     level: Tensor  # (b,) no mu_e is below it yet; never rises
     floor: Tensor  # (b,) the smallest mu_e to reach
     mean: Tensor  # (b,) the mean of the mu_e to reach
     count: Tensor  # (b,) the number of live edges
     before: Tensor  # (b,) the level of the last step
-    first: bool  # there was none yet
-    careful: bool  # spare no expense
-    short: Tensor  # (b,) the share of the live edges that were cut short in the last step
+    first: bool  # no step was taken yet
+    subtraction_free: bool  # slower formulas, in which nothing cancels
+    cut_short: Tensor  # (b,) the share of the live edges that were cut short in the last step
     edges: Edges
-    node: Tensor  # (2 or 3, b, n) potentials, largest part first
+    node: Tensor  # (2 or 3, b, n) potentials, the largest float first
     shape: tuple[int, int]  # (l, t)
-    top: int  # output nodes from here on are dead in every item
+    top: int  # output nodes from this one on are dead in every item
 
     @classmethod
     def start(
-        cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, *, weighted: bool, careful: bool
+        cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, *, weighted: bool, subtraction_free: bool
     ) -> State:
         """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
-        unit, target = unit[items], mu[items]
+        unit = unit[items]
+        target = mu[items]
         _, layers, t, _ = network.capacity.shape
         rows = (network.capacity.flatten(1), network.source, network.target, network.returning[:, None])
-        capacity = torch.cat([x[items] for x in rows], 1).div_(unit[:, None])
+        capacity = torch.cat([row[items] for row in rows], 1).div_(unit[:, None])
         count = network.edges[items].to(unit.dtype)
-        goal = target[:, None]
+        edge_mu = target[:, None]
         if weighted:
             weights = capacity.clone()
             weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
-            goal = torch.where(weights > 0, weights * (target / (weights.sum(-1) / count))[:, None], goal)
-        level, floor = torch.maximum(target, 2 / count), goal.amin(-1)
-        edges = Edges.start(capacity, goal)
-        parts = 3 if bool((floor < FINE).any()) else 2
-        alive = (network.source[items] > 0).any(0)
+            mean_weight = weights.sum(-1) / count
+            edge_mu = torch.where(weights > 0, weights * (target / mean_weight)[:, None], edge_mu)
+        level = torch.maximum(target, 2 / count)
+        floor = edge_mu.amin(-1)
+        floats = 3 if bool((floor < THREE_FLOATS_MU).any()) else 2
+        live_outputs = (network.source[items] > 0).any(0).nonzero()
         return cls(
-            items,
-            level,
+            item=items,
+            level=level,
             floor=floor,
             mean=target,
             count=count,
             before=level,
             first=True,
-            careful=careful,
-            short=torch.zeros_like(level),
-            edges=edges,
-            node=capacity.new_zeros(parts, len(items), (layers + 1) * t + 1),
+            subtraction_free=subtraction_free,
+            cut_short=torch.zeros_like(level),
+            edges=Edges.start(capacity, edge_mu),
+            node=capacity.new_zeros(floats, len(items), (layers + 1) * t + 1),
             shape=(layers, t),
-            top=int(alive.nonzero().amax()) + 1,
+            top=int(live_outputs.amax()) + 1,
         )
 
-    def parts(self) -> Iterator[tuple[Part, Edges]]:
-        """All edges, in parts that fit the cache; where there are several, those of dead output nodes are left out."""
+    def groups(self) -> Iterator[tuple[EdgeGroup, Edges]]:
+        """All edges, in groups that fit the cache; where there are several, those of dead output nodes are left out."""
         layers, t = self.shape
+        tails = layers * t
         items, row = self.edges.capacity.shape
-        most, tails = MANY if self.edges.book.is_cuda else CACHED, layers * t
-        if items * row <= most:
-            return iter([(Part(0, tails, True, slice(0, row)), self.edges)])
-        size, last = max(1, most // (items * t)), tails - t  # tails at a time, where the highest layer begins
-        pieces = [k + i for k in range(0, last, t) for i in range(0, t, size)]  # of a layer, or else several layers
-        ends = [
-            *(pieces if size < t else range(0, last, size // t * t)),
-            *range(last, last + self.top, size),
-            last + self.top,
-        ]
-        chosen = [Part(k, stop, False, slice(k * t, stop * t)) for k, stop in pairwise(ends)]
-        chosen.append(Part(0, 0, True, slice(tails * t, row)))
-        return ((part, self.edges[part.edges]) for part in chosen)
+        limit = GPU_GROUP_EDGES if self.edges.variables.is_cuda else CPU_GROUP_EDGES
+        if items * row <= limit:
+            yield EdgeGroup(0, tails, True, slice(0, row)), self.edges
+            return
+        size = max(1, limit // (items * t))  # tails in a group
+        output_tails = tails - t  # those of the highest layer begin here
+        if size < t:
+            starts = [layer + i for layer in range(0, output_tails, t) for i in range(0, t, size)]
+        else:
+            starts = list(range(0, output_tails, size // t * t))
+        end = output_tails + self.top
+        starts.extend(range(output_tails, end, size))
+        for start, stop in zip(starts, [*starts[1:], end], strict=True):
+            columns = slice(start * t, stop * t)
+            yield EdgeGroup(start, stop, False, columns), self.edges[columns]
+        outer = slice(tails * t, row)
+        yield EdgeGroup(0, 0, True, outer), self.edges[outer]
 
-    def drop(self, node: Tensor, part: Part) -> Tensor:
-        """Potential (..., n) at the tail less that at the head, for the edges of a part: (..., edges)."""
+    def potential_difference(self, node: Tensor, group: EdgeGroup) -> Tensor:
+        """Potential (..., n) at the tail less that at the head, for the edges of a group: (..., edges)."""
         t = self.shape[1]
-        found = []
-        if part.stop:
-            first, last = part.start // t, -(-part.stop // t)
+        differences = []
+        if group.stop:
+            first = group.start // t
+            last = -(-group.stop // t)
             shape = (*node.shape[:-1], last - first)
-            tails = node[..., t + part.start : t + part.stop].view(*shape, -1, 1)
+            tails = node[..., t + group.start : t + group.stop].view(*shape, -1, 1)
             heads = node[..., first * t : last * t].view(*shape, 1, t)
-            found = [(tails - heads).view(*node.shape[:-1], -1)]
-        if part.outer:
+            differences.append((tails - heads).view(*node.shape[:-1], -1))
+        if group.outer:
             source = node[..., -1:]
-            found += [source - node[..., -1 - t : -1], node[..., :t], -source]
-        return found[0] if len(found) == 1 else torch.cat(found, -1)
+            outputs = node[..., -1 - t : -1]
+            inputs = node[..., :t]
+            differences.extend([source - outputs, inputs, -source])
+        return differences[0] if len(differences) == 1 else torch.cat(differences, -1)
 
-    def cost(self, part: Part) -> Tensor:
-        """Reduced costs (b, edges) of a part; the return edge costs -1."""
-        high, *low = self.drop(self.node, part)
-        if part.outer:
+    def cost(self, group: EdgeGroup) -> Tensor:
+        """Reduced costs (b, edges) of a group; the return edge costs -1."""
+        high, *low = self.potential_difference(self.node, group)
+        if group.outer:
             high[:, -1].sub_(1)
-        return high.add_(low[0] if len(low) == 1 else low[0].add_(low[1]))  # small ones first: the others may cancel
+        small = low[0] if len(low) == 1 else low[0].add_(low[1])  # small floats first: the others may cancel
+        return high.add_(small)
 
     def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
-        fused = None if self.careful else _fused(self.edges.book)
-        if fused is not None:
-            return Balance(*fused.linearize(self, GROW))
+        if not self.subtraction_free and gpu.available(self.edges.variables):
+            return gpu.linearize(self.edges, self.node, self.shape, self.before, self.level, first=self.first)
         layers, t = self.shape
-        rows, columns, off = self._linearize()
-        source, target, returning = self.edges.book[1:, :, layers * t * t :].split([t, t, 1], -1)
+        rows, columns, max_residual = self._linearize()
+        outer = self.edges.variables[1:, :, layers * t * t :]  # flows, residuals, weights
+        source, target, returning = outer.split([t, t, 1], -1)
         leaving = torch.cat([target, *rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
         entering = torch.cat([*columns, source, returning], -1)
-        imbalance, pushed = leaving[:2] - entering[:2]
-        return Balance(imbalance + pushed, entering[2], leaving[2], off, largest(imbalance))
+        imbalance, residual = leaving[:2] - entering[:2]
+        return Balance(
+            right=imbalance + residual,
+            up=entering[2],
+            down=leaving[2],
+            max_residual=max_residual,
+            max_imbalance=largest(imbalance),
+        )
 
     def _linearize(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Sums over the heads of each tail and over the tails of each head, and the largest residual.
 
-        The sums are (3, b, ...) for a part of the nodes each, from the lowest up.
+        The sums are (3, b, ...) for a range of nodes each, from the lowest up.
         """
-        (layers, t), items = self.shape, len(self.level)
-        book = self.edges.book[1:]  # flows, residuals, weights
-        rows, columns, off, seen = [], [], [], 0
-        for part, edges in self.parts():
-            edges.linearize(self.cost(part), self.before, self.level, first=self.first, careful=self.careful)
-            off.append(largest(edges.residual))
-            if part.stop:
-                whole = max(1, (part.stop - part.start) // t)  # layers, unless it is a piece of one
-                inner = book[..., part.start * t : part.stop * t].view(3, items, whole, -1, t)
+        layers, t = self.shape
+        items = len(self.level)
+        variables = self.edges.variables[1:]  # flows, residuals, weights
+        rows = []
+        columns = []
+        residuals = []
+        done = 0  # tails
+        for group, edges in self.groups():
+            edges.linearize(
+                self.cost(group), self.before, self.level, first=self.first, subtraction_free=self.subtraction_free
+            )
+            residuals.append(largest(edges.residual))
+            if group.stop:
+                group_layers = max(1, (group.stop - group.start) // t)  # or a piece of one
+                inner = variables[..., group.start * t : group.stop * t].view(3, items, group_layers, -1, t)
                 rows.append(inner.sum(-1).flatten(2))
                 entering = inner.sum(-2).flatten(2)
-                if part.start % t:  # another piece of the same layer
+                if group.start % t:  # another piece of the same layer
                     columns[-1].add_(entering)
                 else:
                     columns.append(entering)
-                seen = part.stop
-        rows.append(book.new_zeros(3, items, layers * t - seen))  # the dead output nodes that were left out
-        return rows, columns, torch.stack(off).amax(0)
+                done = group.stop
+        rows.append(variables.new_zeros(3, items, layers * t - done))  # the dead output nodes that were left out
+        return rows, columns, torch.stack(residuals).amax(0)
 
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
-        fused = _fused(self.edges.book)
-        if fused is not None:
-            short = fused.step(self, change, KEEP)
+        if gpu.available(self.edges.variables):
+            cut_short = gpu.step(self.edges, self.shape, change)
         else:
-            short = sum(edges.step(self.drop(change, part)).sum(-1) for part, edges in self.parts())
-        self.short, self.before, self.first = short / self.count, self.level, False
+            cut_short = sum(
+                edges.step(self.potential_difference(change, group)).sum(-1) for group, edges in self.groups()
+            )
+        self.cut_short = cut_short / self.count
+        self.before = self.level
+        self.first = False
         self.node = _accumulate(self.node, change)
 
     def errors(self) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error of any edge at the target mu, (b,) each."""
-        found = [edges.errors(self.cost(part)) for part, edges in self.parts()]
-        dual, central = (torch.stack(x).amax(0) for x in zip(*found, strict=True))
-        return dual, central
+        duals = []
+        centralities = []
+        for group, edges in self.groups():
+            dual, centrality = edges.errors(self.cost(group))
+            duals.append(dual)
+            centralities.append(centrality)
+        return torch.stack(duals).amax(0), torch.stack(centralities).amax(0)
 
     def cut(self) -> Tensor:
         """A bound of every flow: potentials scaled to -1 at the source are a fractional cut, and so is the unit."""
-        source, total = self.node[0, :, -1], torch.zeros_like(self.level)
-        for part, edges in self.parts():
-            uncut = self.cost(part).neg_().relu_()
-            if part.outer:
-                uncut[:, -1] = 0
-            total = total + uncut.mul_(edges.capacity).sum(-1)
+        source = self.node[0, :, -1]
+        total = torch.zeros_like(self.level)
+        for group, edges in self.groups():
+            share = self.cost(group).neg_().relu_()
+            if group.outer:
+                share[:, -1] = 0
+            total = total + share.mul_(edges.capacity).sum(-1)
         bound = torch.nan_to_num(total / -source, nan=1.0).clamp_max(1.0)
         return torch.where(source < 0, bound, 1.0)
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
-        names = ("item", "level", "floor", "mean", "count", "before", "short")
-        each: dict[str, Any] = {name: getattr(self, name)[items] for name in names}
-        return replace(self, **each, edges=self.edges.take(items), node=self.node[:, items])
-
-
-def _fused(book: Tensor) -> Any:
-    """The room of GPU kernels, where they can be used."""
-    if not book.is_cuda:
-        return None
-    from gaflow.flow.barrier import gpu as fused
-
-    return fused if fused.available(book) else None
+        return replace(
+            self,
+            item=self.item[items],
+            level=self.level[items],
+            floor=self.floor[items],
+            mean=self.mean[items],
+            count=self.count[items],
+            before=self.before[items],
+            cut_short=self.cut_short[items],
+            edges=self.edges.take(items),
+            node=self.node[:, items],
+        )
 
 
 def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
-    """A number in two or three parts plus a plain one, in as many parts again."""
-    if len(parts) == 2:  # each rounding error goes to the low part; one of `change` itself is corrected like any other
+    """A number in two or three floats plus a plain one, in as many floats again."""
+    if len(parts) == 2:  # each rounding error goes to the low float; one of `change` itself is corrected like any other
         high = parts[0] + change
         low = (change - (high - parts[0])).add_(parts[1])
         total = high + low
         return torch.stack([total, low.sub_(total - high)])
-    high, rest = _two_sum(parts[0], change)
-    middle, rest = _two_sum(parts[1], rest)
+    high, error = _two_sum(parts[0], change)
+    middle, error = _two_sum(parts[1], error)
     high, middle = _two_sum(high, middle)
-    return torch.stack([high, *_two_sum(middle, parts[2] + rest)])
+    return torch.stack([high, *_two_sum(middle, parts[2] + error)])
 
 
 def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Triton kernels of `fused.py`; importing this needs Triton, which comes with torch's CUDA builds."""
+"""Triton kernels of `gpu.py`; importing this needs Triton, which comes with torch's CUDA builds."""
 
 # pyright: reportMissingImports=false
 
@@ -16,236 +16,259 @@ def magnitude(values):
 
 @triton.jit
 def weigh(
-    book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted: tl.constexpr, GROW: tl.constexpr
-):
-    """Set weight and residual of some edges; gives their flows, residuals and weights, 0 where there is no edge."""
-    slack = tl.load(book + at, here, 0.0)
-    flow = tl.load(book + size + at, here, 0.0)
-    aim = tl.load(goal + at, here, 1.0) if weighted else tl.load(goal + item)
-    push = tl.maximum(aim, mu)
-    old = tl.maximum(aim, past)
-    most = tl.load(capacity + at, here, 0.0)
-    half = most * cost * 0.5
+    variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+    edge, valid, cost, weighted: tl.constexpr, GROWTH: tl.constexpr,
+):  # fmt: skip
+    """Set weight and residual of a block of edges; returns their flows, residuals and weights, 0 where not `valid`."""
+    slack = tl.load(variables + edge, valid, 0.0)
+    flow = tl.load(variables + stride + edge, valid, 0.0)
+    edge_target = tl.load(target_mu + edge, valid, 1.0) if weighted else tl.load(target_mu + item)
+    edge_mu = tl.maximum(edge_target, level_now)
+    edge_mu_before = tl.maximum(edge_target, level_before)
+    upper = tl.load(capacity + edge, valid, 0.0)
+    half = upper * cost * 0.5
     product = flow * slack
-    apart = slack - flow
-    later = old + tl.maximum(tl.sqrt(half * half + old * old) + apart * cost * 0.5, 0.0)
-    later = tl.maximum(later, product / tl.maximum(tl.load(book + 3 * size + at, here, 1.0), 1e-300) / GROW)
-    start = old * tl.maximum(most * most / tl.maximum(product, 1e-300) - 2, 1.0)
-    scale = tl.where(beginning, start, later)
-    residual = (apart * push - product * cost) / scale
+    difference = slack - flow
+    scale_later = edge_mu_before + tl.maximum(
+        tl.sqrt(half * half + edge_mu_before * edge_mu_before) + difference * cost * 0.5, 0.0
+    )
+    last_weight = tl.load(variables + 3 * stride + edge, valid, 1.0)
+    scale_later = tl.maximum(scale_later, product / tl.maximum(last_weight, 1e-300) / GROWTH)
+    scale_first = edge_mu_before * tl.maximum(upper * upper / tl.maximum(product, 1e-300) - 2, 1.0)
+    scale = tl.where(first_step, scale_first, scale_later)
+    residual = (difference * edge_mu - product * cost) / scale
     weight = product / scale
-    tl.store(book + 2 * size + at, residual, here)
-    tl.store(book + 3 * size + at, weight, here)
-    return flow, tl.where(here, residual, 0.0), tl.where(here, weight, 0.0)
+    tl.store(variables + 2 * stride + edge, residual, valid)
+    tl.store(variables + 3 * stride + edge, weight, valid)
+    return flow, tl.where(valid, residual, 0.0), tl.where(valid, weight, 0.0)
 
 
 @triton.jit
-def follow(book, size, at, here, drop, KEEP: tl.constexpr):
-    """New flows and slacks of some edges; gives 1 for each that was cut short."""
-    slack = tl.load(book + at, here, 0.0)
-    flow = tl.load(book + size + at, here, 0.0)
-    wanted = tl.load(book + 2 * size + at, here, 0.0) - tl.load(book + 3 * size + at, here, 0.0) * drop
-    moved = tl.minimum(tl.maximum(wanted, flow * (KEEP - 1)), slack * (1 - KEEP))
-    tl.store(book + at, slack - moved, here)
-    tl.store(book + size + at, flow + moved, here)
-    return tl.where(here & (moved != wanted), 1.0, 0.0)
+def follow(variables, stride, edge, valid, potential_difference, LEFT: tl.constexpr):
+    """Set flows and slacks of a block of edges; returns 1 for each that was cut short."""
+    slack = tl.load(variables + edge, valid, 0.0)
+    flow = tl.load(variables + stride + edge, valid, 0.0)
+    residual = tl.load(variables + 2 * stride + edge, valid, 0.0)
+    weight = tl.load(variables + 3 * stride + edge, valid, 0.0)
+    full_step = residual - weight * potential_difference
+    change = tl.minimum(tl.maximum(full_step, flow * (LEFT - 1)), slack * (1 - LEFT))
+    tl.store(variables + edge, slack - change, valid)
+    tl.store(variables + stride + edge, flow + change, valid)
+    return tl.where(valid & (change != full_step), 1.0, 0.0)
 
 
 @triton.jit
-def differences(node, item, items, nodes, tail, head, parts: tl.constexpr, in_row, in_column):
-    """Potential at the tails less that at the heads, (rows, columns): small parts first."""
-    place = node + item * nodes
-    cost = tl.load(place + tail, in_row)[:, None] - tl.load(place + head, in_column)[None, :]
-    place += items * nodes
-    low = tl.load(place + tail, in_row)[:, None] - tl.load(place + head, in_column)[None, :]
-    if parts == 3:
-        place += items * nodes
-        low += tl.load(place + tail, in_row)[:, None] - tl.load(place + head, in_column)[None, :]
+def differences(node, item, items, nodes, tail, head, floats: tl.constexpr, in_row, in_column):
+    """Potential at the tails less that at the heads, (rows, columns): small floats first."""
+    base = node + item * nodes
+    cost = tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
+    base += items * nodes
+    low = tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
+    if floats == 3:
+        base += items * nodes
+        low += tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
     return cost + low
 
 
 @triton.jit
 def linearize(
-    book, node, capacity, goal, before, level, rows, columns, off,
-    items, row, layers, t, nodes, beginning,
-    parts: tl.constexpr, weighted: tl.constexpr, GROW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    variables, node, capacity, target_mu, before, level, rows, columns, max_residuals,
+    items, row, layers, t, nodes, first_step,
+    floats: tl.constexpr, weighted: tl.constexpr, GROWTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of `ROWS` tails, and their sums."""
     blocks = tl.cdiv(t, ROWS)
     program = tl.program_id(0).to(tl.int64)
-    block, rest = program % blocks, program // blocks
-    layer, item = rest % layers, rest // layers
+    block = program % blocks
+    layer_of_item = program // blocks
+    layer = layer_of_item % layers
+    item = layer_of_item // layers
     i = block * ROWS + tl.arange(0, ROWS)
     in_row = i < t
-    many = program - program + items  # int64, also where there is one item, which Triton takes for a constant
-    size = many * row
-    past, mu = tl.load(before + item), tl.load(level + item)
+    item_count = program - program + items  # int64, also where there is one item, which Triton takes for a constant
+    stride = item_count * row
+    level_before = tl.load(before + item)
+    level_now = tl.load(level + item)
     flows = tl.zeros((ROWS,), tl.float64)
     residuals = tl.zeros((ROWS,), tl.float64)
     weights = tl.zeros((ROWS,), tl.float64)
-    worst = tl.zeros((ROWS,), tl.float64)
+    max_residual = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
         j = start + tl.arange(0, COLUMNS)
         in_column = j < t
-        here = in_row[:, None] & in_column[None, :]
-        at = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, parts, in_row, in_column)
+        valid = in_row[:, None] & in_column[None, :]
+        edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
+        cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, floats, in_row, in_column)
         flow, residual, weight = weigh(
-            book, size, capacity, goal, item, past, mu, beginning, at, here, cost, weighted, GROW
-        )
+            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+            edge, valid, cost, weighted, GROWTH,
+        )  # fmt: skip
         flows += tl.sum(flow, 1)
         residuals += tl.sum(residual, 1)
         weights += tl.sum(weight, 1)
-        worst = tl.maximum(worst, tl.max(magnitude(residual), 1))
-        under = columns + (rest * blocks + block) * t + j
-        apart = many * layers * blocks * t
-        tl.store(under, tl.sum(flow, 0), in_column)
-        tl.store(under + apart, tl.sum(residual, 0), in_column)
-        tl.store(under + 2 * apart, tl.sum(weight, 0), in_column)
-    beside = rows + rest * t + i
-    tl.store(beside, flows, in_row)
-    tl.store(beside + many * layers * t, residuals, in_row)
-    tl.store(beside + 2 * many * layers * t, weights, in_row)
-    tl.store(off + program, tl.max(worst, 0))
+        max_residual = tl.maximum(max_residual, tl.max(magnitude(residual), 1))
+        column = columns + (layer_of_item * blocks + block) * t + j
+        column_stride = item_count * layers * blocks * t
+        tl.store(column, tl.sum(flow, 0), in_column)
+        tl.store(column + column_stride, tl.sum(residual, 0), in_column)
+        tl.store(column + 2 * column_stride, tl.sum(weight, 0), in_column)
+    row_sum = rows + layer_of_item * t + i
+    tl.store(row_sum, flows, in_row)
+    tl.store(row_sum + item_count * layers * t, residuals, in_row)
+    tl.store(row_sum + 2 * item_count * layers * t, weights, in_row)
+    tl.store(max_residuals + program, tl.max(max_residual, 0))
 
 
 @triton.jit
-def climb(rows, columns, right, up, down, item, layers, t, nodes, apart, j, here, leaving, residual, weight):
-    """Sums at nodes `j` of all layers but the output, from the target edges up; what leaves the output, the worst."""
-    furthest = leaving * 0
+def sum_layers(rows, columns, right, up, down, item, layers, t, nodes, stride, j, valid, leaving, residual, weight):
+    """Sums at nodes `j` of all layers but the output, from the target edges up.
+
+    Returns flow, residual and weight that leave the output layer, and the largest imbalance.
+    """
+    max_imbalance = leaving * 0
     for k in range(layers):
-        under = (item * layers + k) * t + j
-        to = item * nodes + k * t + j
-        excess = leaving - tl.load(columns + under, here, 0.0)
-        pushed = residual - tl.load(columns + apart + under, here, 0.0)
-        tl.store(right + to, excess + pushed, here)
-        tl.store(up + to, tl.load(columns + 2 * apart + under, here, 0.0), here)
-        tl.store(down + to, weight, here)
-        furthest = tl.maximum(furthest, magnitude(excess))
-        leaving = tl.load(rows + under, here, 0.0)
-        residual = tl.load(rows + apart + under, here, 0.0)
-        weight = tl.load(rows + 2 * apart + under, here, 0.0)
-    return leaving, residual, weight, furthest
+        position = (item * layers + k) * t + j
+        node = item * nodes + k * t + j
+        imbalance = leaving - tl.load(columns + position, valid, 0.0)
+        residual_excess = residual - tl.load(columns + stride + position, valid, 0.0)
+        tl.store(right + node, imbalance + residual_excess, valid)
+        tl.store(up + node, tl.load(columns + 2 * stride + position, valid, 0.0), valid)
+        tl.store(down + node, weight, valid)
+        max_imbalance = tl.maximum(max_imbalance, magnitude(imbalance))
+        leaving = tl.load(rows + position, valid, 0.0)
+        residual = tl.load(rows + stride + position, valid, 0.0)
+        weight = tl.load(rows + 2 * stride + position, valid, 0.0)
+    return leaving, residual, weight, max_imbalance
 
 
 @triton.jit
 def gather(
-    book, node, capacity, goal, before, level, rows, columns, off, right, up, down, worst, lost,
-    items, row, layers, t, nodes, beginning,
-    parts: tl.constexpr, weighted: tl.constexpr, GROW: tl.constexpr, BLOCK: tl.constexpr,
+    variables, node, capacity, target_mu, before, level, rows, columns, layer_residual,
+    right, up, down, max_residual, max_imbalance,
+    items, row, layers, t, nodes, first_step,
+    floats: tl.constexpr, weighted: tl.constexpr, GROWTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of an item's outer edges, and the sums of all its edges at the nodes."""
     item = tl.program_id(0).to(tl.int64)
-    many = item - item + items  # int64, as above
-    size, apart, below = many * row, many * layers * t, many * nodes
-    past, mu = tl.load(before + item), tl.load(level + item)
+    item_count = item - item + items  # int64, as above
+    stride = item_count * row
+    layer_stride = item_count * layers * t
+    float_stride = item_count * nodes
+    level_before = tl.load(before + item)
+    level_now = tl.load(level + item)
     outer = item * row + row - 2 * t - 1  # where source edges, target edges and the return edge begin
     lane = tl.arange(0, BLOCK)
-    first = lane < 1  # scalars are vectors of one here
+    one_lane = lane < 1  # scalars are vectors of one here
     base = node + item * nodes
-    crest = base + nodes - 1 + lane * 0
-    high_source = tl.load(crest)
-    low_source = tl.load(crest + below)
+    source_node = base + nodes - 1 + lane * 0
+    high_source = tl.load(source_node)
+    low_source = tl.load(source_node + float_stride)
     low = -low_source
-    if parts == 3:
-        low -= tl.load(crest + 2 * below)
+    if floats == 3:
+        low -= tl.load(source_node + 2 * float_stride)
     cost = (-high_source - 1) + low
     flow, residual, weight = weigh(
-        book, size, capacity, goal, item, past, mu, beginning, outer + 2 * t + lane, first, cost, weighted, GROW
-    )
+        variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+        outer + 2 * t + lane, one_lane, cost, weighted, GROWTH,
+    )  # fmt: skip
     flows = -flow
     residuals = -residual
     weights = tl.zeros((BLOCK,), tl.float64)
     entering = tl.sum(weight, 0)
-    largest = magnitude(residual)
-    furthest = tl.zeros((BLOCK,), tl.float64)
+    residual_so_far = magnitude(residual)
+    imbalance_so_far = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, t, BLOCK):
         j = start + lane
-        here = j < t
+        valid = j < t
         top = layers * t + j
-        low = tl.load(base + below + j, here, 0.0)
-        low_top = low_source - tl.load(base + below + top, here, 0.0)
-        if parts == 3:
-            low += tl.load(base + 2 * below + j, here, 0.0)
-            low_top += tl.load(crest + 2 * below) - tl.load(base + 2 * below + top, here, 0.0)
-        cost = tl.load(base + j, here, 0.0) + low
+        low = tl.load(base + float_stride + j, valid, 0.0)
+        low_top = low_source - tl.load(base + float_stride + top, valid, 0.0)
+        if floats == 3:
+            low += tl.load(base + 2 * float_stride + j, valid, 0.0)
+            low_top += tl.load(source_node + 2 * float_stride) - tl.load(base + 2 * float_stride + top, valid, 0.0)
+        cost = tl.load(base + j, valid, 0.0) + low
         leaving, leaving_residual, leaving_weight = weigh(
-            book, size, capacity, goal, item, past, mu, beginning, outer + t + j, here, cost, weighted, GROW
-        )
-        largest = tl.maximum(largest, magnitude(leaving_residual))
-        cost = (high_source - tl.load(base + top, here, 0.0)) + low_top
+            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+            outer + t + j, valid, cost, weighted, GROWTH,
+        )  # fmt: skip
+        residual_so_far = tl.maximum(residual_so_far, magnitude(leaving_residual))
+        cost = (high_source - tl.load(base + top, valid, 0.0)) + low_top
         flow, residual, weight = weigh(
-            book, size, capacity, goal, item, past, mu, beginning, outer + j, here, cost, weighted, GROW
-        )
-        largest = tl.maximum(largest, magnitude(residual))
+            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+            outer + j, valid, cost, weighted, GROWTH,
+        )  # fmt: skip
+        residual_so_far = tl.maximum(residual_so_far, magnitude(residual))
         flows += flow
         residuals += residual
         weights += weight
-        leaving, leaving_residual, leaving_weight, excess = climb(
-            rows, columns, right, up, down, item, layers, t, nodes, apart, j, here,
+        leaving, leaving_residual, leaving_weight, imbalance = sum_layers(
+            rows, columns, right, up, down, item, layers, t, nodes, layer_stride, j, valid,
             leaving, leaving_residual, leaving_weight,
         )  # fmt: skip
-        furthest = tl.maximum(furthest, excess)
-        excess = leaving - flow
-        tl.store(right + item * nodes + top, excess + (leaving_residual - residual), here)
-        tl.store(up + item * nodes + top, weight, here)
-        tl.store(down + item * nodes + top, leaving_weight, here)
-        furthest = tl.maximum(furthest, magnitude(excess))
+        imbalance_so_far = tl.maximum(imbalance_so_far, imbalance)
+        imbalance = leaving - flow
+        tl.store(right + item * nodes + top, imbalance + (leaving_residual - residual), valid)
+        tl.store(up + item * nodes + top, weight, valid)
+        tl.store(down + item * nodes + top, leaving_weight, valid)
+        imbalance_so_far = tl.maximum(imbalance_so_far, magnitude(imbalance))
     total = tl.sum(flows, 0)
     last = item * nodes + nodes - 1
     tl.store(right + last, total + tl.sum(residuals, 0))
     tl.store(up + last, entering)
     tl.store(down + last, tl.sum(weights, 0))
-    tl.store(worst + item, tl.maximum(tl.max(largest, 0), tl.load(off + item)))
-    furthest = tl.maximum(furthest, magnitude(tl.zeros((BLOCK,), tl.float64) + total))
-    tl.store(lost + item, tl.max(furthest, 0))
+    tl.store(max_residual + item, tl.maximum(tl.max(residual_so_far, 0), tl.load(layer_residual + item)))
+    imbalance_so_far = tl.maximum(imbalance_so_far, magnitude(tl.zeros((BLOCK,), tl.float64) + total))
+    tl.store(max_imbalance + item, tl.max(imbalance_so_far, 0))
 
 
 @triton.jit
 def step(
-    book, change, short,
+    variables, change, cut_short,
     items, row, layers, t, nodes,
-    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """New flows and slacks of the edges of `ROWS` tails."""
     blocks = tl.cdiv(t, ROWS)
     program = tl.program_id(0).to(tl.int64)
-    block, rest = program % blocks, program // blocks
-    layer, item = rest % layers, rest // layers
+    block = program % blocks
+    layer_of_item = program // blocks
+    layer = layer_of_item % layers
+    item = layer_of_item // layers
     i = block * ROWS + tl.arange(0, ROWS)
     in_row = i < t
-    many = program - program + items  # int64, as above
+    item_count = program - program + items  # int64, as above
     tails = tl.load(change + item * nodes + (layer + 1) * t + i, in_row)
     total = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
         j = start + tl.arange(0, COLUMNS)
         in_column = j < t
-        here = in_row[:, None] & in_column[None, :]
-        at = item * row + (layer * t + i[:, None]) * t + j[None, :]
+        valid = in_row[:, None] & in_column[None, :]
+        edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
         heads = tl.load(change + item * nodes + layer * t + j, in_column)
-        total += tl.sum(follow(book, many * row, at, here, tails[:, None] - heads[None, :], KEEP), 1)
-    tl.store(short + program, tl.sum(total, 0))
+        potential_difference = tails[:, None] - heads[None, :]
+        total += tl.sum(follow(variables, item_count * row, edge, valid, potential_difference, LEFT), 1)
+    tl.store(cut_short + program, tl.sum(total, 0))
 
 
 @triton.jit
 def step_outer(
-    book, change, total, short,
+    variables, change, total, cut_short,
     items, row, layers, t, nodes,
-    KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    LEFT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The same for an item's outer edges; then how many were cut short, `total` being those of the layers."""
     item = tl.program_id(0).to(tl.int64)
-    many = item - item + items  # int64, as above
-    size = many * row
+    item_count = item - item + items  # int64, as above
+    stride = item_count * row
     outer = item * row + row - 2 * t - 1
     lane = tl.arange(0, BLOCK)
     source = tl.load(change + item * nodes + nodes - 1 + lane * 0)
-    found = follow(book, size, outer + 2 * t + lane, lane < 1, -source, KEEP)
+    count = follow(variables, stride, outer + 2 * t + lane, lane < 1, -source, LEFT)
     for start in range(0, t, BLOCK):
         j = start + lane
-        here = j < t
-        bottom = tl.load(change + item * nodes + j, here, 0.0)
-        top = tl.load(change + item * nodes + layers * t + j, here, 0.0)
-        found += follow(book, size, outer + j, here, source - top, KEEP)
-        found += follow(book, size, outer + t + j, here, bottom, KEEP)
-    tl.store(short + item, tl.load(total + item) + tl.sum(found, 0))
+        valid = j < t
+        bottom = tl.load(change + item * nodes + j, valid, 0.0)
+        top = tl.load(change + item * nodes + layers * t + j, valid, 0.0)
+        count += follow(variables, stride, outer + j, valid, source - top, LEFT)
+        count += follow(variables, stride, outer + t + j, valid, bottom, LEFT)
+    tl.store(cut_short + item, tl.load(total + item) + tl.sum(count, 0))

@@ -1,41 +1,87 @@
-"""How the linear system of a Newton step is solved, by its size and by where it is."""
+"""How the linear system of a Newton step is solved: every way of doing it, and the fastest for a size and device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor
 
-from gaflow.flow.barrier.linear.block_tridiagonal import LONG, blocks, rough
-from gaflow.flow.barrier.linear.subtraction_free import careful
+from gaflow.flow.barrier.linear.block_tridiagonal import (
+    LOW_MEMORY_TOKENS,
+    solve_blocks,
+    solve_blocks_low_memory,
+    solve_blocks_two_ended,
+    solve_mixed_precision,
+)
+from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
-from gaflow.flow.barrier.linear.whole_matrix import banded, dense, halved, lapack
+from gaflow.flow.barrier.linear.whole_matrix import lapack, solve_banded, solve_dense, solve_odd_even
 
-__all__ = ["Care", "solve_laplacian"]
+__all__ = ["WAYS", "Way", "choose_way", "solve_laplacian"]
 
-Care = Literal["rough", "exact", "careful"]
+Way = Literal[
+    "banded",
+    "dense",
+    "odd_even",
+    "blocks",
+    "blocks_low_memory",
+    "blocks_two_ended",
+    "mixed_precision",
+    "subtraction_free",
+]
 
-BANDED = 32  # tokens up to which LAPACK's banded factorisation does not reach for threads, and beats all others
-SMALL = 1e7  # up to this cube of the unknowns one dense factorisation is cheaper than a dozen small calls
-MEDIUM = 4e7  # and up to this one, one of half the unknowns
-ONE_SMALL, ONE_MEDIUM = 1e10, 1e12  # the same for one item on a GPU, where a call costs as much as a million flops
-ROUGH = range(128, LONG)  # tokens; below, calls and conversion cost more than float32 saves; above, halves are not kept
+WAYS: dict[Way, Callable[[System], Tensor]] = {
+    "banded": solve_banded,
+    "dense": solve_dense,
+    "odd_even": solve_odd_even,
+    "blocks": solve_blocks,
+    "blocks_low_memory": solve_blocks_low_memory,
+    "blocks_two_ended": solve_blocks_two_ended,
+    "mixed_precision": solve_mixed_precision,
+    "subtraction_free": solve_subtraction_free,
+}
+
+# Times are of a whole solve of 12 layers on an idle CPU, in milliseconds; n is the number of unknowns.
+BANDED_MAX_TOKENS = 32  # 14 tokens: banded 7, dense 10, odd-even 13, blocks 22. From 33 on LAPACK wakes threads: 36
+# tokens took 23 with two threads and 568 with sixteen
+DENSE_MAX_CUBE = 1e7  # b n^3 up to which one factorisation beats a dozen small calls. 14 tokens: dense 10, blocks 22
+ODD_EVEN_MAX_CUBE = 4e7  # likewise with half the unknowns. 36 tokens: odd-even 31, dense 41, blocks 41; 40: 39, 48, 37
+GPU_DENSE_MAX_CUBE = 1e10  # for one item on a GPU, where a call costs as much as a million flops
+GPU_ODD_EVEN_MAX_CUBE = 1e12
+MIXED_PRECISION_MIN_TOKENS = (
+    128  # below, calls and conversion cost more than float32 saves; GPUs are as fast in float64
+)
 
 
-def solve_laplacian(system: System, care: Care = "exact") -> Tensor:
+def solve_laplacian(system: System, way: Way | None = None) -> Tensor:
     """The potentials (b, n); NaN for an item whose matrix is singular in floating point.
 
-    `care`: "rough" factorises large systems in float32, twice as fast, and solves to at least two digits; "exact" is
-    float64, "careful" without cancellation.
+    `way` None takes the fastest for the size and device of the system.
     """
-    (b, layers, t), device = system.shape, system.weight.device.type
-    if care == "careful":
-        return careful(system)
-    if t <= BANDED and device == "cpu" and lapack():
-        return banded(system)
-    small, medium = (ONE_SMALL, ONE_MEDIUM) if device == "cuda" and b == 1 else (SMALL, MEDIUM)
-    if b * ((layers + 1) * t) ** 3 <= small:
-        return dense(system)
-    if b * ((layers // 2 + 2) * t) ** 3 <= medium:
-        return halved(system)
-    return rough(system) if care == "rough" and device == "cpu" and t in ROUGH else blocks(system)
+    return WAYS[way or choose_way(system)](system)
+
+
+def choose_way(system: System) -> Way:
+    """The fastest way for the size and device of a system."""
+    b, layers, t = system.shape
+    on_cpu = system.weight.device.type == "cpu"
+    on_gpu = system.weight.is_cuda
+    if on_cpu and t <= BANDED_MAX_TOKENS and lapack():
+        return "banded"
+    dense_max = DENSE_MAX_CUBE
+    odd_even_max = ODD_EVEN_MAX_CUBE
+    if on_gpu and b == 1:
+        dense_max = GPU_DENSE_MAX_CUBE
+        odd_even_max = GPU_ODD_EVEN_MAX_CUBE
+    if b * ((layers + 1) * t) ** 3 <= dense_max:
+        return "dense"
+    if b * ((layers // 2 + 2) * t) ** 3 <= odd_even_max:
+        return "odd_even"
+    # factors of long texts need links in float64 and the memory of one end at a time
+    if t < LOW_MEMORY_TOKENS:
+        if on_cpu and t >= MIXED_PRECISION_MIN_TOKENS:
+            return "mixed_precision"
+        if on_gpu and b > 1:  # the two ends of a single item, large matrices, are faster one after the other
+            return "blocks_two_ended"
+    return "blocks"

@@ -10,45 +10,53 @@ import torch
 from torch import Tensor
 from torch.linalg import solve_triangular
 
-from gaflow.flow.barrier.linear.system import System, layered
+from gaflow.flow.barrier.linear.system import System, split_layers
 
-__all__ = ["careful"]
+__all__ = ["solve_subtraction_free"]
 
 
-def careful(system: System) -> Tensor:
+def solve_subtraction_free(system: System) -> Tensor:
     """Potentials (b, n), layer by layer in shares of a pivot: exactly 1 where one weight is all that counts."""
     _, layers, t = system.shape
-    weight, source = system.weight, system.source
-    up, (right, right_source) = layered(system.up + system.dead, t)[0], layered(system.right, t)
-    inner, side = torch.zeros_like(weight[:, 0]), torch.stack([system.target, right[:, 0]], -1)
-    done, carried = [], side
+    up, _ = split_layers(system.up + system.dead, t)
+    right, right_source = split_layers(system.right, t)
+    inner = torch.zeros_like(system.weight[:, 0])
+    side = torch.stack([system.target, right[:, 0]], -1)  # weights to the ground, right-hand side
+    carried = side
+    eliminated = []
     for k in range(layers + 1):
-        factor, pivot = _shares(inner, side[..., 0] + up[:, k])
-        above = weight[:, k].mT if k < layers else source[..., None]
-        half, side = (solve_triangular(factor.mT, x, upper=False, unitriangular=True) for x in (above, side))
+        factor, pivot = _factorise(inner, side[..., 0] + up[:, k])
+        link = system.weight[:, k].mT if k < layers else system.source[..., None]
+        half = solve_triangular(factor.mT, link, upper=False, unitriangular=True)
+        side = solve_triangular(factor.mT, side, upper=False, unitriangular=True)
         share = half / pivot
-        done.append((factor, share, side / pivot))
-        inner, carried = share.mT @ half, share.mT @ side
+        eliminated.append((factor, share, side / pivot))
+        inner = share.mT @ half
+        carried = share.mT @ side
         if k < layers:
             side = torch.stack([carried[..., 0], right[:, k + 1] + carried[..., 1]], -1)
     top = (right_source + carried[:, 0, 1]) / (system.returning + carried[:, 0, 0])
     node = top[:, None, None]
     nodes = [node]
-    for factor, share, side in reversed(done):
+    for factor, share, side in reversed(eliminated):
         node = solve_triangular(factor, side[..., 1:] + share @ node, upper=True, unitriangular=True)
         nodes.append(node)
     return torch.cat(nodes[::-1], 1)[..., 0]
 
 
-def _shares(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+def _factorise(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
     """Factors `U^T diag(pivot) U` of `diag(inner 1 + excess) - inner` without a subtraction; overwrites `inner`."""
-    excess, factor, pivots = excess.clone(), torch.zeros_like(inner), torch.empty_like(excess)
+    excess = excess.clone()
+    factor = torch.zeros_like(inner)
+    pivots = torch.empty_like(excess)
     inner.diagonal(dim1=-2, dim2=-1).zero_()
     for i in range(excess.shape[-1]):
-        row = inner[:, i, i + 1 :]
-        pivots[:, i] = row.sum(-1) + excess[:, i]
-        share = row / pivots[:, i, None]
-        factor[:, i, i + 1 :] = -share
-        inner[:, i + 1 :, i + 1 :] += row[:, :, None] * share[:, None, :]
-        excess[:, i + 1 :] += share * excess[:, i, None]
+        after = slice(i + 1, None)
+        row = inner[:, i, after]
+        pivot = row.sum(-1) + excess[:, i]
+        share = row / pivot[:, None]
+        pivots[:, i] = pivot
+        factor[:, i, after] = -share
+        inner[:, after, after] += row[:, :, None] * share[:, None, :]
+        excess[:, after] += share * excess[:, i, None]
     return factor, pivots[..., None]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import torch
 from torch import Tensor
 
-__all__ = ["System", "layered"]
+__all__ = ["System", "split_layers"]
 
 
 @dataclass(frozen=True)
 class System:
-    """Edge weights, not negative, and a number for each node, whose potentials are wanted; the target is at 0.
+    """Edge weights, not negative, and a right-hand side; the unknowns are potentials, the target's being 0.
 
     Nodes are those of the layers from the input up, then the super-source: `n = (l + 1) t + 1`.
     """
@@ -24,18 +22,9 @@ class System:
     target: Tensor  # (b, t) from the input nodes to the target
     returning: Tensor  # (b,) from the target to the super-source
     right: Tensor  # (b, n)
-    up: Tensor  # (b, n) all that enters each node, which is what leads upwards from it
-    down: Tensor  # (b, n) all that leaves it
-    top: int  # output nodes from here on are known to be dead; a head that reads one token leaves a single one
-
-    @classmethod
-    def of(
-        cls, weight: Tensor, source: Tensor, target: Tensor, returning: Tensor, right: Tensor, top: int | None = None
-    ) -> System:
-        """A system of these weights, which are summed up here."""
-        up = torch.cat([weight.sum(-2).flatten(1), source, returning[:, None]], 1)
-        down = torch.cat([target, weight.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1)
-        return cls(weight, source, target, returning, right, up, down, top or source.shape[-1])
+    up: Tensor  # (b, n) the weights of all edges that enter each node, which lead upwards from it
+    down: Tensor  # (b, n) the weights of all edges that leave it
+    top: int  # output nodes from this one on are dead; a head that reads one token leaves a single one
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -55,10 +44,18 @@ class System:
 
     def take(self, items: Tensor) -> System:
         """The systems of these items."""
-        each: dict[str, Any] = {f.name: getattr(self, f.name)[items] for f in fields(self) if f.name != "top"}
-        return replace(self, **each)
+        return System(
+            weight=self.weight[items],
+            source=self.source[items],
+            target=self.target[items],
+            returning=self.returning[items],
+            right=self.right[items],
+            up=self.up[items],
+            down=self.down[items],
+            top=self.top,
+        )
 
 
-def layered(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
+def split_layers(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
     """Numbers of the nodes, (b, n), as those of the layers (b, l+1, t) and of the super-source (b,)."""
     return nodes[:, :-1].unflatten(1, (-1, t)), nodes[:, -1]
