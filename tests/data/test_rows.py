@@ -24,7 +24,7 @@ def test_a_pair_needs_both_texts():
     source = [{"text": "a", "b": "c"}, {"text": "a", "b": None}, {"text": "a", "b": " "}]
     found = look(source, pair_column="b")
     assert found.skipped == {"empty pair": 1, "null pair": 1}
-    assert next(rows_of(open_data(source, pair_column="b"), CLASSES)).given == ("a", "c")
+    assert next(rows_of(open_data(source, pair_column="b"), CLASSES)).input == ("a", "c")
 
 
 def test_a_value_of_another_type_is_skipped_under_its_type():

@@ -71,7 +71,7 @@ def test_a_hub_id_is_loaded_with_its_split_and_brings_its_label_names(monkeypatc
     data = open_data("org/name", label_column="label", split="validation", subset="sst2", revision="v1")
     assert asked == [(("org/name", "sst2"), {"split": "validation", "revision": "v1"})]
     assert list(data.read()) == [("text 0", None, "label 0"), ("text 1", None, "label 1")]
-    assert data.own_names == ("neg", "pos")
+    assert data.class_names == ("neg", "pos")
     assert data.name == "org/name/sst2/validation"
     with pytest.raises(DataError, match="no column 'txt'"):
         open_data("org/name", text_column="txt")
@@ -99,4 +99,4 @@ def test_a_data_set_of_the_library_itself_is_read_again_and_again():
     table = datasets.Dataset.from_dict({"text": ["x", None, "z"], "other": [1, 2, 3], "label": [1, 0, -1]}, features)
     data = open_data(table, label_column="label")
     assert list(data.read()) == list(data.read()) == [("x", None, 1), (None, None, 0), ("z", None, -1)]
-    assert data.own_names == ("a", "b")
+    assert data.class_names == ("a", "b")

@@ -1,7 +1,8 @@
-"""Parquet, CSV and JSON Lines files as streams of tuples, one value for each column that is asked for.
+"""Parquet, CSV and JSON Lines files as streams of rows.
 
-The convention this file owns: text is never guessed at. Columns of CSV are read as the characters they are, JSON
-strings as strings; "NA", "null" and "2024-01-01" are texts like any other.
+The convention this file owns: text is never converted. Columns of CSV are read as the characters they are, JSON strings
+as strings; "NA", "null" and "2024-01-01" are texts like any other. This is why JSON is not read by pyarrow, which would
+turn dates into timestamps and needs one type for each column.
 """
 
 from __future__ import annotations
@@ -9,34 +10,53 @@ from __future__ import annotations
 import difflib
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gaflow.errors import DataError, MissingExtraError
+from gaflow.errors import DataError
+from gaflow.extras import need
 
-__all__ = ["READERS", "Reader", "check_columns", "parquet_files", "pyarrow_module", "reader_of"]
-
-Reader = Callable[[Path, Sequence[str], Sequence[str]], Iterator[tuple[Any, ...]]]  # (path, columns, those of text)
+__all__ = ["READERS", "Columns", "Reader", "check_columns", "need_pyarrow", "parquet_files", "reader_of", "reading"]
 
 _ROWS = 512  # held at a time as Python objects
 _BLOCK = 16 << 20  # bytes of CSV held at a time; no row may be longer
 
 
-def pyarrow_module(name: str) -> Any:
-    """A module of pyarrow, or what to install."""
-    import importlib
+@dataclass(frozen=True)
+class Columns:
+    """The columns to read."""
 
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(f"Parquet and CSV need pyarrow ({error}); run: pip install 'gaflow[data]'") from error
+    text: str = "text"
+    pair: str | None = None
+    label: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, each once."""
+        names = [name for name in (self.text, self.pair, self.label) if name is not None]
+        return list(dict.fromkeys(names))
+
+    def values(self, row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """Text, pair and label of a row."""
+        pair = None if self.pair is None else row.get(self.pair)
+        label = None if self.label is None else row.get(self.label)
+        return row.get(self.text), pair, label
+
+
+Reader = Callable[[Path, Columns], Iterator[Mapping[str, Any]]]
+
+
+def need_pyarrow(module: str = "pyarrow.parquet") -> None:
+    """Raise an error that says what to install if pyarrow is missing."""
+    need(module, "data", "Parquet and CSV need pyarrow")
 
 
 def reader_of(path: Path) -> Reader:
-    """How to read a file, by the end of its name."""
-    name = path.name.lower().removesuffix(".gz")
+    """The reader for a file, by its suffix, or for a folder of Parquet files."""
+    name = _uncompressed_name(path)
     for suffix, reader in READERS.items():
         if name.endswith(suffix):
             return reader
@@ -45,84 +65,101 @@ def reader_of(path: Path) -> Reader:
     raise DataError(f"cannot tell what {str(path)!r} holds; its name should end in {', '.join(READERS)} (.gz or not)")
 
 
-def check_columns(wanted: Iterable[str], there: Sequence[str], name: str) -> None:
-    """Refuse a column that is not there, naming those that are, and one that is there more than once."""
-    for column in wanted:
-        if column not in there:
-            near = difflib.get_close_matches(column, there, n=1)
+def _uncompressed_name(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz")
+
+
+def check_columns(required: Iterable[str], present: Sequence[str], source: str) -> None:
+    """Refuse a column that `source` does not have, naming those it has, and one that it has more than once."""
+    for column in required:
+        count = present.count(column)
+        if count > 1:
+            raise DataError(f"{source} has {count} columns {column!r}; give each a name of its own")
+        if count == 0:
+            near = difflib.get_close_matches(column, present, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise DataError(f"{name} has no column {column!r}{hint} Its columns are {', '.join(map(repr, there))}")
-        if there.count(column) > 1:
-            raise DataError(f"{name} has {there.count(column)} columns {column!r}; give each a name of its own")
+            listed = ", ".join(repr(name) for name in present)
+            raise DataError(f"{source} has no column {column!r}{hint} Its columns are {listed}")
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, in the order of their names."""
-    found = sorted(p for p in folder.glob("*.parquet") if not p.name.startswith("."))
-    if not found:
-        raise DataError(f"the folder {str(folder)!r} holds no .parquet file")
-    return found
+def parquet_files(path: Path) -> list[Path]:
+    """A file itself, or the Parquet files of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
+    if not files:
+        raise DataError(f"the folder {str(path)!r} holds no .parquet file")
+    return files
 
 
 @contextmanager
-def _spoken(path: Path, kind: str) -> Iterator[None]:
-    """What pyarrow cannot read, said in one line."""
-    pa = pyarrow_module("pyarrow")
+def reading(path: Path, file_format: str = "Parquet") -> Iterator[None]:
+    """Turn what pyarrow says of an unreadable file into a DataError of one line."""
+    need_pyarrow()
+    import pyarrow as pa
+
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
         reason = str(error).strip().split("\n")[0][:300]
-        raise DataError(f"{str(path)!r} cannot be read as {kind}: {reason}") from error
+        raise DataError(f"{str(path)!r} cannot be read as {file_format}: {reason}") from error
 
 
-def _read_parquet(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    pq = pyarrow_module("pyarrow.parquet")
-    for file in parquet_files(path) if path.is_dir() else [path]:
-        with _spoken(file, "Parquet"), pq.ParquetFile(file) as opened:
+def _read_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    need_pyarrow()
+    import pyarrow.parquet as pq
+
+    for file in parquet_files(path):
+        with reading(file), pq.ParquetFile(file) as opened:
             schema = opened.schema_arrow
-            check_columns(columns, schema.names, repr(file.name))
-            for column in texts:
-                _check_text_type(schema.field(column).type, column, schema, file.name)
-            for batch in opened.iter_batches(batch_size=_ROWS, columns=list(dict.fromkeys(columns))):
-                yield from zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+            check_columns(columns.names, schema.names, repr(file.name))
+            for column in (columns.text, columns.pair):
+                if column is not None:
+                    _check_text_column(column, schema, file.name)
+            for batch in opened.iter_batches(batch_size=_ROWS, columns=columns.names):
+                yield from batch.to_pylist()
 
 
-def _check_text_type(found: Any, column: str, schema: Any, name: str) -> None:
-    def is_text(kind: Any) -> bool:
-        return "string" in str(kind.value_type if hasattr(kind, "indices") or "dictionary" in str(kind) else kind)
+def _check_text_column(column: str, schema: Any, name: str) -> None:
+    column_type = schema.field(column).type
+    if _is_text(column_type):
+        return
+    text_columns = ", ".join(repr(field.name) for field in schema if _is_text(field.type))
+    hint = f"columns of text are {text_columns}" if text_columns else "there is no column of text"
+    raise DataError(f"{name!r}: column {column!r} holds {column_type}, not text; {hint}")
 
-    if not is_text(found):
-        others = [repr(f.name) for f in schema if is_text(f.type)]
-        listed = f"columns of text are {', '.join(others)}" if others else "there is no column of text"
-        raise DataError(f"{name!r}: column {column!r} holds {found}, not text; {listed}")
+
+def _is_text(column_type: Any) -> bool:
+    """Whether a column holds strings, dictionary-encoded ones included."""
+    if "dictionary" in str(column_type):
+        column_type = column_type.value_type
+    return "string" in str(column_type)
 
 
-def _read_csv(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    csv, pa = pyarrow_module("pyarrow.csv"), pyarrow_module("pyarrow")
-    tab = path.name.lower().removesuffix(".gz").endswith(".tsv")
-    parse = csv.ParseOptions(delimiter="\t" if tab else ",", newlines_in_values=True)
-    unique = list(dict.fromkeys(columns))
+def _read_csv(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    need_pyarrow("pyarrow.csv")
+    import pyarrow as pa
+    from pyarrow import csv
 
-    def opened(**options: Any) -> Any:
-        read = csv.ReadOptions(block_size=_BLOCK, use_threads=False)
-        return csv.open_csv(path, read, parse, csv.ConvertOptions(**options))
-
+    delimiter = "\t" if _uncompressed_name(path).endswith(".tsv") else ","
+    read = csv.ReadOptions(block_size=_BLOCK, use_threads=False)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    as_text = csv.ConvertOptions(include_columns=columns.names, column_types=dict.fromkeys(columns.names, pa.string()))
     if path.stat().st_size == 0:
         return
-    with _spoken(path, "CSV"):
-        with opened() as reader:
-            check_columns(columns, reader.schema.names, repr(path.name))
-        with opened(include_columns=unique, column_types=dict.fromkeys(unique, pa.string())) as reader:
-            for block in reader:
+    with reading(path, "CSV"):
+        with csv.open_csv(path, read, parse) as opened:
+            check_columns(columns.names, opened.schema.names, repr(path.name))
+        with csv.open_csv(path, read, parse, as_text) as opened:
+            for block in opened:
                 for start in range(0, block.num_rows, _ROWS):
-                    batch = block.slice(start, _ROWS)
-                    yield from zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+                    yield from block.slice(start, _ROWS).to_pylist()
 
 
-def _read_jsonl(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    start = gzip.open if path.name.lower().endswith(".gz") else open
+def _read_jsonl(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    open_file = gzip.open if path.name.lower().endswith(".gz") else open
     checked = False
-    with start(path, "rt", encoding="utf-8-sig", errors="strict", newline="\n") as lines:
+    with open_file(path, "rt", encoding="utf-8-sig", errors="strict", newline="\n") as lines:
         for number, line in _numbered(lines, path):
             if not line.strip():
                 continue
@@ -133,12 +170,13 @@ def _read_jsonl(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
             if not isinstance(row, dict):
                 raise DataError(f'{path.name!r}, line {number}, is no JSON object such as {{"text": "..."}}')
             if not checked:
-                check_columns(columns, list(row), repr(path.name))
+                check_columns(columns.names, list(row), repr(path.name))
                 checked = True
-            yield tuple(row.get(column) for column in columns)
+            yield row
 
 
 def _numbered(lines: Iterable[str], path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers from 1; what cannot be decoded is an error with the number of the line before."""
     number = 0
     try:
         for number, line in enumerate(lines, 1):

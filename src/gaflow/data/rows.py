@@ -1,7 +1,7 @@
-"""Rows of a data set as texts to explain, and what one pass over all of them shows.
+"""Rows of a data set as texts to explain, and a survey of all of them in one pass.
 
-The convention this file owns: a row without text (null, empty, only whitespace, not Unicode, not a string at all) is
-**skipped and counted**, under the same reason everywhere: one bad row is no reason to give up millions.
+The convention this file owns: a row without text (null, empty, only whitespace, not Unicode, not a string) is **skipped
+and counted** by reason. One bad row does not end a run over millions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
-from typing import Any
 
 from gaflow.data.labels import Classes
 from gaflow.data.sources import DataSet
@@ -30,23 +29,23 @@ class Row:
     text: str
     text_pair: str | None = None
     gold: int | None = None  # class index of its label
-    skipped: str | None = None  # why there is nothing to explain
+    skipped: str | None = None  # the reason, if there is nothing to explain
 
     @property
-    def given(self) -> Text:
-        """What the explainer takes."""
+    def input(self) -> Text:
+        """The text, or the text and its pair, as the explainer takes them."""
         return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over a data set shows."""
+    """The result of one pass over a data set."""
 
     rows: int
     skipped: dict[str, int]  # reason -> rows
     unlabelled: int  # of the texts
-    digest: str  # of all texts, pairs and labels in their order, whatever they are stored as
-    lengths: dict[int, int]  # characters of a text -> texts; bounded by how long texts are, not how many
+    digest: str  # of all texts, pairs and labels in their order, whatever the file format
+    lengths: dict[int, int]  # characters of a text -> number of texts
 
     @property
     def texts(self) -> int:
@@ -55,20 +54,27 @@ class Survey:
 
 
 def rows_of(data: DataSet, classes: Classes, limit: int | None = None) -> Iterator[Row]:
-    """All rows in order, skipped ones too, or the first `limit`."""
+    """All rows in order, skipped ones included, or the first `limit`."""
     for number, (text, pair, label) in enumerate(islice(data.read(), limit)):
-        why = _missing(text, "text")
-        if data.pair_column is not None or pair is not None:
-            why = why or _missing(pair, "pair")
-        where = f"{data.name}, row {number}"
-        gold = classes.index(label, where) if data.label_column is not None else None
-        yield Row(number, "", skipped=why) if why else Row(number, text, pair, gold)
+        reason = _reason_to_skip(text, "text")
+        if reason is None and (data.columns.pair is not None or pair is not None):
+            reason = _reason_to_skip(pair, "pair")
+        gold = None
+        if data.columns.label is not None:
+            gold = classes.index(label, f"{data.name}, row {number}")
+        if reason is None:
+            yield Row(number, text, pair, gold)
+        else:
+            yield Row(number, "", skipped=reason)
 
 
 def survey(data: DataSet, classes: Classes, limit: int | None = None) -> Survey:
-    """Read all rows once; a data set that holds nothing to explain is an error."""
-    digest, lengths, skipped = sha256(), Counter[int](), Counter[str]()
-    rows = unlabelled = 0
+    """Read all rows once; a data set without anything to explain is an error."""
+    digest = sha256()
+    lengths = Counter[int]()
+    skipped = Counter[str]()
+    rows = 0
+    unlabelled = 0
     for row in rows_of(data, classes, limit):
         rows += 1
         if row.skipped:
@@ -76,27 +82,34 @@ def survey(data: DataSet, classes: Classes, limit: int | None = None) -> Survey:
             digest.update(b"\n")
             continue
         lengths[len(row.text)] += 1
-        unlabelled += row.gold is None
+        if row.gold is None:
+            unlabelled += 1
         digest.update(json.dumps([row.text, row.text_pair, row.gold]).encode() + b"\n")
-    if not rows:
+    if rows == 0:
         raise DataError(f"{data.name} is empty: it holds no rows")
-    found = Survey(rows, dict(sorted(skipped.items())), unlabelled, digest.hexdigest(), dict(sorted(lengths.items())))
-    if not found.texts:
-        reasons = ", ".join(f"{n} {why}" for why, n in found.skipped.items())
+    result = Survey(
+        rows=rows,
+        skipped=dict(sorted(skipped.items())),
+        unlabelled=unlabelled,
+        digest=digest.hexdigest(),
+        lengths=dict(sorted(lengths.items())),
+    )
+    if result.texts == 0:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in result.skipped.items())
         raise DataError(f"{data.name} holds no text to explain: of {rows} rows {reasons}")
-    return found
+    return result
 
 
-def _missing(value: Any, what: str) -> str | None:
-    """Why there is no text, or None if there is."""
+def _reason_to_skip(value: object, column: str) -> str | None:
+    """The reason why a value is no text, or None if it is one."""
     if value is None or (isinstance(value, float) and value != value):  # pandas has NaN for null
-        return f"null {what}"
+        return f"null {column}"
     if not isinstance(value, str):
-        return f"{type(value).__name__} {what}"
+        return f"{type(value).__name__} {column}"
     if not value.strip():
-        return f"empty {what}"
+        return f"empty {column}"
     try:
         value.encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
-        return f"invalid {what}"
+        return f"invalid {column}"
     return None

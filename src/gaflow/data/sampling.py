@@ -1,9 +1,9 @@
 """The sample of the paper (appendix F.1): as many texts shorter as longer than the most frequent length.
 
-Length is counted in characters, as the paper's Table 6 does. Of a data set with no more texts than are asked for,
-all are taken. Every text draws a key, uniform and seeded, in the order of the rows; each side gives its `n/2`
-smallest keys. Where a side has fewer than that, the smallest keys of all other texts (the most frequent length
-among them) make up for it.
+Length is counted in characters, as in the paper's Table 6. If the data set has no more texts than the size of the
+sample, all are taken. Every text draws a uniform key from a seeded generator, in the order of the rows. Each side
+contributes its `n/2` smallest keys. If a side has fewer, the smallest keys of all other texts, those of the most
+frequent length included, fill the gap.
 
 The convention this file owns: a sample depends on the texts and the seed alone, and drawing it holds `O(n)` row
 numbers, however many rows there are.
@@ -21,10 +21,16 @@ from gaflow.data.rows import Row, Survey
 
 __all__ = ["Sample", "draw_sample"]
 
+_SHORTER = -1
+_EQUAL = 0
+_LONGER = 1
+
+_Entry = tuple[float, int]  # minus the key, so that a heap drops the largest key first, and the row number
+
 
 @dataclass(frozen=True)
 class Sample:
-    """Which rows were drawn, and from which side of the mode."""
+    """The rows drawn, and how many of them from each side of the mode."""
 
     rows: frozenset[int]  # row numbers
     mode: int  # the most frequent length in characters, the smallest of several
@@ -33,28 +39,51 @@ class Sample:
     equal: int
 
 
-def draw_sample(rows: Iterable[Row], found: Survey, size: int, seed: int) -> Sample:
-    """A sample of `size` texts from a second pass over the rows that `found` is the survey of."""
-    mode = min(found.lengths, key=lambda length: (-found.lengths[length], length))
+def draw_sample(rows: Iterable[Row], surveyed: Survey, size: int, seed: int) -> Sample:
+    """A sample of `size` texts from a second pass over the surveyed rows."""
+    mode = min(surveyed.lengths, key=lambda length: (-surveyed.lengths[length], length))
+    candidates = _smallest_keys(rows, mode, size, seed)
+    quota = {_SHORTER: size // 2, _EQUAL: 0, _LONGER: size - size // 2}
+    if surveyed.texts <= size:
+        quota = dict.fromkeys(quota, size)
+    drawn: dict[int, list[_Entry]] = {}
+    spare: list[tuple[_Entry, int]] = []
+    for side, entries in candidates.items():
+        drawn[side] = entries[: quota[side]]
+        spare += [(entry, side) for entry in entries[quota[side] :]]
+    missing = min(size, surveyed.texts) - sum(len(entries) for entries in drawn.values())
+    spare.sort(reverse=True)
+    for entry, side in spare[:missing]:
+        drawn[side].append(entry)
+    numbers = frozenset(number for entries in drawn.values() for _, number in entries)
+    return Sample(
+        rows=numbers,
+        mode=mode,
+        shorter=len(drawn[_SHORTER]),
+        longer=len(drawn[_LONGER]),
+        equal=len(drawn[_EQUAL]),
+    )
+
+
+def _smallest_keys(rows: Iterable[Row], mode: int, size: int, seed: int) -> dict[int, list[_Entry]]:
+    """The `size` smallest keys of each side, in ascending order."""
     generator = np.random.default_rng(seed)
-    best: dict[int, list[tuple[float, int]]] = {-1: [], 0: [], 1: []}  # the smallest keys, negated, as heaps
+    heaps: dict[int, list[_Entry]] = {_SHORTER: [], _EQUAL: [], _LONGER: []}
     for row in rows:
         if row.skipped:
             continue
-        side = (len(row.text) > mode) - (len(row.text) < mode)
+        heap = heaps[_side(len(row.text), mode)]
         entry = (-generator.random(), row.number)
-        if len(best[side]) < size:
-            heapq.heappush(best[side], entry)
+        if len(heap) < size:
+            heapq.heappush(heap, entry)
         else:
-            heapq.heappushpop(best[side], entry)
-    ranked = {side: sorted(entries, reverse=True) for side, entries in best.items()}
-    half = {-1: size // 2, 0: 0, 1: size - size // 2}
-    if found.texts <= size:
-        half = dict.fromkeys(half, size)
-    chosen = {side: entries[: half[side]] for side, entries in ranked.items()}
-    missing = min(size, found.texts) - sum(map(len, chosen.values()))
-    rest = sorted(((entry, side) for side in ranked for entry in ranked[side][half[side] :]), reverse=True)
-    for entry, side in rest[:missing]:
-        chosen[side].append(entry)
-    numbers = frozenset(number for entries in chosen.values() for _, number in entries)
-    return Sample(numbers, mode, len(chosen[-1]), len(chosen[1]), len(chosen[0]))
+            heapq.heappushpop(heap, entry)
+    return {side: sorted(heap, reverse=True) for side, heap in heaps.items()}
+
+
+def _side(length: int, mode: int) -> int:
+    if length < mode:
+        return _SHORTER
+    if length > mode:
+        return _LONGER
+    return _EQUAL
