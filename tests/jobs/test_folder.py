@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gaflow.errors import JobError
-from gaflow.jobs.folder import claim, note_time, resume
+from gaflow.jobs.folder import append_timing, claim, resume
 from gaflow.jobs.manifest import Manifest
 
 
@@ -40,6 +40,6 @@ def test_a_new_job_is_written_down_at_once_and_found_again(tmp_path):
 
 
 def test_times_are_added_line_by_line(tmp_path):
-    note_time(tmp_path, {"shard": 0})
-    note_time(tmp_path, {"shard": 1})
+    append_timing(tmp_path, {"shard": 0})
+    append_timing(tmp_path, {"shard": 1})
     assert (tmp_path / "timings.jsonl").read_text() == '{"shard": 0}\n{"shard": 1}\n'

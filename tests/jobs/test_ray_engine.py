@@ -10,246 +10,120 @@ import pytest
 import torch
 
 import gaflow
-from gaflow.data import Row
 from gaflow.errors import JobError, MissingExtraError
-from gaflow.jobs import ENGINES, Ray, attribute
-from gaflow.jobs import ray_engine as cluster
-from gaflow.jobs.engine import ShardSettings
-from tests.support.clustered import METHODS, TEXTS
+from gaflow.jobs import ENGINES, Ray, attribute, ray_engine
+from tests.support.clustered import FEW, METHODS, TEXTS, deadly
 from tests.support.models import bert
 from tests.support.runs import files
 
 
-def test_a_run_that_loses_a_worker_half_way_ends_with_the_bytes_of_a_local_run(tmp_path):
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Runs on a local cluster: scenario -> outcome, and their folder."""
+    folder = tmp_path_factory.mktemp("cluster")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.clustered", str(tmp_path / "ray")],
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.support.clustered", str(folder)],
         capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["finished"], told["computed"]) == (True, 60)
+    assert process.returncode == 0, process.stderr
+    outcomes = {}
+    for line in process.stdout.splitlines():
+        if line.startswith("{"):
+            entry = json.loads(line)
+            outcomes[entry["scenario"]] = entry["outcome"]
+    return SimpleNamespace(outcomes=outcomes, folder=folder)
+
+
+def go_on(folder, method: Any = "rawatt"):
+    """Finish a run of the cluster in this process."""
+    return attribute(gaflow.Explainer(*bert()), FEW, folder, [method], batch_size=2, shard_size=3)
+
+
+def test_a_run_that_loses_a_worker_half_way_ends_with_the_bytes_of_a_local_run(cluster, tmp_path):
+    outcome = cluster.outcomes["lose_a_worker_half_way"]
+    folder = cluster.folder / "lose_a_worker_half_way"
+    assert (outcome["finished"], outcome["computed"]) == (True, 60)
     attribute(gaflow.Explainer(*bert()), TEXTS, tmp_path / "local", METHODS, batch_size=2, shard_size=3)
-    assert files(tmp_path / "ray") == files(tmp_path / "local")
-    times = [json.loads(line) for line in (tmp_path / "ray" / "timings.jsonl").read_text().splitlines()]
-    assert sorted(entry["shard"] for entry in times) == list(range(20))
-    workers = {int(entry["worker"].rpartition(":")[2]) for entry in times}
-    assert set(told["killed"]) < workers
+    assert files(folder) == files(tmp_path / "local")
+    timings = [json.loads(line) for line in (folder / "timings.jsonl").read_text().splitlines()]
+    assert sorted(entry["shard"] for entry in timings) == list(range(20))
+    workers = {int(entry["worker"].rpartition(":")[2]) for entry in timings}
+    assert set(outcome["killed"]) < workers
 
 
-class Ref:
-    """A promise of the pretended Ray below."""
-
-    def __init__(self, make):
-        self.make = make
-
-
-class PretendedRay:
-    """As much of Ray as the driver uses, in one process, where actors die when the test says so."""
-
-    class exceptions:
-        class RayError(Exception): ...
-
-        class RayTaskError(RayError):
-            def __init__(self, cause):
-                self.cause = cause
-
-        class RayActorError(RayError): ...
-
-    def __init__(self, dies=lambda worker, name, given: False, nodes=({"CPU": 4.0},)):
-        self.dies, self.created, self.killed = dies, 0, []
-        self.nodes = lambda: [{"Alive": True, "Resources": node} for node in nodes]
-        self.cluster_resources = lambda: {k: sum(n.get(k, 0) for n in nodes) for k in ("CPU", "GPU")}
-
-    def put(self, value):
-        return value
-
-    def remote(self, **settings):
-        self.settings = settings
-        return lambda cls: SimpleNamespace(remote=lambda *given: self.actor(cls, *given))
-
-    def actor(self, cls, *given):
-        self.created += 1
-        number, inner = self.created, cls(*given)
-
-        def method(name):
-            def call(*given):
-                def make():
-                    if self.dies(number, name, given):
-                        raise self.exceptions.RayActorError("The actor died.\nmore")
-                    try:
-                        return getattr(inner, name)(*given)
-                    except Exception as error:
-                        raise self.exceptions.RayTaskError(error) from error
-
-                return Ref(make)
-
-            remote = SimpleNamespace(remote=call)
-            return SimpleNamespace(options=lambda concurrency_group: remote)
-
-        return SimpleNamespace(load=method("load"), make=method("make"), tell=method("tell"), number=number)
-
-    def wait(self, refs, num_returns, timeout):
-        return refs[:num_returns], refs[num_returns:]
-
-    def get(self, ref):
-        return ref.make()
-
-    def kill(self, worker):
-        self.killed.append(worker.number)
+def test_progress_never_goes_back(cluster):
+    progress = cluster.outcomes["lose_a_worker_half_way"]["progress"]
+    assert progress == sorted(progress)
+    assert progress[-1] == 60
 
 
-class Worker(cluster._Worker):
-    """Takes the model from where the pretended `put` has left it."""
-
-    def load(self, sent):
-        model, tokenizer, task = sent[0]
-        self._explainer = gaflow.Explainer(model, tokenizer, task=task)
-
-
-@pytest.fixture
-def pretend(monkeypatch):
-    def use(**settings):
-        ray = PretendedRay(**settings)
-        monkeypatch.setattr(cluster, "_connect", lambda: (ray, False))
-        monkeypatch.setattr(cluster, "_Worker", Worker)
-        return ray
-
-    return use
+def test_a_shard_that_kills_every_worker_ends_the_run_and_keeps_the_others(cluster):
+    outcome = cluster.outcomes["lose_every_worker_at_one_shard"]
+    assert outcome["error"].startswith("shard 3 has lost its worker, 2 times: ")
+    assert "batch_size" in outcome["error"]
+    folder = cluster.folder / "lose_every_worker_at_one_shard"
+    finished = go_on(folder, deadly(folder))
+    assert finished.finished
+    assert 0 < finished.computed < 20
 
 
-def run(out, stop=lambda: False, texts=TEXTS[:20], **given):
-    settings: Any = {"threads": 1} | given
-    engine = Ray(**settings)
-    return attribute(gaflow.Explainer(*bert()), texts, out, ["rawatt"], shard_size=3, engine=engine, stop=stop)
+def test_workers_that_never_start_end_the_run(cluster):
+    assert cluster.outcomes["never_start_a_worker"]["error"].startswith("JobError: no worker could be started: ")
 
 
-def test_all_shards_are_computed_whoever_is_lost(pretend, tmp_path):
-    lost = []
-
-    def dies(worker, name, given):
-        if name == "make" and worker in (1, 3) and given[1][0] in (2, 4):
-            lost.append(worker)
-            return True
-        return name == "load" and worker == 4
-
-    ray = pretend(dies=dies)
-    outcome = run(tmp_path / "job", workers=2)
-    assert outcome.finished
-    assert 1 in lost
-    assert set(lost) <= set(ray.killed)
-    assert ray.created >= 3
-    assert len(ray.killed) == len(set(ray.killed)) == ray.created  # every worker is ended, and once
-    attribute(gaflow.Explainer(*bert()), TEXTS[:20], tmp_path / "local", ["rawatt"], shard_size=3)
-    assert files(tmp_path / "job") == files(tmp_path / "local")
+def test_an_error_that_all_texts_have_is_raised_as_it_is(cluster):
+    assert cluster.outcomes["fail_at_every_text"]["error"] == "UnsupportedModelError: no attention"
 
 
-def test_a_shard_that_kills_every_worker_ends_the_run_and_keeps_the_others(pretend, tmp_path):
-    pretend(dies=lambda worker, name, given: name == "make" and given[1][0] == 3)
-    with pytest.raises(JobError, match=r"shard 3 has lost its worker, 4 times: The actor died\..*smaller batch_size"):
-        run(tmp_path / "job", workers=1)
-    pretend()
-    outcome = run(tmp_path / "job", workers=1)
-    assert outcome.finished
-    assert outcome.computed < 20
+def test_no_more_workers_are_started_than_there_are_shards(cluster):
+    assert cluster.outcomes["fail_at_every_text"]["workers"] == 1
 
 
-def test_workers_that_never_start_end_the_run(pretend, tmp_path):
-    ray = pretend(dies=lambda worker, name, given: name == "load")
-    with pytest.raises(JobError, match="no worker could be started, 4 times"):
-        run(tmp_path / "job")
-    assert len(ray.killed) == ray.created
-
-
-def test_no_more_workers_are_started_than_there_are_shards(pretend, tmp_path):
-    ray = pretend(nodes=[{"CPU": 40.0}])
-    assert run(tmp_path / "job", texts=TEXTS[:5]).finished
-    assert ray.created == 2
+def test_stopping_keeps_what_is_finished(cluster, tmp_path):
+    outcome = cluster.outcomes["stop_after_two_shards"]
+    folder = cluster.folder / "stop_after_two_shards"
+    assert not outcome["finished"]
+    assert 0 < outcome["texts"] < 20
+    assert go_on(folder).computed == 20 - outcome["texts"]
+    go_on(tmp_path / "local")
+    assert files(folder) == files(tmp_path / "local")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "settings", "workers", "needs"),
+    ("nodes", "device", "threads", "workers"),
     [
-        ([{"CPU": 5.0}, {"CPU": 3.0}, {"CPU": 1.0}], {"threads": 2}, 3, {"num_cpus": 2}),
-        ([{"CPU": 8.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 4.0}], {"device": None}, 3, {"num_gpus": 1, "num_cpus": 1}),
-        ([{"CPU": 8.0, "GPU": 2.0}], {"device": "cpu"}, 8, {"num_cpus": 1}),
-        ([{"CPU": 1.0}], {"workers": 7}, 7, {"num_cpus": 1}),
+        ([{"CPU": 5.0}, {"CPU": 3.0}, {"CPU": 1.0}], "cpu", 2, 3),
+        ([{"CPU": 8.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 4.0}], "cuda", 7, 3),
+        ([{"CPU": 8.0, "GPU": 2.0}], "cpu", 1, 8),
     ],
 )
-def test_workers_take_what_the_nodes_have(pretend, nodes, settings, workers, needs):
-    ray = pretend(nodes=nodes)
-    with Ray(**({"threads": 1} | settings))(gaflow.Explainer(*bert())) as ready:
-        assert ready.place == ("cuda" if "num_gpus" in needs else "cpu")
-        assert ready.compute.args[0].most == workers  # type: ignore[attr-defined]
-    assert needs.items() <= ray.settings.items()
+def test_workers_take_what_the_nodes_have(nodes, device, threads, workers):
+    alive = [{"Alive": True, "Resources": node} for node in nodes]
+    dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
+    assert ray_engine.room([*alive, dead], ray_engine.worker_resources(device, threads)) == workers
 
 
-def test_a_cluster_without_room_for_a_worker_is_refused(pretend, tmp_path):
-    pretend(nodes=[{"CPU": 2.0}, {"CPU": 3.0}])
-    with pytest.raises(JobError, match=r"no node of the Ray cluster has 4 CPUs.*OMP_NUM_THREADS"):
-        run(tmp_path / "job", threads=4)
+def test_gpus_are_used_where_there_are_any():
+    assert ray_engine.best_device({"CPU": 9.0, "GPU": 1.0}) == "cuda"
+    assert ray_engine.best_device({"CPU": 9.0}) == "cpu"
 
 
-def test_an_error_that_all_texts_have_is_raised_as_it_is(pretend, tmp_path, monkeypatch):
-    pretend()
-    error = gaflow.UnsupportedModelError("no attention")
-
-    def refuse(*given):
-        raise error
-
-    monkeypatch.setattr(cluster, "make_shard", refuse)
-    with pytest.raises(gaflow.UnsupportedModelError, match="no attention") as found:
-        run(tmp_path / "job")
-    assert found.value is error
-
-
-def test_stopping_keeps_what_is_finished(pretend, tmp_path):
-    pretend()
-    asked = []
-
-    def stop():
-        asked.append(1)
-        return len(asked) > 4
-
-    outcome = run(tmp_path / "job", stop, workers=1)
-    assert not outcome.finished
-    assert 0 < outcome.texts < 20
-    assert run(tmp_path / "job", workers=1).texts == 20
-
-
-def test_progress_never_goes_back(pretend, tmp_path):
-    losses = []
-
-    def dies(worker, name, given):
-        if name == "make" and len(losses) < 2 and given[1][0] == 1:
-            losses.append(worker)
-        return name == "make" and worker in losses
-
-    ray = pretend(dies=dies)
-    pool = cluster._Pool(ray, {"num_cpus": 1}, 1, (cluster._portable(gaflow.Explainer(*bert())), "cpu", 1))
-    rows = [(k, [Row(k, f"a dog {k}")]) for k in range(4)]
-    told: list[float] = []
-    plan = ShardSettings((gaflow.METHODS["rawatt"],))
-    assert sorted(m.number for m in cluster._compute(pool, plan, iter(rows), told.append, lambda: False)) == [
-        0,
-        1,
-        2,
-        3,
-    ]
-    assert told == sorted(told)
-    assert told[-1] == 4
-    assert losses
+def test_a_cluster_without_room_for_a_worker_is_refused():
+    nodes = [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": True, "Resources": {"CPU": 3.0}}]
+    with pytest.raises(JobError, match=r"no node of the Ray cluster has 4 CPU.*OMP_NUM_THREADS"):
+        ray_engine.room(nodes, ray_engine.worker_resources("cpu", 4))
 
 
 def test_a_model_elsewhere_is_sent_from_a_copy():
     model, tokenizer = bert()
-    sent, _, task = cluster._portable(gaflow.Explainer(model, tokenizer))
+    sent, _, task = ray_engine._portable(gaflow.Explainer(model, tokenizer))
     assert sent is model
     assert task == "text-classification"
     with torch.device("meta"):
         away = type(model)(model.config)
     away.cpu = lambda: "copied"  # a copy keeps it
-    assert cluster._portable(SimpleNamespace(model=away, tokenizer=None, task="t"))[0] == "copied"  # type: ignore[arg-type]
+    assert ray_engine._portable(SimpleNamespace(model=away, tokenizer=None, task="t"))[0] == "copied"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -267,16 +141,19 @@ def test_bad_settings_are_refused(settings, message):
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[ray\]'"):
-        cluster._connect()
-    assert isinstance(ENGINES["ray"], Ray)
+    engine = ENGINES["ray"]
+    with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[ray\]'"), engine(gaflow.Explainer(*bert())):
+        pass
 
 
 class Slow:
     """A Ray that starts at the given attempt, if at all."""
 
     def __init__(self, attempt, error="The current node timed out during startup."):
-        self.attempt, self.error, self.tried, self.closed = attempt, error, 0, 0
+        self.attempt = attempt
+        self.error = error
+        self.tried = 0
+        self.closed = 0
 
     def init(self, **_):
         self.tried += 1
@@ -287,14 +164,17 @@ class Slow:
         self.closed += 1
 
 
-def test_a_busy_machine_gets_more_time_to_start_ray():
+def test_a_busy_machine_gets_more_time_to_start_ray(monkeypatch):
     ray = Slow(3)
-    cluster.start_ray(ray, num_cpus=2)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    ray_engine.start_ray(num_cpus=2)
     assert (ray.tried, ray.closed) == (3, 2)
 
 
-def test_a_ray_that_does_not_start_is_said_so_and_other_errors_are_its_own():
+def test_a_ray_that_does_not_start_is_reported_and_other_errors_are_its_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", Slow(99))
     with pytest.raises(JobError, match=r"did not start in 4 attempts.*ray start --head"):
-        cluster.start_ray(Slow(99))
+        ray_engine.start_ray()
+    monkeypatch.setitem(sys.modules, "ray", Slow(99, "no such address"))
     with pytest.raises(Exception, match="no such address"):
-        cluster.start_ray(Slow(99, "no such address"))
+        ray_engine.start_ray()

@@ -287,7 +287,7 @@ def test_killed_at_any_moment_it_loses_nothing_and_repeats_one_shard_at_most(run
     generator = random.Random(0)
     stored = kills = 0
     for _ in range(40):
-        done, computed, status = runs.start(tmp_path / "job", kill=(generator.randint(1, 6), generator.random() / 100))
+        done, computed, status = runs.start(tmp_path / "job", kill=(generator.randint(1, 12), generator.random() / 100))
         assert not done or done[0] >= stored, "a finished shard was computed again"
         if computed is not None:
             break

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import gaflow
-from gaflow.benchmark.run import bench
+from gaflow.benchmark import bench
 from gaflow.data import open_data
 from tests.support.models import SENTENCE, bert
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import gaflow
-from gaflow.benchmark.run import bench
+from gaflow.benchmark import bench
 from gaflow.data import open_data
 from tests.support.killed import die_at, say
 

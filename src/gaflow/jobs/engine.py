@@ -1,37 +1,40 @@
 """One shard, from rows to the bytes of its file, and the engines that compute shards.
 
-The convention this file owns: a shard's bytes depend on the plan, the explainer and the shard's own rows alone, so it
-does not matter who computes it, when, how often, or in which order. Engines compute; only the run itself writes.
+The convention this file owns: the bytes of a shard depend on the settings, the explainer and the shard's own rows
+alone. It does not matter where, when, how often or in which order shards are computed. Engines compute; only the run
+itself writes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from gaflow.data import Row
+from gaflow.data.rows import Row
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import explain_many, prepare_each
 from gaflow.explainer.windows import Windows
-from gaflow.jobs.schema import records, shard_bytes
+from gaflow.jobs.manifest import Shard, shard_name
+from gaflow.jobs.schema import Record, records, shard_bytes
 from gaflow.methods import Method
-from gaflow.progress import Report
+from gaflow.progress import Report, within
 from gaflow.tasks.targets import Target
 
-__all__ = ["ComputedShard", "Engine", "Local", "Part", "RunningEngine", "ShardSettings", "make_shard"]
+__all__ = ["ComputedShard", "Engine", "Local", "RunningEngine", "ShardRows", "ShardSettings", "Stop", "compute_shard"]
 
-Part = tuple[int, list[Row]]  # number of a shard and its rows
+Stop = Callable[[], bool]  # whether the run should end; asked after every batch
 
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """How texts are explained: with an explainer, all that decides the numbers of a shard."""
+    """How texts are explained: together with an explainer, everything that decides the numbers of a shard."""
 
     methods: tuple[Method, ...]
     target: Target = None
@@ -41,28 +44,33 @@ class ShardSettings:
 
 
 @dataclass(frozen=True)
+class ShardRows:
+    """The texts of one shard."""
+
+    number: int
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
 class ComputedShard:
     """A shard that is computed and not yet written."""
 
     number: int
+    entry: Shard  # of the manifest
     data: bytes  # of its Parquet file
-    texts: int
-    rows: int  # one for each text and method
-    errors: int  # rows without scores
-    first: int  # row numbers of the first and the last text
-    last: int
-    times: dict[str, Any]  # when it was begun, and how long what took
+    timings: dict[str, Any]  # when it was begun, and the seconds that each step took
 
 
 @dataclass(frozen=True)
 class RunningEngine:
-    """An engine at work: the kind of device it explains on, and what turns shards into finished ones, in any order.
+    """An engine at work.
 
-    `compute(plan, parts, report, stop)`: `report` is told how many texts are done, `stop` is asked whether to end.
+    `compute(settings, shards, report, stop)` gives computed shards in any order. It calls `report` with the number of
+    texts that are done, and ends early if `stop` returns True.
     """
 
-    place: str  # "cpu", "cuda" ...
-    compute: Callable[[ShardSettings, Iterator[Part], Report, Callable[[], bool]], Iterator[ComputedShard]]
+    device: str  # the kind that texts are explained on: "cpu", "cuda", ...
+    compute: Callable[[ShardSettings, Iterator[ShardRows], Report, Stop], Iterator[ComputedShard]]
 
 
 Engine = Callable[[Explainer], AbstractContextManager[RunningEngine]]
@@ -74,63 +82,83 @@ class Local:
 
     @contextmanager
     def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
-        """At work where the model is."""
-
-        def compute(
-            plan: ShardSettings, parts: Iterator[Part], report: Report, stop: Callable[[], bool]
-        ) -> Iterator[ComputedShard]:
-            done = 0
-            for part in parts:
-                tell = partial(_further, report, done)
-                made = None if stop() else make_shard(explainer, plan, part, tell, stop)
-                if made is None:
-                    return
-                done += made.texts
-                yield made
-
+        """At work on the device of the model."""
         weight = next(explainer.model.parameters(), None)
-        yield RunningEngine("cpu" if weight is None else weight.device.type, compute)
+        device = "cpu" if weight is None else weight.device.type
+        yield RunningEngine(device, partial(_compute_here, explainer))
 
 
-def _further(report: Report, before: float, done: float) -> None:
-    report(before + done)
+def _compute_here(
+    explainer: Explainer, settings: ShardSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
+) -> Iterator[ComputedShard]:
+    texts = 0
+    for shard in shards:
+        if stop():
+            return
+        computed = compute_shard(explainer, settings, shard, within(report, texts, 1), stop)
+        if computed is None:
+            return
+        texts += computed.entry.texts
+        yield computed
 
 
-def make_shard(
-    explainer: Explainer, plan: ShardSettings, part: Part, report: Report, stop: Callable[[], bool] = lambda: False
+def compute_shard(
+    explainer: Explainer, settings: ShardSettings, shard: ShardRows, report: Report, stop: Stop = lambda: False
 ) -> ComputedShard | None:
-    """Compute one shard; None if `stop`, which is asked after every batch, says so first."""
-    number, rows = part
-    start, when, watch = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds"), Timings()
-    found = _explained(explainer, plan, rows, report, stop, watch)
-    if found is None:
+    """Compute one shard; None if `stop` ended it."""
+    began = datetime.now(UTC)
+    start = time.perf_counter()
+    measured = Timings()
+    stored = _explain_rows(explainer, settings, shard.rows, report, stop, measured)
+    if stored is None:
         return None
-    data = shard_bytes(found)
-    errors = sum(record.get("error") is not None for record in found)
-    times = {"began": when, "seconds": round(time.perf_counter() - start, 3), "trace": round(watch.trace, 4)}
-    times |= {"methods": {name: round(value, 4) for name, value in watch.methods.items()}, "peak": watch.peak}
-    return ComputedShard(number, data, len(rows), len(found), errors, rows[0].number, rows[-1].number, times)
+    data = shard_bytes(stored)
+    timings = {
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - start, 3),
+        "trace": round(measured.trace, 4),
+        "methods": {name: round(seconds, 4) for name, seconds in measured.methods.items()},
+        "peak": measured.peak,
+    }
+    entry = Shard(
+        file=shard_name(shard.number),
+        sha256=sha256(data).hexdigest(),
+        texts=len(shard.rows),
+        rows=len(stored),
+        errors=sum(record.get("error") is not None for record in stored),
+        first=shard.rows[0].number,
+        last=shard.rows[-1].number,
+    )
+    return ComputedShard(shard.number, entry, data, timings)
 
 
-def _explained(
-    explainer: Explainer,
-    plan: ShardSettings,
-    rows: Sequence[Row],
-    report: Report,
-    stop: Callable[[], bool],
-    watch: Timings,
-) -> list[dict[str, Any]] | None:
-    names = [method.name for method in plan.methods]
-    labels = explainer.head.labels
-    found: dict[int, list[dict[str, Any]]] = {}
-    texts = [row.given for row in rows]
-    target = explainer.head.parse(plan.target)
-    prepared = prepare_each(explainer.runner, texts, target, truncation=plan.truncation, windows=plan.windows)
+def _explain_rows(
+    explainer: Explainer, settings: ShardSettings, rows: list[Row], report: Report, stop: Stop, timings: Timings
+) -> list[Record] | None:
+    """The stored rows of all texts in their order; None if `stop` ended it."""
+    names = [method.name for method in settings.methods]
+    head = explainer.head
+    by_text: dict[int, list[Record]] = {}
+    texts = prepare_each(
+        explainer.runner,
+        [row.input for row in rows],
+        head.parse(settings.target),
+        truncation=settings.truncation,
+        windows=settings.windows,
+    )
     for results in explain_many(
-        explainer.runner, prepared, plan.methods, batch_size=plan.batch_size, on_error="collect", timings=watch
+        explainer.runner,
+        texts,
+        settings.methods,
+        batch_size=settings.batch_size,
+        on_error="collect",
+        timings=timings,
     ):
-        found[results.index] = records(rows[results.index], results, names, labels)
-        report(len(found))
-        if stop() and len(found) < len(rows):
+        by_text[results.index] = records(rows[results.index], results, names, head.labels)
+        report(len(by_text))
+        if stop() and len(by_text) < len(rows):
             return None
-    return [record for k in range(len(rows)) for record in found[k]]
+    stored: list[Record] = []
+    for k in range(len(rows)):
+        stored += by_text[k]
+    return stored

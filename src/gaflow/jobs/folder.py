@@ -1,4 +1,4 @@
-"""The folder of a job: one process at a time, shards that are whole and checked, nothing left over.
+"""The folder of a job: one process at a time, shards that are complete and checked, no temporary files.
 
 The convention this file owns: a shard counts once the manifest lists it, and the manifest is written after the shard.
 """
@@ -6,70 +6,75 @@ The convention this file owns: a shard counts once the manifest lists it, and th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from gaflow.errors import DataError, JobError
-from gaflow.files import write_atomically
-from gaflow.jobs.manifest import MANIFEST, Manifest, Shard, shard_name
+from gaflow.jobs.manifest import MANIFEST, Manifest, Shard
 from gaflow.provenance import refuse_other
 
-__all__ = ["TIMES", "check_shard", "claim", "note_time", "resume", "write_shard"]
+__all__ = ["TIMINGS", "append_timing", "check_shard", "claim", "remove_temporary_files", "resume"]
 
-TIMES = "timings.jsonl"
+TIMINGS = "timings.jsonl"
 _LOCK = ".lock"
 
 
 @contextmanager
-def claim(folder: Path, mark: str = MANIFEST) -> Iterator[None]:
-    """Make the folder this process's own; the claim ends with the process, however it ends.
+def claim(folder: Path, marker: str = MANIFEST) -> Iterator[None]:
+    """Keep other processes out of a folder; the operating system ends the claim with the process, however it ends.
 
-    A folder that holds anything, but not the file `mark`, is somebody else's.
+    A folder that has files, but not the file `marker`, belongs to somebody else and is refused.
     """
-    if folder.exists() and not folder.is_dir():
-        raise JobError(f"{str(folder)!r} is a file; give a folder for the results")
-    if folder.is_dir() and not (folder / mark).exists() and any(p.name[0] != "." for p in folder.iterdir()):
-        raise JobError(f"{str(folder)!r} is not empty and holds no job; give a new folder")
+    _refuse_foreign(folder, marker)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / _LOCK, "ab") as held:
-        if not _lock(held):
-            raise JobError(f"another process is at work in {str(folder)!r}; wait for it, or give a new folder")
-        for left in folder.glob(".*.tmp"):  # by a process that was killed while it wrote
-            left.unlink()
-        yield
-
-
-def _lock(held: Any) -> bool:
+    lock = FileLock(folder / _LOCK, timeout=0)
     try:
-        if os.name == "nt":
-            import msvcrt
+        lock.acquire()
+    except Timeout:
+        message = f"another process is at work in {str(folder)!r}; wait for it, or give a new folder"
+        raise JobError(message) from None
+    try:
+        remove_temporary_files(folder)
+        yield
+    finally:
+        lock.release()
 
-            msvcrt.locking(held.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        else:
-            import fcntl
 
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _refuse_foreign(folder: Path, marker: str) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise JobError(f"{str(folder)!r} is a file; give a folder for the results")
+    visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    if visible and not (folder / marker).exists():
+        raise JobError(f"{str(folder)!r} is not empty and holds no job; give a new folder")
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove files of a process that was killed while it wrote."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink()
 
 
 def resume(folder: Path, job: dict[str, Any]) -> Manifest:
-    """The manifest to go on with: a new one, or that of this very job with the shards that are there and whole."""
+    """The manifest to continue with: a new one, or that of the same job with the shards that are present and intact."""
     if not (folder / MANIFEST).exists():
-        fresh = Manifest(json.loads(json.dumps(job)), {})
-        fresh.write(folder)
-        return fresh
-    found = Manifest.read(folder)
-    refuse_other(found.job, job, folder)
-    there = {k: s for k, s in found.shards.items() if (folder / s.file).exists()}
-    for shard in there.values():
-        check_shard(folder, shard)
-    return Manifest(found.job, there, found.finished and len(there) == len(found.shards))
+        manifest = Manifest(json.loads(json.dumps(job)), {})
+        manifest.write(folder)
+        return manifest
+    manifest = Manifest.read(folder)
+    refuse_other(manifest.job, job, folder)
+    present = {}
+    for number, shard in manifest.shards.items():
+        if (folder / shard.file).exists():
+            check_shard(folder, shard)
+            present[number] = shard
+    return Manifest(manifest.job, present, manifest.finished and len(present) == len(manifest.shards))
 
 
 def check_shard(folder: Path, shard: Shard) -> None:
@@ -77,24 +82,16 @@ def check_shard(folder: Path, shard: Shard) -> None:
     path = folder / shard.file
     if not path.exists():
         raise DataError(f"{str(path)!r} is missing; run the job again, and this shard alone is computed")
-    digest = sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != shard.sha256:
+        checksum = file_digest(file, "sha256").hexdigest()
+    if checksum != shard.sha256:
         raise DataError(
             f"{str(path)!r} is damaged: its checksum is not the manifest's. "
             "Delete it and run the job again: this shard alone is computed, all others are kept"
         )
 
 
-def write_shard(folder: Path, number: int, data: bytes) -> str:
-    """Write a shard as a whole and give its checksum."""
-    write_atomically(folder / shard_name(number), data)
-    return sha256(data).hexdigest()
-
-
-def note_time(folder: Path, entry: dict[str, Any]) -> None:
+def append_timing(folder: Path, entry: dict[str, Any]) -> None:
     """Add a line to the timings."""
-    with open(folder / TIMES, "a", encoding="utf-8") as file:
+    with open(folder / TIMINGS, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")

@@ -1,11 +1,13 @@
-"""Shards on a Ray cluster: actors that hold the model, and a driver that reads, writes and keeps the books.
+"""Shards on a Ray cluster: actors that hold the model, and a driver that reads the data and writes the files.
 
     driver: rows of a shard -> actor: Parquet bytes -> driver: file, manifest
 
-Workers need neither the data set nor the folder of the results nor the hub: the driver sends them the model once (it
-lies in Ray's object store) and then rows, about a megabyte a shard. The convention this file owns: **a worker is
-nobody in particular.** It computes whole shards; the shards of one that is lost go to others and to the one that is
-started in its place, and the bytes are those of a local run on the same kind of processor.
+Workers need neither the data set nor the folder of the results nor the hub: the driver sends them the model once, by
+way of Ray's object store, and then rows, about a megabyte a shard.
+
+The convention this file owns: **it does not matter which worker computes a shard.** Ray restarts a worker that is lost,
+on another machine if need be, and meanwhile its shard goes to any worker that is free. The bytes are those of a local
+run on the same kind of processor.
 """
 
 from __future__ import annotations
@@ -15,245 +17,111 @@ import logging
 import os
 import platform
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
-from gaflow.errors import JobError, MissingExtraError
+from gaflow.arguments import whole_number
+from gaflow.errors import Argument, ArgumentError, JobError
 from gaflow.explainer.explainer import Explainer
-from gaflow.jobs.engine import ComputedShard, Part, RunningEngine, ShardSettings, make_shard
+from gaflow.extras import need
+from gaflow.jobs.engine import ComputedShard, RunningEngine, ShardRows, ShardSettings, Stop, compute_shard
 from gaflow.progress import Report
 
-__all__ = ["Ray"]
+__all__ = ["Ray", "start_ray"]
 
-_AHEAD = 2  # shards that a worker has: one in work and the next, so that it never waits
-_STARTS = 4  # attempts, each of which Ray gives up after 30 seconds
-_RETRIES = 3  # times that a shard may lose its worker
-_PATIENCE = 1.0  # seconds between two looks at how far the workers are
+_STARTS = 4  # attempts to start Ray, each of which it gives up after 30 seconds
+_RESTARTS = 20  # of one worker; Ray does not count those whose machine was taken away
+_LOSSES = 4  # workers that one shard may lose
+_SECONDS = 1.0  # between two questions how far the workers are
+
+Promise = Any  # a ray.ObjectRef
+Actor = Any  # a Ray handle of a `_Worker`
 
 
 @dataclass(frozen=True)
 class Ray:
-    """Settings of a run on a Ray cluster: the one that `RAY_ADDRESS` names, one on this machine, or a new local one."""
+    """Settings of a run on a Ray cluster: the one at `RAY_ADDRESS`, one on this machine, or a new local one."""
 
     workers: int | None = None  # None: as many as the cluster has room for
     device: str | None = None  # "cuda" or "cpu"; None: GPUs where the cluster has any, one for each worker
-    threads: int | None = None  # CPU cores of a worker; None: as many threads as torch has here
+    threads: int | None = None  # CPU cores of a worker; None: as many threads as torch has in this process
 
     def __post_init__(self) -> None:
-        for name in ("workers", "threads"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
+        """Check the settings."""
+        if self.workers is not None:
+            whole_number("workers", self.workers)
+        if self.threads is not None:
+            whole_number("threads", self.threads)
         if self.device not in (None, "cpu", "cuda"):
-            raise ValueError(
-                f"device must be 'cpu' or 'cuda' with Ray, which chooses among the GPUs; not {self.device!r}"
-            )
+            message = f" must be 'cpu' or 'cuda' with Ray, which chooses among the GPUs; not {self.device!r}"
+            raise ArgumentError(Argument("device"), message)
 
     @contextmanager
     def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
         """At work on the cluster; a local one that was started for this run ends with it."""
-        ray, own = _connect()
+        need("ray", "ray", "engine 'ray' needs Ray")
+        import ray
+
+        connected_before = ray.is_initialized()
+        if not connected_before:
+            start_ray()
         try:
-            place = self.device or ("cuda" if ray.cluster_resources().get("GPU", 0) >= 1 else "cpu")
+            device = self.device or best_device(ray.cluster_resources())
             threads = self.threads or torch.get_num_threads()
-            needs = {"num_gpus": 1, "num_cpus": 1} if place == "cuda" else {"num_cpus": threads}
-            pool = _Pool(ray, needs, self.workers or _room(ray, needs), (_portable(explainer), place, threads))
+            resources = worker_resources(device, threads)
+            size = self.workers or room(ray.nodes(), resources)
+            pool = _Pool(explainer, device, threads, resources, size)
             try:
-                yield RunningEngine(place, partial(_compute, pool))
+                yield RunningEngine(device, pool.compute)
             finally:
                 pool.close()
         finally:
-            if own:
+            if not connected_before:
                 ray.shutdown()
 
 
-def _compute(
-    pool: _Pool, plan: ShardSettings, parts: Iterator[Part], report: Report, stop: Callable[[], bool]
-) -> Iterator[ComputedShard]:
-    """Shards as they get done. Where `stop` says so those in work are lost; finished ones are not."""
-    sent, done, told = pool.ray.put(plan), 0, 0
-    pool.ahead.extend(islice(parts, pool.most))
-    pool.start(len(pool.ahead))
-    while (pool.ahead or pool.busy()) and not stop():
-        while pool.ahead and pool.has_room():
-            pool.give(sent, pool.ahead.popleft())
-            pool.ahead.extend(islice(parts, 1))
-        for made in pool.take():
-            done += made.texts
-            yield made
-        told = max(told, done + pool.underway())  # a shard that has lost its worker begins anew
-        report(told)
+def best_device(cluster_resources: Mapping[str, float]) -> str:
+    """The kind of device to use if the user names none."""
+    return "cuda" if cluster_resources.get("GPU", 0) >= 1 else "cpu"
 
 
-class _Pool:
-    """Workers, those that are still starting, and what each of them has to do."""
-
-    def __init__(self, ray: Any, needs: dict[str, int], most: int, recipe: tuple[Any, str, int]):
-        self.ray, self.most = ray, most
-        self.ahead: deque[Part] = deque()  # parts that nobody has: not yet, or those of a worker that is lost
-        self._model = [ray.put(recipe[0])]  # in a list, so that a worker fetches it once and not with every shard
-        groups = {"make": 1, "tell": 1}  # a worker tells how far it is while it computes
-        actor = ray.remote(**needs, max_restarts=0, max_task_retries=0, concurrency_groups=groups)(_Worker)
-        self._create: Callable[[], Any] = partial(actor.remote, *recipe[1:])
-        self._starting: dict[Any, Any] = {}  # promise -> worker
-        self._workers: list[Any] = []
-        self._waiting: dict[Any, tuple[Any, Part]] = {}  # promise -> worker and part
-        self._losses: Counter[int | None] = Counter()  # of shards, and of workers that never started
-
-    def start(self, count: int) -> None:
-        """Start workers; each gets shards once it is there, so that one without a place to run holds nothing up."""
-        for _ in range(count):
-            worker = self._create()
-            self._starting[worker.load.options(concurrency_group="make").remote(self._model)] = worker
-
-    def busy(self) -> bool:
-        """Whether anything is in work."""
-        return bool(self._waiting)
-
-    def has_room(self) -> bool:
-        """Whether a worker could take one more shard."""
-        return len(self._waiting) < _AHEAD * len(self._workers)
-
-    def give(self, plan: Any, part: Part) -> None:
-        """Send a shard to the worker that has the fewest."""
-        worker = min(self._workers, key=lambda w: sum(w is other for other, _ in self._waiting.values()))
-        self._waiting[worker.make.options(concurrency_group="make").remote(plan, part)] = (worker, part)
-
-    def take(self) -> Iterator[ComputedShard]:
-        """What has got done, after a moment if nothing has."""
-        ready, _ = self.ray.wait([*self._waiting, *self._starting], num_returns=1, timeout=_PATIENCE)
-        for promise in ready:
-            starting = self._starting.pop(promise, None)
-            worker, part = (starting, None) if starting is not None else self._waiting.pop(promise)
-            try:
-                found = self.ray.get(promise)
-            except self.ray.exceptions.RayTaskError as error:
-                raise error.cause from None
-            except self.ray.exceptions.RayActorError as error:
-                self._replace(worker, part, str(error))
-                continue
-            if part is None:
-                self._workers.append(worker)
-            else:
-                yield found
-
-    def _replace(self, worker: Any, part: Part | None, reason: str) -> None:
-        """Start another worker for one that is lost, whose shards are to be computed again."""
-        self.ray.kill(worker)  # one that cannot be reached may be alive
-        number = None if part is None else part[0]
-        self._losses[number] += 1
-        if self._losses[number] > _RETRIES:
-            what = "no worker could be started" if part is None else f"shard {number} has lost its worker"
-            raise JobError(
-                f"{what}, {_RETRIES + 1} times: {reason.splitlines()[0]} If memory ran out there, use a smaller "
-                "batch_size; what is finished is kept, and the same call goes on"
-            )
-        others = [promise for promise, (owner, _) in self._waiting.items() if owner is worker]
-        self.ahead.extendleft(self._waiting.pop(promise)[1] for promise in others)
-        self.ahead.extendleft([] if part is None else [part])
-        self._workers = [w for w in self._workers if w is not worker]
-        self.start(1)
-
-    def underway(self) -> int:
-        """Texts of unfinished shards that are done, as far as the workers answer at once."""
-        asked = [w.tell.options(concurrency_group="tell").remote() for w in self._workers]
-        answered, _ = self.ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE) if asked else ([], [])
-        found = 0
-        for promise in answered:
-            try:
-                found += self.ray.get(promise)
-            except self.ray.exceptions.RayError:  # a worker that is being lost; its shard's promise says so in time
-                continue
-        return found
-
-    def close(self) -> None:
-        """End all workers."""
-        for worker in [*self._workers, *self._starting.values()]:
-            self.ray.kill(worker)
+def worker_resources(device: str, threads: int) -> dict[str, int]:
+    """The resources of one worker, by Ray's names."""
+    if device == "cuda":
+        return {"GPU": 1, "CPU": 1}
+    return {"CPU": threads}
 
 
-class _Worker:
-    """The actor: holds a model and computes shards."""
-
-    def __init__(self, place: str, threads: int):
-        torch.set_num_threads(threads)
-        self._place, self._done = place, 0
-        self._explainer: Explainer | None = None
-
-    def load(self, sent: list[Any]) -> None:
-        """Fetch the model, once."""
-        import ray
-
-        model, tokenizer, task = ray.get(sent[0])
-        if hasattr(model, "_can_record_outputs"):
-            with torch.device("meta"):
-                type(model)(model.config)  # transformers learns what a class can show when one is made, not unpickled
-        self._explainer = Explainer(model.to(self._place), tokenizer, task=task)
-
-    def make(self, plan: ShardSettings, part: Part) -> ComputedShard:
-        """One shard."""
-
-        def report(count: float) -> None:
-            self._done = int(count)
-
-        assert self._explainer is not None
-        made = make_shard(self._explainer, plan, part, report)
-        assert made is not None  # nobody stops it
-        self._done = 0
-        return replace(made, times=made.times | {"worker": f"{platform.node()}:{os.getpid()}"})
-
-    def tell(self) -> int:
-        """Texts of the shard in work that are done."""
-        return self._done
-
-
-def _portable(explainer: Explainer) -> tuple[Any, Any, str]:
-    """Model and tokenizer as they can be sent: on the CPU, as machines differ in what else they have."""
-    model = explainer.model
-    if any(weight.device.type != "cpu" for weight in model.parameters()):
-        model = copy.deepcopy(model).cpu()
-    return model, explainer.tokenizer, explainer.task
-
-
-def _room(ray: Any, needs: dict[str, int]) -> int:
-    """How many workers the nodes of the cluster can hold, each of them on one node."""
-    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(min(int(node.get(names[k], 0) // n) for k, n in needs.items()) for node in nodes)
-    if not room:
-        wanted = " and ".join(f"{n} {names[k]}{'s' * (n > 1)}" for k, n in needs.items())
+def room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, int]) -> int:
+    """The number of workers that fit into a cluster, each of them on one node."""
+    workers = 0
+    for node in nodes:
+        if node["Alive"]:
+            available = node["Resources"]
+            workers += min(int(available.get(name, 0) // amount) for name, amount in resources.items())
+    if workers == 0:
+        listed = " and ".join(f"{amount} {name}" for name, amount in resources.items())
         raise JobError(
-            f"no node of the Ray cluster has {wanted} for a worker; add nodes, or set OMP_NUM_THREADS to fewer threads"
+            f"no node of the Ray cluster has {listed} for a worker; add nodes, or set OMP_NUM_THREADS to fewer threads"
         )
-    return room
+    return workers
 
 
-def _connect() -> tuple[Any, bool]:
-    """Ray, connected to a cluster, and whether it was not before."""
+def start_ray(**options: Any) -> None:
+    """Connect to a cluster or start one on this machine, again and again if the machine is busy."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError(f"engine 'ray' needs Ray ({error}); run: pip install 'gaflow[ray]'") from error
-    if ray.is_initialized():
-        return ray, False
-    start_ray(ray)
-    return ray, True
+    import ray
 
-
-def start_ray(ray: Any, **options: Any) -> None:
-    """Connect to a cluster or start one here, with patience: Ray gives a busy machine half a minute, and no more."""
     for _ in range(_STARTS):
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
             return
-        except Exception as error:  # what Ray raises has no name of its own
+        except Exception as error:  # Ray raises plain exceptions
             ray.shutdown()
             if "timed out during startup" not in str(error):
                 raise
@@ -261,3 +129,182 @@ def start_ray(ray: Any, **options: Any) -> None:
         f"Ray did not start in {_STARTS} attempts, as happens where the machine is overloaded; start a cluster by "
         "`ray start --head`, set RAY_ADDRESS, and call this again"
     )
+
+
+class _Pool:
+    """The workers of one run. Each is loading the model, computing a shard, or idle."""
+
+    def __init__(self, explainer: Explainer, device: str, threads: int, resources: Mapping[str, int], size: int):
+        import ray
+
+        self._ray = ray
+        self._size = size
+        self._model: Promise = ray.put(_portable(explainer))
+        self._worker_arguments = (device, threads)
+        self._worker_class = ray.remote(
+            num_cpus=resources["CPU"],
+            num_gpus=resources.get("GPU", 0),
+            max_restarts=_RESTARTS,
+            max_task_retries=0,  # a shard goes to another worker instead of waiting for the restart
+            max_concurrency=2,  # a worker answers how far it is while it computes
+        )(_Worker)
+        self._workers: list[Actor] = []
+        self._loading: dict[Promise, Actor] = {}
+        self._computing: dict[Promise, tuple[Actor, ShardRows]] = {}
+        self._idle: list[Actor] = []
+        self._queue: deque[ShardRows] = deque()  # shards that no worker has
+        self._losses: Counter[int] = Counter()  # shard -> workers lost
+
+    def compute(
+        self, settings: ShardSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
+    ) -> Iterator[ComputedShard]:
+        """Shards in the order in which they are finished; `stop` gives up those that are not."""
+        sent_settings = self._ray.put(settings)
+        self._queue.extend(islice(shards, self._size))
+        for _ in range(len(self._queue)):
+            self._start_worker()
+        texts = 0  # in finished shards
+        reported = 0
+        shard: ComputedShard | None = None
+        while self._queue or self._computing or shard is not None:
+            while self._queue and self._idle:
+                self._submit(self._queue.popleft(), sent_settings)
+                self._queue.extend(islice(shards, 1))
+            if shard is None:
+                reported = max(reported, texts + self._texts_underway())  # a shard that lost its worker begins again
+            else:  # written while the workers compute the next ones
+                texts += shard.entry.texts
+                reported = max(reported, texts)
+                yield shard
+            report(reported)
+            if stop():
+                return
+            shard = self._wait()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+
+    def _start_worker(self) -> None:
+        worker = self._worker_class.remote(*self._worker_arguments)
+        self._workers.append(worker)
+        self._load(worker)
+
+    def _load(self, worker: Actor) -> None:
+        """Send the model to a worker, as soon as Ray has started or restarted it."""
+        promise = worker.load.options(max_task_retries=-1).remote(self._model)
+        self._loading[promise] = worker
+
+    def _submit(self, shard: ShardRows, settings: Promise) -> None:
+        worker = self._idle.pop()
+        self._computing[worker.compute.remote(settings, shard)] = (worker, shard)
+
+    def _wait(self) -> ComputedShard | None:
+        """A shard that got finished; None if there was none within a second."""
+        promises = [*self._computing, *self._loading]
+        finished, _ = self._ray.wait(promises, num_returns=1, timeout=_SECONDS)
+        if not finished:
+            return None
+        (promise,) = finished
+        if promise in self._loading:
+            self._finish_loading(promise)
+            return None
+        return self._finish_computing(promise)
+
+    def _finish_loading(self, promise: Promise) -> None:
+        worker = self._loading.pop(promise)
+        try:
+            self._result(promise)
+        except self._ray.exceptions.RayActorError as error:  # restarted too often
+            self._workers.remove(worker)
+            if not self._workers:
+                raise JobError("no worker could be started: ", *_advice(error)) from None
+        else:
+            self._idle.append(worker)
+
+    def _finish_computing(self, promise: Promise) -> ComputedShard | None:
+        worker, shard = self._computing.pop(promise)
+        try:
+            computed = self._result(promise)
+        except self._ray.exceptions.RayActorError as error:  # the worker is lost, and Ray restarts it
+            self._losses[shard.number] += 1
+            if self._losses[shard.number] == _LOSSES:
+                message = f"shard {shard.number} has lost its worker, {_LOSSES} times: "
+                raise JobError(message, *_advice(error)) from None
+            self._queue.appendleft(shard)
+            self._load(worker)
+            return None
+        self._idle.append(worker)
+        return computed
+
+    def _result(self, promise: Promise) -> Any:
+        """The result of a call; an error of our own code is raised as it is."""
+        try:
+            return self._ray.get(promise)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+    def _texts_underway(self) -> int:
+        """Texts that are done in unfinished shards, according to the workers that answer within a second."""
+        promises = [worker.texts_done.remote() for worker, _ in self._computing.values()]
+        if not promises:
+            return 0
+        texts = 0
+        answered, _ = self._ray.wait(promises, num_returns=len(promises), timeout=_SECONDS)
+        for promise in answered:
+            try:
+                texts += self._ray.get(promise)
+            except self._ray.exceptions.RayError:  # the worker is being lost; the promise of its shard says so too
+                continue
+        return texts
+
+
+def _advice(error: Any) -> tuple[str | Argument, ...]:
+    """The end of a message about lost workers, from a `RayActorError`."""
+    lines = str(error).splitlines()
+    reason = lines[-1] if error.actor_init_failed else lines[0]  # the end of a traceback, or Ray's own first sentence
+    advice = "; what is finished is kept, and the same call goes on"
+    return (f"{reason} If memory ran out there, use a smaller ", Argument("batch_size"), advice)
+
+
+class _Worker:
+    """The actor: holds a model and computes shards."""
+
+    def __init__(self, device: str, threads: int):
+        torch.set_num_threads(threads)
+        self._device = device
+        self._explainer: Explainer | None = None
+        self._texts_done = 0  # in the shard that is being computed
+
+    def load(self, sent: tuple[Any, Any, str]) -> None:
+        """Take the model, tokenizer and task."""
+        model, tokenizer, task = sent
+        if hasattr(model, "_can_record_outputs"):
+            with torch.device("meta"):
+                type(model)(model.config)  # transformers learns what a class can record when one is made, not unpickled
+        self._explainer = Explainer(model.to(self._device), tokenizer, task=task)
+
+    def compute(self, settings: ShardSettings, shard: ShardRows) -> ComputedShard:
+        """One shard."""
+        assert self._explainer is not None
+        computed = compute_shard(self._explainer, settings, shard, self._report)
+        assert computed is not None  # it is not stopped
+        self._texts_done = 0
+        worker = f"{platform.node()}:{os.getpid()}"
+        return replace(computed, timings=computed.timings | {"worker": worker})
+
+    def _report(self, count: float) -> None:
+        self._texts_done = int(count)
+
+    def texts_done(self) -> int:
+        """Texts of the current shard that are done."""
+        return self._texts_done
+
+
+def _portable(explainer: Explainer) -> tuple[Any, Any, str]:
+    """Model, tokenizer and task as they are sent: on the CPU, because machines differ in their other devices."""
+    model = explainer.model
+    if any(weight.device.type != "cpu" for weight in model.parameters()):
+        model = copy.deepcopy(model).cpu()
+    return model, explainer.tokenizer, explainer.task

@@ -1,20 +1,26 @@
-"""The run: survey the data set, let an engine compute its shards, and write and list each as it comes."""
+"""The run: survey the data set, let an engine compute its shards, and write and list each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.data import Classes, Row, draw_sample, open_data, rows_of, survey
+from gaflow.arguments import distinct, one_of, whole_number
+from gaflow.data.labels import Classes
+from gaflow.data.rows import Row, Survey, rows_of, survey
+from gaflow.data.sampling import Sample, draw_sample
+from gaflow.data.sources import DataSet, open_data
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.windows import Windows, find_windows
-from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardSettings
-from gaflow.jobs.folder import claim, note_time, resume, write_shard
-from gaflow.jobs.manifest import Manifest, Shard, shard_name
+from gaflow.files import write_atomically
+from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardRows, ShardSettings, Stop
+from gaflow.jobs.folder import append_timing, claim, resume
+from gaflow.jobs.manifest import Manifest
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
 from gaflow.methods import Method, find_method
@@ -23,14 +29,14 @@ from gaflow.progress import Progress, Report, reporting
 from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
 
-__all__ = ["ENGINES", "Outcome", "attribute", "find_engine"]
+__all__ = ["ENGINES", "JobSettings", "Outcome", "attribute", "check_sizes", "find_engine", "run_job"]
 
 ENGINES: dict[str, Engine] = {"local": Local(), "ray": Ray()}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has become of a job."""
+    """The state of a job at the end of a run."""
 
     folder: Path
     finished: bool
@@ -40,6 +46,38 @@ class Outcome:
     errors: int  # rows (a text and a method) without scores
     skipped: dict[str, int]  # reason -> rows of the data set without text
     shards: int
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Everything that decides the files of a job, beside explainer and data set."""
+
+    explaining: ShardSettings
+    shard_size: int = 1000  # texts
+    sample: int | None = None  # texts of the paper's sample; None: all
+    limit: int | None = None  # rows that are read; None: all
+    seed: int = 0  # of the sample
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_sizes(
+            batch_size=self.explaining.batch_size,
+            shard_size=self.shard_size,
+            sample=self.sample,
+            limit=self.limit,
+            seed=self.seed,
+        )
+
+
+def check_sizes(*, batch_size: int, shard_size: int, sample: int | None, limit: int | None, seed: int) -> None:
+    """Check the numbers that runs and benchmarks share."""
+    whole_number("batch_size", batch_size)
+    whole_number("shard_size", shard_size)
+    if sample is not None:
+        whole_number("sample", sample)
+    if limit is not None:
+        whole_number("limit", limit)
+    whole_number("seed", seed, least=0)
 
 
 def attribute(
@@ -58,126 +96,176 @@ def attribute(
     seed: int = 0,
     engine: str | Engine = "local",
     progress: Progress = False,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> Outcome:
     """Explain every text of a data set by every method, from one trace for each text, into a folder of Parquet shards.
 
-    `source` is a DataSet or what `gaflow.data.open_data` takes. Called again on the same folder with the same
-    arguments it goes on where it was, however it ended; on a folder of another job it refuses. `sample` draws the
-    paper's sample of so many texts by `seed`; `limit` reads no more than so many rows. A text that cannot be explained
-    is stored with its error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings
-    object such as `gaflow.jobs.Ray(workers=8)`.
-    `stop` is asked after every batch and ends the run; what is in finished shards is kept.
+    `source` is a DataSet or anything that `gaflow.data.open_data` takes. Call it again on the same folder with the same
+    arguments, and it continues where it ended; it refuses the folder of another job. `sample` draws the paper's sample
+    of so many texts by `seed`; `limit` reads only so many rows. A text that cannot be explained is stored with its
+    error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings object such as
+    `gaflow.jobs.Ray(workers=8)`. `stop` is called after every batch; True ends the run and keeps finished shards.
+
+        attribute(gaflow.Explainer(), "reviews.csv", "attributions", ["agf", "attcat"])
+        stored = list(read_attributions("attributions"))
     """
-    _check_counts(batch_size=batch_size, shard_size=shard_size, sample=sample, limit=limit)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, not {seed!r}")
-    divide, start = find_windows(windows, truncation), find_engine(engine)
-    plan = ShardSettings(_methods(methods), target, batch_size, truncation, divide)
-    head = explainer.runner.class_head("a data-set run")
-    head.parse(target)
-    data, folder = open_data(source), Path(out_dir)
-    classes = Classes.of(data, head)
+    explaining = ShardSettings(
+        methods=_find_methods(methods),
+        target=target,
+        batch_size=batch_size,
+        truncation=truncation,
+        windows=find_windows(windows, truncation),
+    )
+    settings = JobSettings(explaining, shard_size=shard_size, sample=sample, limit=limit, seed=seed)
+    start_engine = find_engine(engine)
+    explainer.runner.class_head("a data-set run").parse(target)
+    data = open_data(source)
+    folder = Path(out_dir)
     with claim(folder):
-        found = survey(data, classes, limit)
-        chosen, about = None, None
-        if sample is not None:
-            drawn = draw_sample(rows_of(data, classes, limit), found, sample, seed)
-            chosen = drawn.rows
-            about = {"size": sample, "seed": seed, "mode": drawn.mode}
-            about |= {"shorter": drawn.shorter, "longer": drawn.longer, "equal": drawn.equal}
-        total = found.texts if chosen is None else len(chosen)
-        with start(explainer) as ready:
-            job = {
-                "schema": VERSION,
-                "data": {"name": data.name, "rows": found.rows, "sha256": found.digest, "limit": limit},
-                "columns": {"text": data.text_column, "pair": data.pair_column, "label": data.label_column},
-                "texts": total,
-                "skipped": found.skipped,
-                "unlabelled": found.unlabelled if data.label_column is not None else None,
-                "sample": about,
-                "model": describe_model(explainer) | {"device": ready.place},
-                "methods": [describe_method(m) for m in plan.methods],
-                "target": target,
-                "truncation": truncation,
-                "batch_size": batch_size,
-                "batch_memory": budget(ready.place),
-                "shard_size": shard_size,
-                "versions": versions(),
-            }
-            if divide:
-                job["windows"] = asdict(divide)
-            manifest = resume(folder, job)
-            rows = _selected(rows_of(data, classes, limit), chosen)
-            with reporting(progress, total, "text") as report:
-                return _run(ready, plan, folder, manifest, _chunks(rows, shard_size), report, stop)
+        return run_job(explainer, data, folder, settings, describe_model(explainer), start_engine, progress, stop)
 
 
 def find_engine(engine: str | Engine) -> Engine:
-    """The engine meant by a name of ENGINES, or the one that is given."""
+    """The engine of a name, or the engine itself."""
     if isinstance(engine, str):
-        if engine not in ENGINES:
-            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
-        return ENGINES[engine]
+        return ENGINES[one_of("engine", engine, ENGINES)]
     if not callable(engine):
-        raise TypeError(f"engine must be a name or an engine such as gaflow.jobs.Ray(), not {type(engine).__name__}")
+        name = type(engine).__name__
+        message = f" must be a name or an engine such as gaflow.jobs.Ray(), not {name}"
+        raise ArgumentTypeError(Argument("engine"), message)
     return engine
 
 
-def _run(
-    ready: RunningEngine,
-    plan: ShardSettings,
+def _find_methods(methods: Sequence[AnyMethod] | None) -> tuple[Method, ...]:
+    if isinstance(methods, str):
+        raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
+    if methods is None:
+        return (find_method(DEFAULT),)
+    found_methods = tuple(find_method(method) for method in methods)
+    if not found_methods:
+        raise ArgumentError(Argument("methods"), " must name at least one method")
+    distinct("methods", [method.name for method in found_methods], "name each method once")
+    return found_methods
+
+
+def run_job(
+    explainer: Explainer,
+    data: DataSet,
+    folder: Path,
+    settings: JobSettings,
+    model: dict[str, Any],
+    engine: Engine,
+    progress: Progress,
+    stop: Stop,
+) -> Outcome:
+    """Compute a job in a folder that the caller has claimed; `model` is `describe_model(explainer)`."""
+    classes = Classes.of(data, explainer.runner.class_head("a data-set run"))
+    surveyed = survey(data, classes, settings.limit)
+    sample = None
+    if settings.sample is not None:
+        sample = draw_sample(rows_of(data, classes, settings.limit), surveyed, settings.sample, settings.seed)
+    with engine(explainer) as running:
+        job = _describe_job(data, surveyed, sample, settings, model, running.device)
+        manifest = resume(folder, job)
+        texts = _texts(rows_of(data, classes, settings.limit), sample)
+        shards = _shards(texts, settings.shard_size)
+        with reporting(progress, job["texts"], "text") as report:
+            return _compute_missing(running, settings.explaining, folder, manifest, shards, report, stop)
+
+
+def _describe_job(
+    data: DataSet,
+    surveyed: Survey,
+    sample: Sample | None,
+    settings: JobSettings,
+    model: dict[str, Any],
+    device: str,
+) -> dict[str, Any]:
+    """Everything that decides the numbers, in JSON."""
+    explaining = settings.explaining
+    job = {
+        "schema": VERSION,
+        "data": {
+            "name": data.name,
+            "rows": surveyed.rows,
+            "sha256": surveyed.digest,
+            "limit": settings.limit,
+        },
+        "columns": asdict(data.columns),
+        "texts": surveyed.texts if sample is None else len(sample.rows),
+        "skipped": surveyed.skipped,
+        "unlabelled": None if data.columns.label is None else surveyed.unlabelled,
+        "sample": None if sample is None else _describe_sample(sample, settings),
+        "model": model | {"device": device},
+        "methods": [describe_method(method) for method in explaining.methods],
+        "target": explaining.target,
+        "truncation": explaining.truncation,
+        "batch_size": explaining.batch_size,
+        "batch_memory": budget(device),
+        "shard_size": settings.shard_size,
+        "versions": versions(),
+    }
+    if explaining.windows:
+        job["windows"] = asdict(explaining.windows)
+    return job
+
+
+def _describe_sample(sample: Sample, settings: JobSettings) -> dict[str, Any]:
+    return {
+        "size": settings.sample,
+        "seed": settings.seed,
+        "mode": sample.mode,
+        "shorter": sample.shorter,
+        "longer": sample.longer,
+        "equal": sample.equal,
+    }
+
+
+def _texts(rows: Iterable[Row], sample: Sample | None) -> Iterator[Row]:
+    """The rows to explain: not the skipped ones, nor those outside the sample."""
+    for row in rows:
+        if not row.skipped and (sample is None or row.number in sample.rows):
+            yield row
+
+
+def _shards(rows: Iterator[Row], size: int) -> Iterator[ShardRows]:
+    number = 0
+    while shard := list(islice(rows, size)):
+        yield ShardRows(number, shard)
+        number += 1
+
+
+def _compute_missing(
+    running: RunningEngine,
+    settings: ShardSettings,
     folder: Path,
     manifest: Manifest,
-    chunks: Iterable[list[Row]],
+    shards: Iterator[ShardRows],
     report: Report,
-    stop: Callable[[], bool],
+    stop: Stop,
 ) -> Outcome:
-    """Write and list every shard that is not there yet, as it gets done."""
-    there, total = frozenset(manifest.shards), manifest.job["texts"]
-    began = done = sum(shard.texts for shard in manifest.shards.values())
-    report(done)
+    """Compute, write and list every shard that the manifest does not list yet."""
+    total = manifest.job["texts"]
+    stored_before = manifest.texts
+    present = frozenset(manifest.shards)
+    report(stored_before)
     if not manifest.finished:
-        missing = ((number, rows) for number, rows in enumerate(chunks) if number not in there)
-        for made in ready.compute(plan, missing, lambda part: report(began + part), stop):
-            checksum = write_shard(folder, made.number, made.data)
-            sizes = made.texts, made.rows, made.errors, made.first, made.last
-            shard = Shard(shard_name(made.number), checksum, *sizes)
-            manifest = replace(manifest, shards={**manifest.shards, made.number: shard})
+        missing = (shard for shard in shards if shard.number not in present)
+        for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):
+            write_atomically(folder / shard.entry.file, shard.data)
+            manifest = replace(manifest, shards={**manifest.shards, shard.number: shard.entry})
             manifest.write(folder)
-            note_time(folder, {"shard": made.number, "texts": made.texts, **made.times})
-            done += made.texts
-        if done == total:
+            append_timing(folder, {"shard": shard.number, "texts": shard.entry.texts, **shard.timings})
+        if manifest.texts == total:
             manifest = replace(manifest, finished=True)
             manifest.write(folder)
-    errors = sum(shard.errors for shard in manifest.shards.values())
-    skipped = dict(manifest.job["skipped"])
-    return Outcome(folder, manifest.finished, total, done, done - began, errors, skipped, len(manifest.shards))
-
-
-def _selected(rows: Iterable[Row], chosen: frozenset[int] | None) -> Iterator[Row]:
-    return (row for row in rows if not row.skipped and (chosen is None or row.number in chosen))
-
-
-def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    while chunk := list(islice(rows, size)):
-        yield chunk
-
-
-def _methods(given: Sequence[AnyMethod] | None) -> tuple[Method, ...]:
-    if isinstance(given, str):
-        raise TypeError(f"methods must be a list of methods, not the string {given!r}")
-    chosen = tuple(find_method(m) for m in ([DEFAULT] if given is None else given))
-    names = [m.name for m in chosen]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice or not names:
-        raise ValueError(f"methods must name each method once, and at least one; given {', '.join(names) or 'none'}")
-    return chosen
-
-
-def _check_counts(**given: int | None) -> None:
-    for name, value in given.items():
-        if value is None and name in ("sample", "limit"):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
+    return Outcome(
+        folder=folder,
+        finished=manifest.finished,
+        total=total,
+        texts=manifest.texts,
+        computed=manifest.texts - stored_before,
+        errors=manifest.errors,
+        skipped=dict(manifest.job["skipped"]),
+        shards=len(manifest.shards),
+    )

@@ -1,19 +1,21 @@
-"""The columns of stored attributions, and rows of them."""
+"""The columns of stored attributions, and the rows of one text."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.data import Row
-from gaflow.data.readers import pyarrow_module
+from gaflow.data.readers import need_pyarrow
+from gaflow.data.rows import Row
 from gaflow.explainer.many import TextResults
 
-__all__ = ["SCHEMA", "arrow_schema", "records", "shard_bytes", "text_hash"]
+__all__ = ["SCHEMA", "VERSION", "Record", "arrow_schema", "records", "shard_bytes", "text_hash"]
+
+Record = dict[str, Any]  # one stored row: column -> value; a column that is missing is null
 
 VERSION = 1  # counts up when an older reader would misread a newer file
 SCHEMA = {  # column -> Arrow type
@@ -41,21 +43,27 @@ SCHEMA = {  # column -> Arrow type
     "certificate": "string",
     "error": "string",
 }
-_REPEATED = ["text", "pair", "text_hash", "method", "label", "prediction", "gold_label", "tokens.list.element"]
-_GROUP = 4096  # rows of a row group: what a reader holds at least
+_DICTIONARY_ENCODED = [  # columns whose values repeat
+    "text", "pair", "text_hash", "method", "label", "prediction", "gold_label", "tokens.list.element",
+]  # fmt: skip
+_ROW_GROUP = 4096  # rows; a reader holds at least one group
 
 
 def arrow_schema() -> Any:
-    """The same as an Arrow schema."""
-    pa = pyarrow_module("pyarrow")
+    """SCHEMA as an Arrow schema."""
+    need_pyarrow()
+    import pyarrow as pa
 
-    def kind(name: str) -> Any:
-        if name.startswith("list<"):
-            return pa.list_(kind(name[5:-1]))
-        return {"double": pa.float64(), "bool": pa.bool_()}.get(name) or getattr(pa, name)()
-
-    fields = [pa.field(name, kind(text)) for name, text in SCHEMA.items()]
+    fields = [pa.field(name, _arrow_type(kind)) for name, kind in SCHEMA.items()]
     return pa.schema(fields, metadata={"gaflow.schema": str(VERSION)})
+
+
+def _arrow_type(name: str) -> Any:
+    import pyarrow as pa
+
+    if name.startswith("list<"):
+        return pa.list_(_arrow_type(name.removeprefix("list<").removesuffix(">")))
+    return pa.type_for_alias(name)
 
 
 def text_hash(text: str, pair: str | None = None) -> str:
@@ -66,9 +74,9 @@ def text_hash(text: str, pair: str | None = None) -> str:
     return digest.hexdigest()
 
 
-def records(row: Row, several: TextResults, methods: Iterable[str], labels: Sequence[str]) -> list[dict[str, Any]]:
+def records(row: Row, results: TextResults, methods: Iterable[str], labels: Sequence[str]) -> list[Record]:
     """The stored rows of one text, one for each method."""
-    common = {
+    common: Record = {
         "row": row.number,
         "text": row.text,
         "pair": row.text_pair,
@@ -76,58 +84,72 @@ def records(row: Row, several: TextResults, methods: Iterable[str], labels: Sequ
         "gold": row.gold,
         "gold_label": None if row.gold is None else labels[row.gold],
     }
-    found, tokens = [], {}
+    rows: list[Record] = []
+    token_columns: dict[tuple[int, int, int], Record] = {}
     for method in methods:
-        result = several.by_method[method]
+        result = results.by_method[method]
+        record = common | {"method": method}
         if isinstance(result, str):
-            found.append(common | {"method": method, "error": result})
+            rows.append(record | {"error": result})
             continue
-        same = id(result.tokens), id(result.offsets), id(result.segments)  # of one encoding, for all methods
-        if same not in tokens:
-            tokens[same] = _tokens(result)
-        found.append(common | tokens[same] | _columns(result) | {"method": method, "logits": several.logits})
-    return found
+        # methods that share an encoding share these lists too, which saves most of the memory
+        encoding = (id(result.tokens), id(result.offsets), id(result.segments))
+        if encoding not in token_columns:
+            token_columns[encoding] = _token_columns(result)
+        rows.append(record | token_columns[encoding] | _result_columns(result) | {"logits": results.logits})
+    return rows
 
 
-def _tokens(att: Attribution) -> dict[str, Any]:
+def _token_columns(attribution: Attribution) -> Record:
     return {
-        "tokens": att.tokens,
-        "offsets": [list(span) for span in att.offsets],
-        "segments": att.segments,
-        "special_mask": att.special_mask,
+        "tokens": attribution.tokens,
+        "offsets": [list(span) for span in attribution.offsets],
+        "segments": attribution.segments,
+        "special_mask": attribution.special_mask,
     }
 
 
-def _columns(att: Attribution) -> dict[str, Any]:
-    target, contrast = att.target if isinstance(att.target, tuple) else (att.target, None)
-    certificate = None if att.certificate is None else att.certificate.to_dict()
-    if certificate is not None:
-        del certificate["seconds"]  # would differ from run to run
+def _result_columns(attribution: Attribution) -> Record:
+    target = attribution.target
+    contrast = None
+    if isinstance(target, tuple):
+        target, contrast = target
+    certificate = None
+    if attribution.certificate is not None:
+        values = attribution.certificate.to_dict()
+        del values["seconds"]  # would differ from run to run
+        certificate = _json(values)
     return {
-        "scores": att.scores,
+        "scores": attribution.scores,
         "target": target,
         "contrast": contrast,
-        "label": att.label,
-        "probability": att.probability,
-        "output": att.output,
-        "prediction": att.prediction,
-        "truncated": att.truncated,
-        "facts": _json(dict(att.diagnostics)),
-        "certificate": None if certificate is None else _json(certificate),
+        "label": attribution.label,
+        "probability": attribution.probability,
+        "output": attribution.output,
+        "prediction": attribution.prediction,
+        "truncated": attribution.truncated,
+        "facts": _json(attribution.diagnostics),
+        "certificate": certificate,
     }
 
 
-def _json(values: dict[str, Any]) -> str:
-    """JSON has no infinities."""
-    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-    return json.dumps(plain, sort_keys=True)
+def _json(values: Mapping[str, Any]) -> str:
+    """JSON of a record; numbers that are not finite, which JSON lacks, become null."""
+    finite = {}
+    for name, value in values.items():
+        is_number = isinstance(value, float)
+        finite[name] = None if is_number and not math.isfinite(value) else value
+    return json.dumps(finite, sort_keys=True)
 
 
-def shard_bytes(found: Sequence[dict[str, Any]]) -> bytes:
+def shard_bytes(rows: Sequence[Record]) -> bytes:
     """A Parquet file of stored rows: the same rows give the same bytes."""
-    pa, pq = pyarrow_module("pyarrow"), pyarrow_module("pyarrow.parquet")
-    columns = {name: [record.get(name) for record in found] for name in SCHEMA}
+    need_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: [row.get(name) for row in rows] for name in SCHEMA}
     table = pa.Table.from_pydict(columns, schema=arrow_schema())
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=_GROUP, compression="zstd", use_dictionary=_REPEATED)
+    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=_DICTIONARY_ENCODED)
     return sink.getvalue().to_pybytes()

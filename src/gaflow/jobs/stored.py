@@ -1,42 +1,46 @@
 """Stored attributions, read back one at a time: ours, and those that other libraries wrote with the same columns.
 
-A file from elsewhere needs `text`, `scores`, `method` and one of `tokens` and `offsets`; everything else is used
-where it is there and of the right type. The convention this file owns: a stored attribution that is given out fits
-together (one score, offset, flag for each token, all scores finite, offsets inside the text), and one that does not
-is an error naming file and row.
+A file from elsewhere needs `text`, `scores`, `method` and one of `tokens` and `offsets`. Other columns are used if they
+are present and of the right type.
+
+The convention this file owns: a stored attribution that is read is consistent (one score, offset and flag for each
+token, all scores finite, offsets inside the text). One that is not is an error that names file and row.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.attribution.layer_names import layer_in_name
-from gaflow.data.readers import check_columns, parquet_files, pyarrow_module
-from gaflow.errors import DataError, GaflowError
+from gaflow.data.readers import check_columns, parquet_files, reading
+from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.flow.result import Certificate
+from gaflow.inputs.encoding import Text
 from gaflow.inputs.offsets import search_spans
 from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.schema import SCHEMA, text_hash
+from gaflow.jobs.schema import SCHEMA, Record, text_hash
 from gaflow.tasks.targets import ResolvedTarget
 
-__all__ = ["Stored", "read_attributions"]
+__all__ = ["REQUIRED_COLUMNS", "Stored", "read_attributions"]
 
-_NEEDED = ("text", "scores", "method")
+REQUIRED_COLUMNS = ("text", "scores", "method")
 _ROWS = 256  # held at a time
+_TEXT = 0  # segments
+_PAIR = 1
+_SPECIAL = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """One stored row: a text under a method. What a file from elsewhere does not say is None."""
+    """One stored row: a text under a method. Fields that a file from elsewhere lacks are None."""
 
     text: str
     method: str
@@ -61,25 +65,28 @@ class Stored:
     error: str | None = None
 
     @property
+    def input(self) -> Text:
+        """The text, or the text and its pair, as the explainer takes them."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
+
+    @property
     def special_mask(self) -> np.ndarray | None:
-        """(t,) bool: tokens that the tokenizer added; None where nothing says so."""
-        return None if self.segments is None else np.array([s < 0 for s in self.segments], dtype=bool)
+        """(t,) bool: tokens that the tokenizer added; None where the segments are not stored."""
+        if self.segments is None:
+            return None
+        return np.array(self.segments) < 0
 
     def attribution(self) -> Attribution:
         """The same as an Attribution, without flow and layers, which are not stored."""
-        needed = ("scores", "tokens", "offsets", "segments", "target", "label", "output", "prediction")
-        missing = [name for name in needed if getattr(self, name) is None]
+        required = ("scores", "tokens", "offsets", "segments", "target", "label", "output", "prediction")
+        missing = [name for name in required if getattr(self, name) is None]
         if missing:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
-        given: Any = {name: getattr(self, name) for name in (*needed, "text", "text_pair", "method", "probability")}
-        certificate = None if self.certificate is None else Certificate(**{"seconds": 0.0, **self.certificate})
-        return Attribution(
-            **given,
-            truncated=self.truncated,
-            diagnostics=self.diagnostics,
-            certificate=certificate,
-            layer=None if certificate is None else layer_in_name(self.method),
-        )
+        optional = ("text", "text_pair", "method", "probability", "truncated", "diagnostics")
+        values: dict[str, Any] = {name: getattr(self, name) for name in (*required, *optional)}
+        if self.certificate is not None:
+            values["certificate"] = Certificate(**{"seconds": 0.0, **self.certificate})
+        return Attribution(**values)
 
 
 def read_attributions(
@@ -87,108 +94,149 @@ def read_attributions(
 ) -> Iterator[Stored]:
     """All stored attributions of a job's folder, a folder of Parquet files or one file, in their order.
 
-    `methods` keeps those of these names. `verify` compares the shards of a job with their checksums first.
+    `methods` selects by name. `verify` compares the shards of a job with their checksums first.
+
+        for stored in read_attributions("attributions", methods=["agf"]):
+            print(stored.row, stored.scores)
     """
-    place = Path(place)
+    path = Path(place)
     if isinstance(methods, str):
-        raise TypeError(f"methods must be a list of names, not the string {methods!r}")
-    if not place.exists():
-        raise DataError(f"no such file or folder: {str(place)!r}")
-    return _read(place, None if methods is None else set(methods), verify)
+        raise ArgumentTypeError(Argument("methods"), f" must be a list of names, not the string {methods!r}")
+    if not path.exists():
+        raise DataError(f"no such file or folder: {str(path)!r}")
+    return _read(path, None if methods is None else set(methods), verify)
 
 
-def _read(place: Path, methods: set[str] | None, verify: bool) -> Iterator[Stored]:
-    if (place / MANIFEST).exists():
-        shards = [shard for _, shard in sorted(Manifest.read(place).shards.items())]
-        for shard in shards:
-            if verify:
-                check_shard(place, shard)
-            yield from _read_file(place / shard.file, methods)
+def _read(path: Path, methods: set[str] | None, verify: bool) -> Iterator[Stored]:
+    if not (path / MANIFEST).exists():
+        for file in parquet_files(path):
+            yield from _read_file(file, methods)
         return
-    for file in parquet_files(place) if place.is_dir() else [place]:
-        yield from _read_file(file, methods)
+    for shard in Manifest.read(path).in_order():
+        if verify:
+            check_shard(path, shard)
+        yield from _read_file(path / shard.file, methods)
 
 
 def _read_file(file: Path, methods: set[str] | None) -> Iterator[Stored]:
-    pa, pq = pyarrow_module("pyarrow"), pyarrow_module("pyarrow.parquet")
-    number = 0
-    try:
+    for number, record in enumerate(_records(file)):
+        try:
+            stored = None
+            if methods is None or record["method"] in methods:
+                stored = _parse(record)
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(f"{str(file)!r}, row {number}: {error}") from error
+        if stored is not None:
+            yield stored
+
+
+def _records(file: Path) -> Iterator[Record]:
+    with reading(file):
+        import pyarrow.parquet as pq
+
         with pq.ParquetFile(file) as opened:
-            there = opened.schema_arrow.names
-            check_columns(_NEEDED, there, repr(file.name))
-            if not {"tokens", "offsets"} & set(there):
+            present = opened.schema_arrow.names
+            check_columns(REQUIRED_COLUMNS, present, repr(file.name))
+            if "tokens" not in present and "offsets" not in present:
                 raise DataError(f"{file.name!r} has neither 'tokens' nor 'offsets', so scores belong to nothing")
-            known = [name for name in SCHEMA if name in there]
-            for batch in opened.iter_batches(batch_size=_ROWS, columns=known):
-                for values in batch.to_pylist():
-                    if methods is None or values["method"] in methods:
-                        yield _stored(values)
-                    number += 1
-    except pa.ArrowException as error:
-        raise DataError(f"{str(file)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    except (TypeError, KeyError, ValueError) as error:
-        if isinstance(error, GaflowError):
-            raise
-        raise DataError(f"{str(file)!r}, row {number}: {error}") from error
+            columns = [name for name in SCHEMA if name in present]
+            for batch in opened.iter_batches(batch_size=_ROWS, columns=columns):
+                yield from batch.to_pylist()
 
 
-def _stored(values: dict[str, Any]) -> Stored:
-    text, pair, method = values["text"], values.get("pair"), values["method"]
-    for name, value in (("text", text), ("method", method), ("pair", "" if pair is None else pair)):
-        if not isinstance(value, str):
+def _parse(record: Record) -> Stored:
+    text = record["text"]
+    pair = record.get("pair")
+    for name in ("text", "method", "pair"):
+        value = record.get(name)
+        missing_pair = name == "pair" and value is None
+        if not isinstance(value, str) and not missing_pair:
             raise TypeError(f"{name} is {type(value).__name__}, not text")
-    plain = {name: values.get(name) for name in ("row", "label", "probability", "output", "prediction", "gold")}
-    plain |= {"gold_label": values.get("gold_label"), "truncated": bool(values.get("truncated"))}
-    target, contrast = values.get("target"), values.get("contrast")
-    known = {
-        "text_hash": text_hash(text, pair),
-        "target": target if contrast is None else (target, contrast),
-        "logits": None if values.get("logits") is None else tuple(values["logits"]),
-        "diagnostics": json.loads(values.get("facts") or "{}"),
-        "certificate": json.loads(values.get("certificate") or "null"),
-    }
-    if values.get("error") is not None or values["scores"] is None:
-        error = values.get("error") or "there are no scores"
-        return Stored(text=text, text_pair=pair, method=method, scores=None, error=error, **plain, **known)
-    scores = np.array(values["scores"], dtype=np.float64)
+    target = record.get("target")
+    contrast = record.get("contrast")
+    logits = record.get("logits")
+    stored = Stored(
+        text=text,
+        method=record["method"],
+        scores=None,
+        row=record.get("row"),
+        text_pair=pair,
+        text_hash=text_hash(text, pair),
+        target=target if contrast is None else (target, contrast),
+        label=record.get("label"),
+        probability=record.get("probability"),
+        output=record.get("output"),
+        prediction=record.get("prediction"),
+        logits=None if logits is None else tuple(logits),
+        gold=record.get("gold"),
+        gold_label=record.get("gold_label"),
+        truncated=bool(record.get("truncated")),
+        diagnostics=json.loads(record.get("facts") or "{}"),
+        certificate=json.loads(record.get("certificate") or "null"),
+    )
+    if record.get("error") is not None or record["scores"] is None:
+        return replace(stored, error=record.get("error") or "there are no scores")
+    scores = np.array(record["scores"], dtype=np.float64)
     for name in ("tokens", "offsets", "segments", "special_mask"):
-        if values.get(name) is not None and len(values[name]) != len(scores):
-            raise ValueError(f"{len(scores)} scores but {len(values[name])} {name}")
-    tokens, offsets, segments = _tokens(text, pair, values)
+        values = record.get(name)
+        if values is not None and len(values) != len(scores):
+            raise ValueError(f"{len(scores)} scores but {len(values)} {name}")
+    tokens, offsets, segments = _parse_tokens(text, pair, record)
     if not np.isfinite(scores).all():
         raise ValueError("scores are not all finite numbers")
-    return Stored(
-        text=text, text_pair=pair, method=method, scores=scores, tokens=tokens, offsets=offsets, segments=segments,
-        **plain, **known,
-    )  # fmt: skip
+    return replace(stored, scores=scores, tokens=tokens, offsets=offsets, segments=segments)
 
 
-def _tokens(
-    text: str, pair: str | None, values: dict[str, Any]
+def _parse_tokens(
+    text: str, pair: str | None, record: Record
 ) -> tuple[tuple[str, ...], tuple[Span, ...], tuple[int, ...] | None]:
-    """Tokens, offsets and segments; what is missing of the first two is found in the text."""
-    tokens: Any = values.get("tokens")
-    offsets, segments = values.get("offsets"), values.get("segments")
-    if segments is None and values.get("special_mask") is not None and pair is None:
-        segments = [-1 if special else 0 for special in values["special_mask"]]
+    """Tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
+    tokens = record.get("tokens")
+    offsets = record.get("offsets")
+    segments = _parse_segments(pair, record)
     if offsets is None and tokens is None:
         raise ValueError("there are neither tokens nor offsets")
-    sources = {0: text, 1: pair or "", -1: ""}
+    sources = {_TEXT: text, _PAIR: pair or "", _SPECIAL: ""}
+    token_segments = segments
+    if token_segments is None:
+        token_segments = (_TEXT,) * len(tokens if offsets is None else offsets)
     if offsets is None:
-        offsets = _search(sources, tokens, segments)
-    spans = tuple((int(a), int(b)) for a, b in offsets)
-    for (a, b), segment in zip(spans, segments or [0] * len(spans), strict=True):
-        if segment not in sources or not 0 <= a <= b or (segment >= 0 and b > len(sources[segment])):
-            raise ValueError(f"offset {(a, b)} lies outside the text")
+        offsets = _search_offsets(sources, tokens or (), token_segments)
+    spans = tuple((int(start), int(end)) for start, end in offsets)
+    for span, segment in zip(spans, token_segments, strict=True):
+        _check_span(span, segment, sources)
     if tokens is None:
-        tokens = [sources[s][a:b] for (a, b), s in zip(spans, segments or [0] * len(spans), strict=True)]
-    return tuple(tokens), spans, None if segments is None else tuple(segments)
+        tokens = []
+        for (start, end), segment in zip(spans, token_segments, strict=True):
+            tokens.append(sources[segment][start:end])
+    return tuple(tokens), spans, segments
 
 
-def _search(sources: Mapping[int, str], tokens: Sequence[str], segments: Sequence[int] | None) -> list[Span]:
+def _parse_segments(pair: str | None, record: Record) -> tuple[int, ...] | None:
+    """The segments; of a single text, the special tokens say as much."""
+    segments = record.get("segments")
+    special_mask = record.get("special_mask")
+    if segments is not None:
+        return tuple(segments)
+    if special_mask is None or pair is not None:
+        return None
+    return tuple(_SPECIAL if special else _TEXT for special in special_mask)
+
+
+def _check_span(span: Span, segment: int, sources: Mapping[int, str]) -> None:
+    start, end = span
+    fits = segment in sources and 0 <= start <= end
+    if fits and segment != _SPECIAL:
+        fits = end <= len(sources[segment])
+    if not fits:
+        raise ValueError(f"offset {span} lies outside the text")
+
+
+def _search_offsets(sources: Mapping[int, str], tokens: Sequence[str], segments: Sequence[int]) -> list[Span]:
     spans: list[Span] = [(0, 0)] * len(tokens)
-    for segment in (0, 1):
-        chosen = [k for k in range(len(tokens)) if (0 if segments is None else segments[k]) == segment]
-        for k, span in zip(chosen, search_spans(sources[segment], [tokens[k] for k in chosen]), strict=True):
+    for segment in (_TEXT, _PAIR):
+        positions = [k for k in range(len(tokens)) if segments[k] == segment]
+        segment_spans = search_spans(sources[segment], [tokens[k] for k in positions])
+        for k, span in zip(positions, segment_spans, strict=True):
             spans[k] = span
     return spans
