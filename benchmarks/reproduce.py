@@ -40,9 +40,8 @@ from torch import Tensor
 
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
-from gaflow.benchmark.report import report
-from gaflow.benchmark.resumable import slug
-from gaflow.benchmark.run import ABOUT, PAPER, SAMPLE, DataSetOutcome, bench
+from gaflow.benchmark import PAPER_METHODS, DataSetOutcome, bench, report
+from gaflow.benchmark.layout import EXAMPLE, SETTINGS, slug
 from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
 
@@ -79,7 +78,7 @@ class Work:
     sample: int | None
     device: str
     seed: int
-    methods: tuple[str, ...] = PAPER
+    methods: tuple[str, ...] = PAPER_METHODS
     folder: str = "bench"
     earlier: Path | None = None  # OUT of another call
 
@@ -224,11 +223,11 @@ def join(work: Work, earlier: Path, names: list[str]) -> Work:
             old, new = (Evaluation.load(place / replacement) for place in both)
             old.merge_methods(new).save(joined.bench / title / replacement)
             joined = replace(joined, methods=tuple(dict.fromkeys((*joined.methods, *old.methods))))
-        shutil.copy(both[0] / ABOUT, joined.bench / title)
-        tables = [parquet.read_table(place / SAMPLE) for place in both]
+        shutil.copy(both[0] / SETTINGS, joined.bench / title)
+        tables = [parquet.read_table(place / EXAMPLE) for place in both]
         known = tables[0]["method"].to_pylist()
         more = tables[1].filter([method not in known for method in tables[1]["method"].to_pylist()])
-        parquet.write_table(pyarrow.concat_tables([tables[0], more]), joined.bench / title / SAMPLE)
+        parquet.write_table(pyarrow.concat_tables([tables[0], more]), joined.bench / title / EXAMPLE)
     return joined
 
 
@@ -272,7 +271,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sets", default=",".join(SETS), help="data sets, by comma")
     parser.add_argument("--replacement", action="append", help="pad (default), mask, delete; may be repeated")
     parser.add_argument("--sample", type=int, help="texts of each data set; default: all of SST-2, 1,000 of the others")
-    parser.add_argument("--methods", default=",".join(PAPER), help="methods, by comma; default: the paper's fourteen")
+    parser.add_argument(
+        "--methods", default=",".join(PAPER_METHODS), help="methods, by comma; default: the paper's fourteen"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

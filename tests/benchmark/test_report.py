@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import gaflow
+from gaflow.benchmark import PAPER_METHODS, bench
 from gaflow.benchmark.report import report
 from gaflow.benchmark.report.collect import collect, order_methods
 from gaflow.benchmark.report.formats import cell_text, latex_table, latex_text, markdown_table, markdown_text, to_csv
 from gaflow.benchmark.report.tables import ReportColumn, ReportSettings, ReportTable, all_tables, pair_matrices
-from gaflow.benchmark.run import PAPER, bench
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.result import Evaluation
@@ -198,7 +198,7 @@ def test_data_sets_are_chosen_and_ordered(made):
 
 def test_methods_come_in_the_paper_s_order_and_the_control_last():
     assert order_methods(["random", "theirs", "agf", "rawatt"]) == ["rawatt", "agf", "theirs", "random"]
-    assert order_methods(reversed(PAPER)) == list(PAPER)
+    assert order_methods(reversed(PAPER_METHODS)) == list(PAPER_METHODS)
 
 
 def test_what_was_left_out_is_said_everywhere(tmp_path):

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import gaflow
-from gaflow.benchmark import run as module
-from gaflow.benchmark.run import PAPER, bench, name_of
+from gaflow.benchmark import PAPER_METHODS, bench
+from gaflow.benchmark.layout import SETTINGS
+from gaflow.benchmark.run import name_of
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError, UnsupportedModelError
 from gaflow.evaluation.faithfulness import evaluate
@@ -251,10 +252,10 @@ def test_bounds_and_soft_measures_come_with_it(tmp_path):
 
 
 def test_the_methods_are_the_paper_s_unless_told(tmp_path):
-    assert len(PAPER) == 14
-    assert set(METHODS) - set(PAPER) == {"gradsam", "attention_flow", "random", "signed_flow", "path_flow"}
+    assert len(PAPER_METHODS) == 14
+    assert set(METHODS) - set(PAPER_METHODS) == {"gradsam", "attention_flow", "random", "signed_flow", "path_flow"}
     (done,) = bench(EXPLAINER, {"rows": open_data(ROWS[:2])}, tmp_path)
-    assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER, "random")
+    assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER_METHODS, "random")
 
 
 def test_several_data_sets_share_a_folder_and_are_told_apart_by_name(tmp_path):
@@ -264,7 +265,7 @@ def test_several_data_sets_share_a_folder_and_are_told_apart_by_name(tmp_path):
     with pytest.raises(ValueError, match="differ by more"):
         bench(EXPLAINER, {"A": texts, "a": texts}, tmp_path)
     path = str(write(tmp_path / "x.csv", ROWS))
-    with pytest.raises(ValueError, match="several data sets are called x"):
+    with pytest.raises(ValueError, match="inputs names x twice"):
         bench(EXPLAINER, [path, path], tmp_path)
 
 
@@ -299,7 +300,7 @@ def test_damaged_files_are_named(tmp_path):
         (done.evaluations["pad"] / name).write_text("{")
         with pytest.raises(DataError, match=r"is damaged.*delete this folder and run again"):
             run(tmp_path)
-    (tmp_path / "rows" / module.ABOUT).write_text("[]")
+    (tmp_path / "rows" / SETTINGS).write_text("[]")
     with pytest.raises(DataError, match="is damaged"):
         run(tmp_path)
 

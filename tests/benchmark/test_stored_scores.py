@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gaflow.benchmark.stored_scores import holds_attributions, open_shelf
+from gaflow.benchmark.stored_scores import holds_attributions, open_stored_scores
 from gaflow.data import open_data
 from gaflow.errors import DataError
 from gaflow.jobs import attribute, read_attributions
@@ -23,10 +23,10 @@ def rows_of(place):
 
 
 def test_a_job_is_read_shard_by_shard_with_the_scores_it_stored(job):
-    shelf = open_shelf(job)
-    assert (shelf.methods, shelf.sizes, shelf.skipped, shelf.left_out) == (("cat", "rawatt"), (2, 2, 1), {}, {})
-    assert shelf.gold
-    parts = [shelf.read(k) for k in range(3)]
+    scores = open_stored_scores(job)
+    assert (scores.methods, scores.sizes, scores.skipped, scores.left_out) == (("cat", "rawatt"), (2, 2, 1), {}, {})
+    assert scores.gold
+    parts = [scores.read(k) for k in range(3)]
     assert [text for part in parts for text in part.texts] == TEXTS
     assert [gold for part in parts for gold in part.gold] == [0, 1, 0, 1, 0]
     assert not any(part.truncated for part in parts)
@@ -45,7 +45,7 @@ def test_the_same_rows_from_elsewhere_are_the_same_attributions(job, tmp_path):
     for method in ("cat", "rawatt"):  # a file for each method, so that texts are in pieces
         mine = [row for row in rows if row["method"] == method]
         pq.write_table(pa.Table.from_pylist(mine), tmp_path / "there" / f"{method}.parquet")
-    ours, theirs = open_shelf(job), open_shelf(tmp_path / "there", part_size=3)
+    ours, theirs = open_stored_scores(job), open_stored_scores(tmp_path / "there", part_size=3)
     assert theirs.sizes == (3, 2)
     assert (theirs.methods, theirs.gold, theirs.job) == (ours.methods, True, None)
     one = [scores for k in range(3) for scores in ours.read(k).scores["cat"]]
@@ -58,15 +58,15 @@ def test_the_same_rows_from_elsewhere_are_the_same_attributions(job, tmp_path):
 
 
 def test_the_example_fits_on_a_line(job):
-    example = open_shelf(job).example.to_pylist()
+    example = open_stored_scores(job).example.to_pylist()
     assert {row["text"] for row in example} == {TEXTS[0]}
     assert [row["method"] for row in example] == ["cat", "rawatt"]
 
 
 def test_methods_are_chosen_by_name(job):
-    assert open_shelf(job, ["rawatt"]).methods == ("rawatt",)
+    assert open_stored_scores(job, ["rawatt"]).methods == ("rawatt",)
     with pytest.raises(DataError, match=r"no attributions by agf in .*it has cat, rawatt"):
-        open_shelf(job, ["agf", "rawatt"])
+        open_stored_scores(job, ["agf", "rawatt"])
 
 
 def write(path, rows):
@@ -85,38 +85,38 @@ def rows(*errors):
 
 def test_a_text_is_left_out_with_the_reason_and_reasons_have_no_numbers(tmp_path):
     given = rows(None, "ValueError: 17 of 20; do this", "ValueError: 3 of 20; do this", None, None)
-    shelf = open_shelf(write(tmp_path / "a.parquet", given))
-    assert shelf.methods == ("a", "b")
-    assert shelf.skipped == {"b: N of N": 2}
-    assert shelf.read(0).texts == ["text 0", "text 3", "text 4"]
+    scores = open_stored_scores(write(tmp_path / "a.parquet", given))
+    assert scores.methods == ("a", "b")
+    assert scores.skipped == {"b: N of N": 2}
+    assert scores.read(0).texts == ["text 0", "text 3", "text 4"]
 
 
 def test_a_method_without_most_of_its_scores_is_left_out_and_its_texts_stay(tmp_path):
-    shelf = open_shelf(write(tmp_path / "a.parquet", rows(None, "no", "no")))
-    assert shelf.methods == ("a",)
-    assert shelf.left_out == {"b": "no scores for 2 of 3 texts: no"}
-    assert shelf.sizes == (3,)
+    scores = open_stored_scores(write(tmp_path / "a.parquet", rows(None, "no", "no")))
+    assert scores.methods == ("a",)
+    assert scores.left_out == {"b": "no scores for 2 of 3 texts: no"}
+    assert scores.sizes == (3,)
 
 
 def test_texts_that_were_read_in_windows_are_left_out(tmp_path):
     given = [row | {"facts": '{"windows": 2}' if row["row"] == 1 else "{}"} for row in rows(None, None, None)]
-    shelf = open_shelf(write(tmp_path / "a.parquet", given))
-    assert shelf.skipped == {"read in windows, not at once": 1}
-    assert shelf.sizes == (2,)
+    scores = open_stored_scores(write(tmp_path / "a.parquet", given))
+    assert scores.skipped == {"read in windows, not at once": 1}
+    assert scores.sizes == (2,)
 
 
 def test_nothing_to_compare_is_an_error(tmp_path):
     broken = [row | {"error": "no"} for row in rows(None, None)]
     with pytest.raises(DataError, match=r"no text in .* has scores by every method: 2 no"):
-        open_shelf(write(tmp_path / "a.parquet", broken))
+        open_stored_scores(write(tmp_path / "a.parquet", broken))
     with pytest.raises(DataError, match="row 0 twice for method 'a'"):
-        open_shelf(write(tmp_path / "b.parquet", rows(None) * 2))
+        open_stored_scores(write(tmp_path / "b.parquet", rows(None) * 2))
 
 
 def test_texts_without_a_label_mean_that_there_are_no_labels(tmp_path):
     given = rows(None, None)
     given[2]["gold"] = None
-    assert not open_shelf(write(tmp_path / "a.parquet", given)).gold
+    assert not open_stored_scores(write(tmp_path / "a.parquet", given)).gold
 
 
 def test_attributions_are_told_from_texts(job, tmp_path):
@@ -133,4 +133,4 @@ def test_a_shard_that_was_changed_is_refused(job):
     path = job / "part-00001.parquet"
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(DataError, match="is damaged"):
-        open_shelf(job)
+        open_stored_scores(job)

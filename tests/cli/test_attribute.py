@@ -4,8 +4,7 @@ import signal
 import pytest
 
 import gaflow
-from gaflow.benchmark.stored import stored_scores
-from gaflow.benchmark.stored_scores import open_shelf
+from gaflow.benchmark.stored_scores import open_stored_scores
 from gaflow.cli import main
 from gaflow.data import open_data
 from gaflow.errors import DataError
@@ -78,8 +77,9 @@ def test_long_texts_are_read_in_windows_and_not_measured(capfd, folder, tmp_path
     assert "windows" not in short.diagnostics
     assert "windows" in refused(capfd, *args)  # that is another job
     with pytest.raises(DataError, match="were read in windows"):
-        open_shelf(tmp_path / "out")
-    assert stored_scores(tmp_path / "out").skipped == {"read in windows, not at once": 1}
+        open_stored_scores(tmp_path / "out")
+    part = next((tmp_path / "out").glob("*.parquet"))
+    assert open_stored_scores(part).skipped == {"read in windows, not at once": 1}
 
 
 def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
@@ -103,7 +103,7 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--engine", "spark"], "engine must be one of local, ray, not 'spark'"),
+        (["--engine", "spark"], "engine must be one of 'local', 'ray', not 'spark'"),
         (["--engine", "ray", "--device", "cuda:1"], "device must be 'cpu' or 'cuda' with Ray"),
         (["--engine", "ray", "--workers", "0"], "workers must be a whole number >= 1, not 0"),
         (["--workers", "2"], "--workers 2 is for --engine ray"),

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gaflow
-from gaflow.benchmark.run import PAPER, bench
+from gaflow.benchmark import PAPER_METHODS, bench
 from gaflow.cli import main
 from gaflow.data import open_data
 from gaflow.evaluation.result import Evaluation
@@ -155,7 +155,7 @@ def test_the_default_methods_are_checked_before_a_model_is_loaded(capfd, data, t
         raise gaflow.MissingExtraError(f"method {name!r} needs captum")
 
     monkeypatch.setattr(sys.modules["gaflow.cli.app"], "find_method", missing)
-    assert f"method {PAPER[0]!r} needs captum" in refused(capfd, "bench", data, "-o", tmp_path / "out")
+    assert f"method {PAPER_METHODS[0]!r} needs captum" in refused(capfd, "bench", data, "-o", tmp_path / "out")
 
 
 def test_ctrl_c_ends_and_says_how_to_go_on(capfd, data, folder, tmp_path, monkeypatch):

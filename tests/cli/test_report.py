@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gaflow.benchmark.report import report
+from gaflow.benchmark import report
 from tests.support.commands import gives, refused
 from tests.support.reports import evaluation, stored
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gaflow import METHODS, FlowMethod
-from gaflow.benchmark.run import PAPER
+from gaflow.benchmark import PAPER_METHODS
 from gaflow.methods.base import full_name
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ RESULTS = STUDIED / "faithfulness"
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("benchmark", "path_flow", "options", "evaluation")}
 TEXTS = {name: page.read_text(encoding="utf-8") for name, page in PAGES.items()}
 TEXT = TEXTS["benchmark"]
-ALL = (*PAPER, "path_flow", "signed_flow")
+ALL = (*PAPER_METHODS, "path_flow", "signed_flow")
 KNOWN: dict[str, Any] = dict(METHODS)
 SETS = {"SST-2": "sst2", "IMDB": "imdb", "Yelp": "yelp_polarity", "Amazon": "amazon_polarity", "AG News": "ag_news"}
 BESIDE = {"AOPC, top": "aopc_top", "LOdds, top": "lodds_top", "AOPC, bottom": "aopc_bottom", "F1, top": "f1_top"}
@@ -50,7 +50,7 @@ def table(start, text=TEXT):
     return cells[0], cells[2:]
 
 
-def values(of, name, column, methods=PAPER):
+def values(of, name, column, methods=PAPER_METHODS):
     return np.array([float(of[name, method][column]) for method in methods])
 
 
@@ -72,9 +72,9 @@ def test_a_table_beside_the_paper_s_says_what_the_results_say(heading, column):
     digits = 2 if column == "f1_top" else 3  # as the paper has them
     for method, *cells in found:
         for k, name in enumerate(SETS):
-            for of, methods, cell in ((PAPERS, PAPER, cells[2 * k]), (OURS, ALL, cells[2 * k + 1])):
+            for of, methods, cell in ((PAPERS, PAPER_METHODS, cells[2 * k]), (OURS, ALL, cells[2 * k + 1])):
                 if (name, method) not in of:
-                    assert (of is PAPERS, method in PAPER, cell) == (True, False, "–")
+                    assert (of is PAPERS, method in PAPER_METHODS, cell) == (True, False, "–")
                     continue
                 value, every = float(of[name, method][column]), values(of, name, column, methods)
                 shown = f"{value:.{digits}f}"
@@ -188,7 +188,7 @@ def test_rank_correlations_are_those_of_the_two_tables():
     assert len(found) == 8
     for what, *cells in found:
         heading, _, which = what.rpartition(", ")
-        methods = PAPER if which == "all 14" else PAPER[:-3]
+        methods = PAPER_METHODS if which == "all 14" else PAPER_METHODS[:-3]
         for name, cell in zip(SETS, cells, strict=True):
             pair = [values(of, name, BESIDE[heading], methods) for of in (PAPERS, OURS)]
             assert cell == f"{stats.spearmanr(*pair).statistic:.2f}"
@@ -214,7 +214,7 @@ def manifest(name):
 
 def test_all_evaluations_were_run_as_the_page_says():
     runs = json.loads((RESULTS / "manifests" / "runs.json").read_text())
-    assert [set(run["methods"]) for run in runs] == [{*PAPER, "random"}, {"path_flow", "signed_flow"}]
+    assert [set(run["methods"]) for run in runs] == [{*PAPER_METHODS, "random"}, {"path_flow", "signed_flow"}]
     assert all(run["commit"] in TEXT for run in runs)
     inputs = [[], []]
     for name in SETS:
@@ -245,7 +245,7 @@ def test_all_flows_converged_and_sum_to_what_the_pages_say():
     flows = rows("flows.csv", "data_set", "method")
     assert set(flows) == {(name, method) for name in SETS for method in ("af", "gf", "agf", "path_flow", "signed_flow")}
     assert all(row["texts"] == row["converged"] for row in flows.values())
-    first = sum(int(row["texts"]) for (_, method), row in flows.items() if method in PAPER)
+    first = sum(int(row["texts"]) for (_, method), row in flows.items() if method in PAPER_METHODS)
     assert f"all {first:,} flows of the first run" in said(TEXT)
     mine = [flows[name, "path_flow"] for name in SETS]
     sums = span([float(row["sum_over_output"]) for row in mine], 2)
@@ -393,7 +393,7 @@ def test_what_is_said_of_sanity_in_words_holds():
 
 
 def test_what_the_page_says_in_words_holds():
-    top = {name: dict(zip(PAPER, values(OURS, name, "aopc_top"), strict=True)) for name in SETS}
+    top = {name: dict(zip(PAPER_METHODS, values(OURS, name, "aopc_top"), strict=True)) for name in SETS}
     order = {name: sorted(top[name], key=lambda m: -top[name][m]) for name in SETS}
     assert {order[name][0] for name in SETS} == {"lime"}
     assert [order[name][1] for name in SETS] == ["kernel_shap", "ig", "ig", "ig", "ig"]
@@ -405,8 +405,10 @@ def test_what_the_page_says_in_words_holds():
     within = [float(TESTED[n, "agf", "af", "aopc", "top"][end]) for n in ("SST-2", "Yelp") for end in ("low", "high")]
     assert [value > 0 for value in within] == [False, True, False, True]
     assert all(top[name]["af"] > top[name]["agf"] for name in ("IMDB", "Amazon", "AG News"))
-    theirs = {name: dict(zip(PAPER, values(PAPERS, name, "aopc_top"), strict=True)) for name in SETS}
-    same = {(a, b) for a, b in permutations(PAPER, 2) if all(t[n][a] > t[n][b] for t in (top, theirs) for n in SETS)}
+    theirs = {name: dict(zip(PAPER_METHODS, values(PAPERS, name, "aopc_top"), strict=True)) for name in SETS}
+    same = {
+        (a, b) for a, b in permutations(PAPER_METHODS, 2) if all(t[n][a] > t[n][b] for t in (top, theirs) for n in SETS)
+    }
     few = {("agf", "gf"), ("attgrads", "grads"), ("attcat", "cat"), ("ig", "af"), ("ig", "rawatt")}
     assert same == few | {(a, b) for a in ("kernel_shap", "transatt") for b in ("rawatt", "rollout")}
     by_chance = TESTED["SST-2", "agf", "random", "lodds", "top"]

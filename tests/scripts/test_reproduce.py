@@ -12,8 +12,8 @@ from transformers import BertConfig, BertModel
 
 from benchmarks.reproduce import Work, all_of, compare, costs, join, main
 from gaflow import Explainer
+from gaflow.benchmark import PAPER_METHODS
 from gaflow.benchmark.report.collect import collect
-from gaflow.benchmark.run import PAPER
 from gaflow.evaluation.result import Evaluation
 from tests.support.models import SIZE, wordpiece
 
@@ -95,7 +95,7 @@ def test_one_command_does_all_of_it(work, first, monkeypatch, capfd):
 
 
 def test_the_paper_s_methods_are_the_default(work):
-    assert Work(work.base, work.data, work.out, ("pad",), None, "cpu", 0).methods == PAPER
+    assert Work(work.base, work.data, work.out, ("pad",), None, "cpu", 0).methods == PAPER_METHODS
 
 
 def test_an_unknown_data_set_is_named(capsys):

@@ -1,1 +1,7 @@
-"""Benchmarks: attributions of whole data sets, their evaluation, and the report."""
+"""Benchmarks: attributions of data sets, their evaluation by masking, and a report of tables and figures."""
+
+from gaflow.benchmark.layout import PAPER_METHODS
+from gaflow.benchmark.report import report
+from gaflow.benchmark.run import DataSetOutcome, bench
+
+__all__ = ["PAPER_METHODS", "DataSetOutcome", "bench", "report"]

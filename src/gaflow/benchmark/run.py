@@ -1,16 +1,11 @@
-"""The faithfulness benchmark: data sets in, evaluations on disk out; killed at any moment it goes on.
+"""The faithfulness benchmark: data sets in, evaluations on disk out, resumable at any moment.
 
-    OUT/<data set>/attributions/         a job of `gaflow.jobs`, unless attributions were given
-    OUT/<data set>/bench.json            what was asked for, and the methods that the model cannot be explained by
-    OUT/<data set>/sample.parquet        the attributions of one text, to look at
-    OUT/<data set>/<replacement>/        an Evaluation: values.parquet, texts.parquet, evaluation.json, timings.json
+Attributions are computed once, by all methods from one trace for each text, and masked texts of all methods share
+forward passes. Masking goes shard by shard: an interruption costs at most one shard, and memory holds only one shard
+and the resulting numbers. The folder is described in `gaflow.benchmark.layout`.
 
-Attributions are computed once, all methods from one trace for each text, and masked texts of all methods are asked
-about together. Masking goes shard by shard: what a kill costs does not grow with the data set, and of memory only what
-the numbers take that are kept.
-
-The convention this file owns: **what is there and is what was asked for is kept**, and anything else in its place is
-refused; but for timings (`timings.json`, `timings.jsonl`) all files end byte for byte as those of a run left alone.
+The convention this file owns: **existing results that match the settings are reused**, and others are refused. Except
+for timings (`timings.json`, `timings.jsonl`) all files are byte for byte those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -20,43 +15,51 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.benchmark.resumable import BenchmarkSettings, mask_all, slug
-from gaflow.benchmark.stored_scores import Shelf, holds_attributions, open_shelf
-from gaflow.data import Classes, DataSet, open_data, rows_of
-from gaflow.data.readers import pyarrow_module
-from gaflow.errors import DataError, GaflowError, JobError, TextError, UnsupportedModelError
+from gaflow.arguments import distinct
+from gaflow.benchmark.layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, slug
+from gaflow.benchmark.resumable import evaluate_stored_scores
+from gaflow.benchmark.settings import BenchmarkSettings
+from gaflow.benchmark.stored_scores import StoredScores, holds_attributions, open_stored_scores
+from gaflow.data.labels import Classes
+from gaflow.data.rows import rows_of
+from gaflow.data.sources import DataSet, open_data
+from gaflow.errors import (
+    Argument,
+    ArgumentError,
+    DataError,
+    GaflowError,
+    JobError,
+    TextError,
+    UnsupportedModelError,
+)
 from gaflow.evaluation.aopc_bounds import Bounds
-from gaflow.evaluation.arguments import DEFAULT_LEVELS, parse_conditions, softmax_head
+from gaflow.evaluation.arguments import DEFAULT_LEVELS, EvaluationSettings, softmax_head
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.files import write_atomically
-from gaflow.jobs import attribute
-from gaflow.jobs.folder import claim
-from gaflow.methods import Method, Random, find_method
-from gaflow.models.limits import padding_of
+from gaflow.inputs.encoding import Text
+from gaflow.jobs.engine import Local, Stop
+from gaflow.jobs.folder import claim, remove_temporary_files
+from gaflow.jobs.run import Outcome, run_job
+from gaflow.methods import Method, Random
 from gaflow.progress import Progress
 from gaflow.provenance import describe_method, describe_model, refuse_other
 
-__all__ = ["ABOUT", "ATTRIBUTIONS", "LARGEST", "PAPER", "SAMPLE", "DataSetOutcome", "bench", "name_of"]
+__all__ = ["DataSetOutcome", "bench", "name_of", "run_benchmark"]
 
-PAPER = (  # the methods of the paper's Table 1, in its order; the control is always added
-    "rawatt", "rollout", "grads", "attgrads", "cat", "attcat", "partial_lrp", "transatt", "lime", "kernel_shap", "ig",
-    "af", "gf", "agf",
-)  # fmt: skip
-LARGEST = 5000  # texts, appendix F.1
-ABOUT, ATTRIBUTIONS, SAMPLE = "bench.json", "attributions", "sample.parquet"
-_TRIED = 64  # texts among which a short one is looked for to try methods on
+_CANDIDATES = 64  # texts among which a short one is searched to try methods on
 
 
 @dataclass(frozen=True)
 class DataSetOutcome:
-    """What has become of one data set."""
+    """The state of one data set at the end of a run."""
 
     name: str
     folder: Path
@@ -65,7 +68,7 @@ class DataSetOutcome:
     explained: int  # texts explained by this run
     masked: int  # texts masked by this run, once for every replacement
     skipped: Mapping[str, int]  # reason -> texts
-    left_out: Mapping[str, str]  # method -> why
+    left_out: Mapping[str, str]  # method -> reason
     evaluations: Mapping[str, Path]  # replacement -> folder of the Evaluation
 
 
@@ -76,7 +79,7 @@ def bench(
     *,
     methods: Sequence[AnyMethod] | None = None,
     replacements: Sequence[str | int] = ("pad",),
-    sample: int | None = LARGEST,
+    sample: int | None = PAPER_SAMPLE,
     limit: int | None = None,
     seed: int = 0,
     batch_size: int = 16,
@@ -87,221 +90,278 @@ def bench(
     soft: Soft | bool = False,
     tokens_per_pass: int | None = None,
     progress: Progress = False,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> list[DataSetOutcome]:
     """Judge methods on every data set of `inputs`, into folders of `out` that `gaflow.benchmark.report` reads.
 
-    `inputs` is what `gaflow.data.open_data` takes, or stored attributions (a job's folder, a folder of Parquet files or
-    one file), or a list of these, or a dict with their names. Models differ from data set to data set: call it for each
-    with the same `out`. `methods` are the paper's fourteen unless told, or all that are stored, under whatever name; a
-    control of random scores is always there. A method that the model cannot be explained by is left out, and said so.
+    `inputs` is anything that `gaflow.data.open_data` takes, or stored attributions (a job's folder, a folder of Parquet
+    files or one file), or a list of these, or a dict with their names. If your model differs from data set to data set,
+    call this for each with the same `out`. `methods` are by default the paper's fourteen, or all that are stored, under
+    whatever name; a control of random scores is always added. A method that cannot explain the model is left out and
+    reported.
 
-    Called again with the same arguments it goes on where it was, however it ended. `sample` draws the paper's sample by
-    `seed` (None: all texts), which is the control's seed too; `shard_size` texts are the most that a kill costs.
-    `progress` counts texts, once for being explained and once for each replacement; `stop` is asked between batches.
+    Call it again with the same arguments, and it continues where it ended. `sample` draws the paper's sample by `seed`
+    (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` texts. `progress`
+    counts texts, once for being explained and once for each replacement; `stop` is called between batches.
+
+        bench(gaflow.Explainer(), {"reviews": "reviews.csv"}, "bench", methods=["agf", "ig"])
+        report("bench")
     """
-    chosen = None if methods is None else tuple(_listed(methods, "methods"))
-    asked = tuple(dict.fromkeys(_listed(replacements, "replacements")))
-    search, softly = Bounds() if bounds is True else bounds or None, Soft(seed=seed) if soft is True else soft or None
-    plan = BenchmarkSettings(
-        chosen,
-        asked,
-        sample,
-        limit,
-        seed,
-        batch_size,
-        shard_size,
-        truncation,
-        tuple(levels),
-        search,
-        softly,
-        tokens_per_pass,
+    settings = BenchmarkSettings(
+        methods=None if methods is None else _as_tuple("methods", methods),
+        replacements=tuple(dict.fromkeys(_as_tuple("replacements", replacements))),
+        sample=sample,
+        limit=limit,
+        shard_size=shard_size,
+        evaluation=EvaluationSettings(
+            levels=tuple(levels),
+            bounds=Bounds() if bounds is True else bounds or None,
+            soft=Soft(seed=seed) if soft is True else soft or None,
+            batch_size=batch_size,
+            tokens_per_pass=tokens_per_pass,
+            truncation=truncation,
+            seed=seed,
+        ),
     )
-    _check(explainer, plan)
-    sources = _named(inputs)
+    return run_benchmark(explainer, _by_name(inputs), Path(out), settings, lambda name: nullcontext(progress), stop)
+
+
+def run_benchmark(
+    explainer: Explainer,
+    sources: Mapping[str, Any],
+    out: Path,
+    settings: BenchmarkSettings,
+    progress_of: Callable[[str], AbstractContextManager[Progress]],
+    stop: Stop,
+) -> list[DataSetOutcome]:
+    """Benchmark data sets one after the other until `stop`; `progress_of(name)` opens the progress of each."""
+    _check_sources(sources)
+    _check_explainer(explainer, settings)
     if not all(_is_stored(source) for source in sources.values()):
-        _asked(plan)
-    done = []
+        settings.find_methods()
+    model = describe_model(explainer)
+    outcomes: list[DataSetOutcome] = []
     for name, source in sources.items():
-        done.append(_bench(explainer, name, source, Path(out) / slug(name), plan, progress, stop))
-        if not done[-1].finished:
+        benchmark = _DataSetBenchmark(explainer, name, out / slug(name), settings, model, stop)
+        with progress_of(name) as progress:
+            if _is_stored(source):
+                outcome = benchmark.of_stored_scores(Path(source), progress)
+            else:
+                outcome = benchmark.of_texts(open_data(source), progress)
+        outcomes.append(outcome)
+        if not outcome.finished:
             break
-    return done
+    return outcomes
 
 
 def name_of(source: Any) -> str:
-    """What a data set is called unless told: the name of its file or folder, or its id on the hub."""
-    text = str(source.name if isinstance(source, DataSet) else source) if not callable(source) else source.__name__
-    if isinstance(source, str | Path) and Path(source).exists():
+    """The default name of a data set: that of its file or folder, or its id on the hub."""
+    if callable(source):
+        name = source.__name__
+    elif isinstance(source, DataSet):
+        name = source.name
+    elif isinstance(source, str | Path) and Path(source).exists():
         path = Path(source).resolve()
-        text = path.parent.name if path.name == ATTRIBUTIONS else path.name
-    text = text.rstrip("/").rpartition("/")[2]
-    return re.sub(r"(\.(parquet|csv|tsv|jsonl|ndjson))?(\.gz)?$", "", text, flags=re.IGNORECASE) or "data"
+        name = path.parent.name if path.name == ATTRIBUTIONS else path.name
+    else:
+        name = str(source)
+    last_part = name.rstrip("/").rpartition("/")[2]
+    without_suffix = re.sub(r"(\.(parquet|csv|tsv|jsonl|ndjson))?(\.gz)?$", "", last_part, flags=re.IGNORECASE)
+    return without_suffix or "data"
 
 
-def _bench(
-    explainer: Explainer,
-    name: str,
-    source: Any,
-    folder: Path,
-    plan: BenchmarkSettings,
-    progress: Progress,
-    stop: Callable[[], bool],
-) -> DataSetOutcome:
-    """One data set, from texts or attributions to evaluations."""
-    stored = _is_stored(source)
-    first, second = _stages(progress, len(plan.replacements), stored)
-    data = None if stored else open_data(source)
-    with claim(folder, ABOUT):
-        left_out, explained = _begin(explainer, name, data, folder, plan), 0
-        if data is None:
-            place, names = Path(source), _names(plan)
-        else:
-            place = folder / ATTRIBUTIONS
-            kept = [m for m in _asked(plan) if m.name not in left_out]
-            outcome = attribute(
-                explainer, data, place, kept, batch_size=plan.batch_size, shard_size=plan.shard_size, seed=plan.seed,
-                truncation=plan.truncation, sample=plan.sample, limit=plan.limit, progress=first, stop=stop,
-            )  # fmt: skip
-            explained, names = outcome.computed, [m.name for m in kept]
-            if not outcome.finished:
-                return DataSetOutcome(name, folder, False, outcome.texts, explained, 0, outcome.skipped, left_out, {})
-        shelf = open_shelf(place, names, plan.shard_size)
-        if stored:
-            _check_model(explainer, shelf, place)
-        _write_example(folder, shelf)
-        empty = {} if shelf.job is None else shelf.job["skipped"]  # rows that the job found no text in
-        left_out, skipped = {**left_out, **shelf.left_out}, dict(Counter(empty) + Counter(shelf.skipped))
-        about = {"data_set": name, "skipped": skipped, "left_out": left_out}
-        done, masked = mask_all(explainer, shelf, folder, plan, about, second, stop)
-    finished = len(done) == len(plan.replacements)
-    return DataSetOutcome(name, folder, finished, sum(shelf.sizes), explained, masked, skipped, left_out, done)
+def _as_tuple(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ArgumentError(Argument(name), f" must be a list with at least one entry, not {values!r}")
+    return tuple(values)
 
 
-def _begin(
-    explainer: Explainer, name: str, data: DataSet | None, folder: Path, plan: BenchmarkSettings
-) -> dict[str, str]:
-    """The methods to leave out, from bench.json if the folder was begun before; written there if not."""
-    path = folder / ABOUT
-    chosen = _names(plan) if data is None else [describe_method(m) for m in _asked(plan)]
-    asked = {"name": name, "stored": data is None, "methods": chosen}
-    if path.exists():
-        try:
-            found = json.loads(path.read_text("utf-8"))
-            there, left_out = dict(found["asked"]), {str(k): str(v) for k, v in found["left_out"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is damaged ({error}); restore it, or start again in a new folder") from error
-        refuse_other(there, asked, folder)
-        return left_out
-    left_out = {} if data is None else _unsupported(explainer, data, _asked(plan), plan.limit)
-    write_atomically(path, (json.dumps({"asked": asked, "left_out": left_out}, indent=2) + "\n").encode())
-    return left_out
+def _by_name(inputs: Any) -> dict[str, Any]:
+    """Data sets by name."""
+    if isinstance(inputs, Mapping):
+        return {str(name): source for name, source in inputs.items()}
+    sources = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    names = [name_of(source) for source in sources]
+    distinct("inputs", names, "give data sets names of their own")
+    return dict(zip(names, sources, strict=True))
 
 
-def _unsupported(explainer: Explainer, data: DataSet, methods: Sequence[Method], limit: int | None) -> dict[str, str]:
-    """Methods that the model cannot be explained by, tried on a short text, and why not."""
-    rows = rows_of(data, Classes.of(data, explainer.head), limit)
-    some = islice((row.given for row in rows if not row.skipped), _TRIED)
-    for text in sorted(some, key=lambda given: len("".join(given))):
-        try:
-            explainer.compare(text, [Random()], truncation=True)
-        except TextError:
-            continue
-        found = {}
-        for method in methods:
-            try:
-                explainer.compare(text, [method], truncation=True)
-            except UnsupportedModelError as error:
-                found[method.name] = str(error)
-            except (GaflowError, ValueError, ArithmeticError, RuntimeError):
-                continue  # this text's own trouble, if it is no other's
-        if len(found) == len(methods):
-            raise UnsupportedModelError(f"no method can explain this model: {next(iter(found.values()))}")
-        return found
-    return {}
+def _check_sources(sources: Mapping[str, Any]) -> None:
+    if not sources:
+        raise ArgumentError(Argument("inputs"), " is empty; pass at least one data set or folder of attributions")
+    folders = {slug(name) for name in sources}
+    if len(folders) < len(sources):
+        message = f": names must differ by more than signs and case, not {', '.join(sources)}"
+        raise ArgumentError(Argument("inputs"), message)
 
 
-def _check_model(explainer: Explainer, shelf: Shelf, place: Path) -> None:
-    """Refuse to judge one model's explanations by another model."""
-    if shelf.job is None:
-        return
-    here, there = describe_model(explainer), shelf.job["model"]
-    if (there["weights"], there["tokenizer"]) != (here["weights"], here["tokenizer"]):
-        raise JobError(
-            f"the attributions in {str(place)!r} explain the model {there['name']!r}, not {here['name']!r}: weights or "
-            "tokenizer differ; give that model"
-        )
-
-
-def _write_example(folder: Path, shelf: Shelf) -> None:
-    """The attributions of one text, for the report."""
-    path = folder / SAMPLE
-    if not path.exists():
-        data = io.BytesIO()
-        pyarrow_module("pyarrow.parquet").write_table(shelf.example, data, compression="zstd")
-        write_atomically(path, data.getvalue())
+def _check_explainer(explainer: Explainer, settings: BenchmarkSettings) -> None:
+    """Refuse models and replacements that cannot be evaluated, before anything is written."""
+    softmax_head(explainer)
+    for replacement in settings.replacements:
+        find_replacement(explainer.model, explainer.tokenizer, explainer.runner.padding, replacement)
 
 
 def _is_stored(source: Any) -> bool:
     return isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
 
 
-def _asked(plan: BenchmarkSettings) -> tuple[Method, ...]:
-    """The methods to explain texts by."""
-    return tuple(find_method(method) for method in (PAPER if plan.methods is None else plan.methods))
+@dataclass(frozen=True)
+class _DataSetBenchmark:
+    """The benchmark of one data set."""
+
+    explainer: Explainer
+    name: str
+    folder: Path
+    settings: BenchmarkSettings
+    model: dict[str, Any]  # `describe_model(explainer)`
+    stop: Stop
+
+    def of_texts(self, data: DataSet, progress: Progress) -> DataSetOutcome:
+        """Explain the texts of a data set, then evaluate the attributions."""
+        explaining_progress, masking_progress = _split_progress(progress, len(self.settings.replacements))
+        with claim(self.folder, SETTINGS):
+            methods = self.settings.find_methods()
+            left_out = self._read_settings([describe_method(method) for method in methods], stored=False)
+            if left_out is None:
+                left_out = _unsupported_methods(self.explainer, data, methods, self.settings.limit)
+                self._write_settings([describe_method(method) for method in methods], False, left_out)
+            methods = tuple(method for method in methods if method.name not in left_out)
+            job = self._explain(data, methods, explaining_progress)
+            if not job.finished:
+                return DataSetOutcome(
+                    name=self.name,
+                    folder=self.folder,
+                    finished=False,
+                    texts=job.texts,
+                    explained=job.computed,
+                    masked=0,
+                    skipped=job.skipped,
+                    left_out=left_out,
+                    evaluations={},
+                )
+            names = [method.name for method in methods]
+            scores = open_stored_scores(self.folder / ATTRIBUTIONS, names, self.settings.shard_size)
+            return self._evaluate(scores, left_out, job.computed, masking_progress)
+
+    def of_stored_scores(self, place: Path, progress: Progress) -> DataSetOutcome:
+        """Evaluate attributions that are stored elsewhere."""
+        with claim(self.folder, SETTINGS):
+            names = self.settings.stored_names()
+            if self._read_settings(names, stored=True) is None:
+                self._write_settings(names, True, {})
+            scores = open_stored_scores(place, names, self.settings.shard_size)
+            _check_model(self.model, scores, place)
+            return self._evaluate(scores, {}, 0, progress)
+
+    def _read_settings(self, methods: list[Any] | None, stored: bool) -> dict[str, str] | None:
+        """The methods that an earlier run left out, and why; None if there was none. Other settings are refused."""
+        path = self.folder / SETTINGS
+        if not path.exists():
+            return None
+        try:
+            value = json.loads(path.read_text("utf-8"))
+            settings = dict(value["asked"])
+            left_out = {str(method): str(reason) for method, reason in value["left_out"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path} is damaged ({error}); restore it, or start again in a new folder") from error
+        refuse_other(settings, {"name": self.name, "stored": stored, "methods": methods}, self.folder)
+        return left_out
+
+    def _write_settings(self, methods: list[Any] | None, stored: bool, left_out: dict[str, str]) -> None:
+        settings = {"name": self.name, "stored": stored, "methods": methods}
+        value = {"asked": settings, "left_out": left_out}
+        write_atomically(self.folder / SETTINGS, (json.dumps(value, indent=2) + "\n").encode())
+
+    def _explain(self, data: DataSet, methods: tuple[Method, ...], progress: Progress) -> Outcome:
+        folder = self.folder / ATTRIBUTIONS
+        folder.mkdir(exist_ok=True)
+        remove_temporary_files(folder)
+        job = self.settings.job(methods)
+        return run_job(self.explainer, data, folder, job, self.model, Local(), progress, self.stop)
+
+    def _evaluate(
+        self, scores: StoredScores, left_out: dict[str, str], explained: int, progress: Progress
+    ) -> DataSetOutcome:
+        self._write_example(scores)
+        left_out = {**left_out, **scores.left_out}
+        without_text = {} if scores.job is None else scores.job["skipped"]
+        skipped = dict(Counter(without_text) + Counter(scores.skipped))
+        facts = {"data_set": self.name, "skipped": skipped, "left_out": left_out}
+        evaluations = evaluate_stored_scores(
+            self.explainer, scores, self.folder, self.settings, self.model, facts, progress, self.stop
+        )
+        return DataSetOutcome(
+            name=self.name,
+            folder=self.folder,
+            finished=len(evaluations.folders) == len(self.settings.replacements),
+            texts=sum(scores.sizes),
+            explained=explained,
+            masked=evaluations.masked,
+            skipped=skipped,
+            left_out=left_out,
+            evaluations=evaluations.folders,
+        )
+
+    def _write_example(self, scores: StoredScores) -> None:
+        """Store the attributions of one text, for the report."""
+        import pyarrow.parquet as pq
+
+        path = self.folder / EXAMPLE
+        if not path.exists():
+            data = io.BytesIO()
+            pq.write_table(scores.example, data, compression="zstd")
+            write_atomically(path, data.getvalue())
 
 
-def _names(plan: BenchmarkSettings) -> list[str] | None:
-    """What the methods of stored scores may be called: other libraries have names of their own."""
-    if plan.methods is None:
-        return None
-    return [method.strip() if isinstance(method, str) else find_method(method).name for method in plan.methods]
+def _unsupported_methods(
+    explainer: Explainer, data: DataSet, methods: Sequence[Method], limit: int | None
+) -> dict[str, str]:
+    """Methods that cannot explain the model, with the reason, tried on a short text."""
+    text = _short_text(explainer, data, limit)
+    if text is None:
+        return {}
+    reasons = {}
+    for method in methods:
+        try:
+            explainer.compare(text, [method], truncation=True)
+        except UnsupportedModelError as error:
+            reasons[method.name] = str(error)
+        except (GaflowError, ValueError, ArithmeticError, RuntimeError):
+            continue  # a problem of this text
+    if len(reasons) == len(methods):
+        raise UnsupportedModelError(f"no method can explain this model: {next(iter(reasons.values()))}")
+    return reasons
 
 
-def _check(explainer: Explainer, plan: BenchmarkSettings) -> None:
-    """Refuse what cannot be done before anything is written."""
-    softmax_head(explainer)
-    parse_conditions("both", plan.levels, True)
-    Random(plan.seed)
-    padding = padding_of(explainer.model, explainer.tokenizer)
-    for replacement in plan.replacements:
-        find_replacement(explainer.model, explainer.tokenizer, padding, replacement)
-    for name in ("sample", "limit", "batch_size", "shard_size"):
-        value = getattr(plan, name)
-        if value is None and name in ("sample", "limit"):
+def _short_text(explainer: Explainer, data: DataSet, limit: int | None) -> Text | None:
+    """The shortest of the first texts that the model can read."""
+    rows = rows_of(data, Classes.of(data, softmax_head(explainer)), limit)
+    texts = islice((row.input for row in rows if not row.skipped), _CANDIDATES)
+    for text in sorted(texts, key=lambda text: len("".join(text))):
+        try:
+            explainer.compare(text, [Random()], truncation=True)
+        except TextError:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
+        return text
+    return None
 
 
-def _named(inputs: Any) -> dict[str, Any]:
-    """Data sets by name."""
-    if isinstance(inputs, Mapping):
-        found = {str(name): source for name, source in inputs.items()}
-    else:
-        each = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-        names = [name_of(source) for source in each]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"inputs: several data sets are called {', '.join(twice)}; give them names of their own")
-        found = dict(zip(names, each, strict=True))
-    if not found:
-        raise ValueError("inputs is empty; give at least one data set or folder of attributions")
-    slugs = [slug(name) for name in found]
-    if len(set(slugs)) < len(slugs):
-        raise ValueError(f"inputs: names must differ by more than signs and case, not {', '.join(found)}")
-    return found
+def _check_model(model: Mapping[str, Any], scores: StoredScores, place: Path) -> None:
+    """Refuse to judge the explanations of one model by another."""
+    if scores.job is None:
+        return
+    explained = scores.job["model"]
+    if any(explained[name] != model[name] for name in ("weights", "tokenizer")):
+        raise JobError(
+            f"the attributions in {str(place)!r} explain the model {explained['name']!r}, not {model['name']!r}: "
+            "weights or tokenizer differ; give that model"
+        )
 
 
-def _listed(given: Any, name: str) -> Sequence[Any]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise ValueError(f"{name} must be a list with at least one entry, not {given!r}")
-    return given
-
-
-def _stages(progress: Progress, replacements: int, stored: bool) -> tuple[Progress, Progress]:
-    """Who is told of explaining and of masking: one count for a function, a bar each otherwise."""
-    if not callable(progress) or stored:
+def _split_progress(progress: Progress, replacements: int) -> tuple[Progress, Progress]:
+    """The progress of explaining and of masking: one count for a function, a bar each otherwise."""
+    if not callable(progress):
         return progress, progress
     texts = 0
 

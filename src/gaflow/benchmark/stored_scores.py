@@ -1,11 +1,11 @@
-"""Stored attributions on the shelf: which of them can be compared, and a part of them at a time.
+"""Stored attributions for evaluation: which of them can be compared, and one part of them at a time.
 
-A job's folder is read by columns, a shard after the other, and scores never become Python objects; files from
-elsewhere, which may hold the methods of a text in different places, are read as a whole and cut into parts.
+A job's folder is read by columns, one shard after the other, and scores never become Python objects. Files from
+elsewhere, which may hold the methods of a text in different files, are read completely and cut into parts.
 
-The conventions this file owns: methods are compared **on the same texts**. A method without scores for more than half
-of the texts is left out; then a text that one of the others has no scores for is left out for all, and counted with the
-reason.
+The convention this file owns: methods are compared **on the same texts**. A method without scores for more than half
+of the texts is left out. Then a text for which one of the other methods has no scores is left out for all of them, and
+counted with the reason.
 """
 
 from __future__ import annotations
@@ -18,268 +18,387 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from gaflow.benchmark.stored import Key, by_text
-from gaflow.data.readers import check_columns, parquet_files, pyarrow_module
+from gaflow.data.readers import check_columns, need_pyarrow, parquet_files, reading
 from gaflow.errors import DataError
 from gaflow.inputs.encoding import Text
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.stored import Stored
+from gaflow.jobs.stored import REQUIRED_COLUMNS, Stored, read_attributions
 from gaflow.tasks.targets import ResolvedTarget
 
-__all__ = ["Part", "Shelf", "holds_attributions", "open_shelf"]
+__all__ = ["ScoredTexts", "StoredScores", "holds_attributions", "open_stored_scores"]
 
-_MARKS = ("text", "scores", "method")  # columns by which stored attributions are known
-_READABLE = 18  # tokens of a text that fits on a line
+_EXAMPLE_TOKENS = 18  # of a text that fits on a line
+_IN_WINDOWS = "read in windows, not at once"
+_SURVEY_COLUMNS = ["row", "text_hash", "method", "gold", "error", "segments"]
+_COLUMNS = ["row", "text", "pair", "text_hash", "method", "scores", "target", "contrast", "gold", "truncated"]
+
+Table = Any  # a pyarrow.Table
+Key = tuple[int | None, str]  # of a text: its row in the data set, and its hash
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some texts with all their scores."""
+class ScoredTexts:
+    """A part of the texts with all their scores."""
 
     texts: list[Text]  # (n,)
     scores: dict[str, list[Any]]  # method -> (n,) arrays over all tokens, or Stored where tokens may differ
     target: list[ResolvedTarget | None]  # (n,) class that was explained
     gold: list[int | None]  # (n,)
-    truncated: bool  # some text was read only in part
+    truncated: bool  # one of the texts was read only in part
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """Attributions on disk, those that can be compared."""
+class StoredScores:
+    """The stored attributions that can be compared."""
 
     methods: tuple[str, ...]
-    left_out: Mapping[str, str]  # method -> why
+    left_out: Mapping[str, str]  # method -> reason
     skipped: Mapping[str, int]  # reason -> texts
     sizes: tuple[int, ...]  # texts of each part
     gold: bool  # every text has a label
     digest: str  # of all files
     job: Mapping[str, Any] | None  # that computed them, if it was one of ours
-    read: Callable[[int], Part]
-    example: Any  # table of one text's rows, one that fits on a line
+    read: Callable[[int], ScoredTexts]  # number of a part -> its texts
+    example: Table  # the rows of one text that fits on a line
 
 
 def holds_attributions(place: Path) -> bool:
     """Whether a file or folder holds attributions rather than texts."""
     if (place / MANIFEST).is_file():
         return True
-    pa, pq = pyarrow_module("pyarrow"), pyarrow_module("pyarrow.parquet")
-    files = sorted(place.glob("*.parquet")) if place.is_dir() else [place] * (place.suffix.lower() == ".parquet")
+    if place.is_dir():
+        files = sorted(place.glob("*.parquet"))
+    else:
+        files = [place] if place.suffix.lower() == ".parquet" else []
     if not files:
         return False
+    need_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        return set(_MARKS) <= set(pq.read_schema(files[0]).names)
-    except (pa.ArrowException, OSError):  # whoever reads it as texts says what is wrong
+        names = pq.read_schema(files[0]).names
+    except (pa.ArrowException, OSError):  # the reader of texts says what is wrong
         return False
+    return all(name in names for name in REQUIRED_COLUMNS)
 
 
-def open_shelf(place: Path, methods: Sequence[str] | None = None, part_size: int = 250) -> Shelf:
-    """What is stored at `place`; `methods` chooses by name. Parts of files from elsewhere have `part_size` texts."""
-    if not (place / MANIFEST).is_file():
-        return _elsewhere(place, methods, part_size)
+def open_stored_scores(place: Path, methods: Sequence[str] | None = None, part_size: int = 250) -> StoredScores:
+    """The attributions stored at `place`, of all methods or those named.
+
+    The parts of a job are its shards; those of files from elsewhere have `part_size` texts.
+    """
+    if (place / MANIFEST).is_file():
+        return _open_job(place, methods)
+    return _open_files(place, methods, part_size)
+
+
+def _open_job(place: Path, methods: Sequence[str] | None) -> StoredScores:
+    manifest = _finished_manifest(place)
+    shards = manifest.in_order()
+    surveys = []
+    texts: dict[Key, dict[str, _Entry]] = {}
+    for shard in shards:
+        check_shard(place, shard)
+        survey = _survey(_read_table(place / shard.file, _SURVEY_COLUMNS))
+        surveys.append(survey)
+        texts |= survey
+    comparable = _select(texts, methods, place)
+    parts: list[tuple[Path, list[Key]]] = []
+    example = comparable.example()
+    example_file = None
+    for shard, survey in zip(shards, surveys, strict=True):
+        keys = [key for key in survey if key in comparable.texts]
+        if keys:
+            parts.append((place / shard.file, keys))
+        if example in survey:
+            example_file = place / shard.file
+    assert example_file is not None
+
+    def read(number: int) -> ScoredTexts:
+        file, keys = parts[number]
+        return _read_shard(_read_table(file, _COLUMNS), keys, comparable.methods)
+
+    return comparable.stored_scores(
+        sizes=[len(keys) for _, keys in parts],
+        checksums={shard.file: shard.sha256 for shard in shards},
+        job=manifest.job,
+        read=read,
+        example=_read_rows(example_file, example, comparable.methods),
+    )
+
+
+def _finished_manifest(place: Path) -> Manifest:
     manifest = Manifest.read(place)
-    done = sum(shard.texts for shard in manifest.shards.values())
     if not manifest.finished:
         total = manifest.job.get("texts", "?")
-        raise DataError(f"the job in {str(place)!r} is not finished ({done} of {total} texts); run it again first")
+        raise DataError(
+            f"the job in {str(place)!r} is not finished ({manifest.texts} of {total} texts); run it again first"
+        )
     if manifest.job.get("windows"):
         raise DataError(
             f"the texts in {str(place)!r} were read in windows, but faithfulness is measured on what a model reads at "
             "once; attribute them anew with truncation"
         )
-    shards = [manifest.shards[k] for k in sorted(manifest.shards)]
-    surveys = []
-    for shard in shards:
-        check_shard(place, shard)
-        surveys.append(_survey(_table(place / shard.file, ("row", "text_hash", "method", "gold", "error", "segments"))))
-    chosen = _choose([entry for survey in surveys for entry in survey.items()], methods, place)
-    kept = [[key for key in survey if key in chosen.kept] for survey in surveys]
-    full = [k for k, keys in enumerate(kept) if keys]
-    best = min(chosen.kept, key=lambda key: abs(chosen.kept[key][0] - _READABLE))
-    where = next(k for k in full if best in kept[k])
-
-    def read(number: int) -> Part:
-        shard = full[number]
-        return _part(_table(place / shards[shard].file, _COLUMNS), kept[shard], chosen.methods)
-
-    return Shelf(
-        methods=chosen.methods,
-        left_out=chosen.left_out,
-        skipped=chosen.skipped,
-        sizes=tuple(len(kept[k]) for k in full),
-        gold=all(gold is not None for _, gold in chosen.kept.values()),
-        digest=_digest([(shard.file, shard.sha256) for shard in shards]),
-        job=manifest.job,
-        read=read,
-        example=_rows(pyarrow_module("pyarrow.parquet").read_table(place / shards[where].file), best, chosen.methods),
-    )
+    return manifest
 
 
-def _elsewhere(place: Path, methods: Sequence[str] | None, part_size: int) -> Shelf:
-    found = by_text(place)
-    surveyed = [
-        (key, {name: _Entry(0 if s.scores is None else len(s.scores), _error(s), s.gold) for name, s in mine.items()})
-        for key, mine in found.items()
-    ]
-    chosen = _choose(surveyed, methods, place)
-    keys = list(chosen.kept)
-    parts = [keys[k : k + part_size] for k in range(0, len(keys), part_size)]
-    best = min(keys, key=lambda key: abs(chosen.kept[key][0] - _READABLE))
+def _open_files(place: Path, methods: Sequence[str] | None, part_size: int) -> StoredScores:
+    stored = _read_by_text(place)
+    texts = {}
+    for key, by_method in stored.items():
+        texts[key] = {method: _entry(item) for method, item in by_method.items()}
+    comparable = _select(texts, methods, place)
+    keys = list(comparable.texts)
+    parts = [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
+    example = comparable.example()
+    example_text = stored[example][comparable.methods[0]].text
+    files = parquet_files(place)
 
-    def read(number: int) -> Part:
-        each = [found[key] for key in parts[number]]
-        firsts = [mine[chosen.methods[0]] for mine in each]
-        return Part(
-            [s.text if s.text_pair is None else (s.text, s.text_pair) for s in firsts],
-            {name: [mine[name] for mine in each] for name in chosen.methods},
-            [s.target for s in firsts],
-            [s.gold for s in firsts],
-            any(s.truncated for mine in each for s in mine.values()),
+    def read(number: int) -> ScoredTexts:
+        by_text = [stored[key] for key in parts[number]]
+        firsts = [by_method[comparable.methods[0]] for by_method in by_text]
+        return ScoredTexts(
+            texts=[item.input for item in firsts],
+            scores={method: [by_method[method] for by_method in by_text] for method in comparable.methods},
+            target=[item.target for item in firsts],
+            gold=[item.gold for item in firsts],
+            truncated=any(item.truncated for by_method in by_text for item in by_method.values()),
         )
 
-    files = parquet_files(place) if place.is_dir() else [place]
-    pa, pq = pyarrow_module("pyarrow"), pyarrow_module("pyarrow.parquet")
-    tables = [_rows(pq.read_table(file), best, chosen.methods, found[best][chosen.methods[0]].text) for file in files]
-    return Shelf(
-        methods=chosen.methods,
-        left_out=chosen.left_out,
-        skipped=chosen.skipped,
-        sizes=tuple(len(part) for part in parts),
-        gold=all(gold is not None for _, gold in chosen.kept.values()),
-        digest=_digest([(file.name, sha256(file.read_bytes()).hexdigest()) for file in files]),
+    return comparable.stored_scores(
+        sizes=[len(part) for part in parts],
+        checksums={file.name: sha256(file.read_bytes()).hexdigest() for file in files},
         job=None,
         read=read,
-        example=pa.concat_tables([t for t in tables if t.num_rows], promote_options="default"),
+        example=_example_of_files(files, example, comparable.methods, example_text),
     )
 
 
-def _error(item: Stored) -> str | None:
-    """Why scores cannot be used, from a file that no job vouches for."""
-    return "read in windows, not at once" if "windows" in item.diagnostics else item.error
+def _example_of_files(files: Sequence[Path], key: Key, methods: Sequence[str], text: str) -> Table:
+    import pyarrow as pa
+
+    tables = []
+    for file in files:
+        rows = _read_rows(file, key, methods, text)
+        if rows.num_rows:
+            tables.append(rows)
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _read_by_text(place: Path) -> dict[Key, dict[str, Stored]]:
+    """The attributions of every text by method, in the order in which texts first occur."""
+    texts: dict[Key, dict[str, Stored]] = {}
+    for item in read_attributions(place):
+        by_method = texts.setdefault((item.row, item.text_hash), {})
+        if item.method not in by_method:
+            by_method[item.method] = item
+        elif item.row is not None:
+            raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
+    return texts
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """What there is of a text and method."""
+    """A text under a method."""
 
     tokens: int
     error: str | None
     gold: int | None
 
+    @property
+    def reason(self) -> str | None:
+        """Why there are no scores, in the same words for the same cause: without numbers and advice."""
+        if self.error is None:
+            return None
+        cause = re.sub(r"^\w*Error: ", "", self.error.partition(";")[0])
+        return re.sub(r"\d[\d,.]*", "N", cause).strip()
+
+
+def _entry(item: Stored) -> _Entry:
+    """The entry of a file without a job."""
+    tokens = 0 if item.scores is None else len(item.scores)
+    error = _IN_WINDOWS if "windows" in item.diagnostics else item.error
+    return _Entry(tokens, error, item.gold)
+
 
 @dataclass(frozen=True)
-class _Choice:
-    """What can be compared."""
+class _Comparable:
+    """The methods and texts that can be compared."""
 
     methods: tuple[str, ...]
-    left_out: dict[str, str]
-    kept: dict[Key, tuple[int, int | None]]  # text -> tokens, gold class
-    skipped: dict[str, int]
+    left_out: dict[str, str]  # method -> reason
+    texts: dict[Key, _Entry]  # under the first method
+    skipped: dict[str, int]  # reason -> texts
+
+    def example(self) -> Key:
+        """The text whose length is nearest to that of a line."""
+        return min(self.texts, key=lambda key: abs(self.texts[key].tokens - _EXAMPLE_TOKENS))
+
+    def stored_scores(
+        self,
+        sizes: Sequence[int],
+        checksums: Mapping[str, str],
+        job: Mapping[str, Any] | None,
+        read: Callable[[int], ScoredTexts],
+        example: Table,
+    ) -> StoredScores:
+        """The result, with what is the same for jobs and other files."""
+        listed = "\n".join(f"{name} {checksum}" for name, checksum in checksums.items())
+        return StoredScores(
+            methods=self.methods,
+            left_out=self.left_out,
+            skipped=self.skipped,
+            sizes=tuple(sizes),
+            gold=all(entry.gold is not None for entry in self.texts.values()),
+            digest=sha256(listed.encode()).hexdigest(),
+            job=job,
+            read=read,
+            example=example,
+        )
 
 
-def _choose(texts: Sequence[tuple[Key, dict[str, _Entry]]], wanted: Sequence[str] | None, place: Path) -> _Choice:
-    """The methods that have scores, and the texts that all of them have."""
-    there = dict.fromkeys(name for _, mine in texts for name in mine)
-    wanted = None if wanted is None else [_spelled(name, list(there)) for name in wanted]
-    missing = [name for name in wanted or () if name not in there]
-    if missing or not there:
-        have = f"it has {', '.join(there)}" if there else "it has none"
-        raise DataError(f"no attributions by {', '.join(missing) or 'any method'} in {str(place)!r}; {have}")
-    names = list(there) if wanted is None else list(wanted)
+def _select(texts: Mapping[Key, Mapping[str, _Entry]], requested: Sequence[str] | None, place: Path) -> _Comparable:
+    """The methods that have scores, and the texts for which all of them have."""
+    names = _requested_methods(texts, requested, place)
+    left_out = _methods_without_scores(texts, names)
+    methods = tuple(name for name in names if name not in left_out)
+    compared = methods or names
+    selected: dict[Key, _Entry] = {}
+    skipped: Counter[str] = Counter()
+    for key, entries in texts.items():
+        reasons = {}
+        for name in compared:
+            reason = _reason(entries, name)
+            if reason is not None:
+                reasons[name] = reason
+        if reasons:
+            skipped[_summary(reasons, compared)] += 1
+        else:
+            selected[key] = entries[compared[0]]
+    if not selected or not methods:
+        causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or left_out.values()
+        raise DataError(f"no text in {str(place)!r} has scores by every method: {'; '.join(causes)}")
+    return _Comparable(methods, left_out, selected, dict(sorted(skipped.items())))
+
+
+def _requested_methods(
+    texts: Mapping[Key, Mapping[str, _Entry]], requested: Sequence[str] | None, place: Path
+) -> tuple[str, ...]:
+    """The methods to compare, as they are stored."""
+    stored: dict[str, None] = {}
+    for entries in texts.values():
+        stored.update(dict.fromkeys(entries))
+    if not stored:
+        raise DataError(f"no attributions by any method in {str(place)!r}; it has none")
+    if requested is None:
+        return tuple(stored)
+    names = tuple(_stored_spelling(name, stored) for name in requested)
+    missing = [name for name in names if name not in stored]
+    if missing:
+        raise DataError(f"no attributions by {', '.join(missing)} in {str(place)!r}; it has {', '.join(stored)}")
+    return names
+
+
+def _stored_spelling(name: str, stored: Iterable[str]) -> str:
+    """The name itself if it is stored, or else the only stored one that differs in case alone."""
+    names = list(stored)
+    similar = [other for other in names if other.casefold() == name.casefold()]
+    if name not in names and len(similar) == 1:
+        return similar[0]
+    return name
+
+
+def _methods_without_scores(texts: Mapping[Key, Mapping[str, _Entry]], names: Sequence[str]) -> dict[str, str]:
+    """Methods without scores for more than half of the texts, with the most frequent reason."""
     left_out = {}
     for name in names:
-        reasons = Counter(_reason(mine.get(name)) for _, mine in texts)
-        failed = len(texts) - reasons.pop(None, 0)
-        if 2 * failed > len(texts):
-            why = reasons.most_common(1)[0][0]
-            left_out[name] = f"no scores for {failed} of {len(texts)} texts: {why}"
-    methods = tuple(name for name in names if name not in left_out)
-    kept: dict[Key, tuple[int, int | None]] = {}
-    skipped: Counter[str] = Counter()
-    for key, mine in texts:
-        reasons = {name: why for name in methods or names if (why := _reason(mine.get(name))) is not None}
-        if not reasons:
-            first = mine[methods[0]]
-            kept[key] = (first.tokens, first.gold)
-        elif len(set(reasons.values())) == 1 and len(reasons) == len(methods or names):
-            skipped[next(iter(reasons.values()))] += 1
-        else:
-            skipped[", ".join(f"{name}: {why}" for name, why in reasons.items())] += 1
-    if not kept or not methods:
-        told = "; ".join(f"{n} {why}" for why, n in skipped.most_common(3)) or "; ".join(left_out.values())
-        raise DataError(f"no text in {str(place)!r} has scores by every method: {told}")
-    return _Choice(methods, left_out, kept, dict(sorted(skipped.items())))
+        reasons: Counter[str] = Counter()
+        for entries in texts.values():
+            reason = _reason(entries, name)
+            if reason is not None:
+                reasons[reason] += 1
+        failures = reasons.total()
+        if 2 * failures > len(texts):
+            ((most_frequent, _),) = reasons.most_common(1)
+            left_out[name] = f"no scores for {failures} of {len(texts)} texts: {most_frequent}"
+    return left_out
 
 
-def _spelled(name: str, there: Sequence[str]) -> str:
-    """The name as it is stored: exactly, or else the only one that differs in case alone."""
-    close = [each for each in there if each.casefold() == name.casefold()]
-    return close[0] if name not in there and len(close) == 1 else name
+def _reason(entries: Mapping[str, _Entry], method: str) -> str | None:
+    """Why a text has no scores by a method; None if it has."""
+    return entries[method].reason if method in entries else "no scores"
 
 
-def _reason(entry: _Entry | None) -> str | None:
-    """Why there are no scores, the same words for the same cause: without numbers and advice."""
-    if entry is None:
-        return "no scores"
-    if entry.error is None:
-        return None
-    cause = re.sub(r"^\w*Error: ", "", entry.error.partition(";")[0])
-    return re.sub(r"\d[\d,.]*", "N", cause).strip()
+def _summary(reasons: Mapping[str, str], compared: Sequence[str]) -> str:
+    """One reason if it is that of all methods, or else every method's own."""
+    different = set(reasons.values())
+    if len(different) == 1 and len(reasons) == len(compared):
+        return different.pop()
+    return ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
-_COLUMNS = ("row", "text", "pair", "text_hash", "method", "scores", "target", "contrast", "gold", "truncated")
+def _read_table(file: Path, columns: list[str]) -> Table:
+    """Some columns of a Parquet file."""
+    with reading(file):
+        import pyarrow.parquet as pq
 
-
-def _table(file: Path, columns: Sequence[str]) -> Any:
-    pa, pq = pyarrow_module("pyarrow"), pyarrow_module("pyarrow.parquet")
-    try:
-        table = pq.read_table(file, columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{str(file)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+        table = pq.read_table(file, columns=columns)
     check_columns(columns, table.column_names, repr(file.name))
     return table
 
 
-def _survey(table: Any) -> dict[Key, dict[str, _Entry]]:
-    """Every text of a shard: what there is by each method."""
-    counts = pyarrow_module("pyarrow.compute").list_value_length(table["segments"]).to_pylist()
+def _survey(table: Table) -> dict[Key, dict[str, _Entry]]:
+    """The entries of all texts of a shard by method."""
+    import pyarrow.compute as pc
+
+    tokens = pc.list_value_length(table["segments"]).to_pylist()
     columns = [table[name].to_pylist() for name in ("row", "text_hash", "method", "error", "gold")]
-    found: dict[Key, dict[str, _Entry]] = {}
-    for count, row, text, method, error, gold in zip(counts, *columns, strict=True):
-        found.setdefault((row, text), {})[method] = _Entry(count or 0, error, gold)
-    return found
+    texts: dict[Key, dict[str, _Entry]] = {}
+    for count, row, text_hash, method, error, gold in zip(tokens, *columns, strict=True):
+        entries = texts.setdefault((row, text_hash), {})
+        entries[method] = _Entry(count or 0, error, gold)
+    return texts
 
 
-def _part(table: Any, kept: Sequence[Key], methods: Sequence[str]) -> Part:
+def _read_shard(table: Table, keys: Sequence[Key], methods: Sequence[str]) -> ScoredTexts:
     """Texts and scores of a shard, the scores as views of one array."""
-    column = table["scores"].combine_chunks()
-    flat, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
-    columns = {name: table[name].to_pylist() for name in _COLUMNS if name != "scores"}
-    where: dict[tuple[Key, str], int] = {}
-    for k, (row, text, method) in enumerate(zip(columns["row"], columns["text_hash"], columns["method"], strict=True)):
-        where[(row, text), method] = k
-    firsts = [where[key, methods[0]] for key in kept]
-    texts, pairs, targets = columns["text"], columns["pair"], columns["target"]
-    contrasts = columns["contrast"]
-    return Part(
-        [texts[k] if pairs[k] is None else (texts[k], pairs[k]) for k in firsts],
-        {name: [flat[ends[k] : ends[k + 1]] for k in (where[key, name] for key in kept)] for name in methods},
-        [targets[k] if contrasts[k] is None else (targets[k], contrasts[k]) for k in firsts],
-        [columns["gold"][k] for k in firsts],
-        any(columns["truncated"][k] for k in firsts),
+    lists = table["scores"].combine_chunks()
+    values = lists.values.to_numpy(zero_copy_only=False)
+    ends = lists.offsets.to_numpy()
+    rows = table.drop_columns("scores").to_pylist()
+    positions: dict[tuple[Key, str], int] = {}
+    for position, row in enumerate(rows):
+        positions[(row["row"], row["text_hash"]), row["method"]] = position
+    scores: dict[str, list[Any]] = {}
+    for method in methods:
+        of_method = [positions[key, method] for key in keys]
+        scores[method] = [values[ends[k] : ends[k + 1]] for k in of_method]
+    firsts = [rows[positions[key, methods[0]]] for key in keys]
+    texts: list[Text] = []
+    targets: list[ResolvedTarget | None] = []
+    for row in firsts:
+        texts.append(row["text"] if row["pair"] is None else (row["text"], row["pair"]))
+        targets.append(row["target"] if row["contrast"] is None else (row["target"], row["contrast"]))
+    return ScoredTexts(
+        texts=texts,
+        scores=scores,
+        target=targets,
+        gold=[row["gold"] for row in firsts],
+        truncated=any(row["truncated"] for row in firsts),
     )
 
 
-def _rows(table: Any, key: Key, methods: Iterable[str], text: str | None = None) -> Any:
-    """The rows of one text by `methods`."""
-    pc, pa = pyarrow_module("pyarrow.compute"), pyarrow_module("pyarrow")
-    mine = pc.is_in(table["method"], value_set=pa.array(list(methods)))
-    if key[0] is not None and "row" in table.column_names:
-        mine = pc.and_(mine, pc.equal(table["row"], key[0]))
-    if text is not None:
-        mine = pc.and_(mine, pc.equal(table["text"], text))
-    return table.filter(mine)
+def _read_rows(file: Path, key: Key, methods: Sequence[str], text: str | None = None) -> Table:
+    """The rows of one text by `methods`; files from elsewhere may have no row numbers, but they have `text`."""
+    with reading(file):
+        import pyarrow.parquet as pq
 
-
-def _digest(files: Sequence[tuple[str, str]]) -> str:
-    return sha256("\n".join(f"{name} {digest}" for name, digest in files).encode()).hexdigest()
+        conditions: list[tuple[str, str, Any]] = [("method", "in", list(methods))]
+        row, _ = key
+        if row is not None:
+            conditions.append(("row", "==", row))
+        if text is not None:
+            conditions.append(("text", "==", text))
+        return pq.read_table(file, filters=conditions)

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from gaflow.benchmark.run import LARGEST, PAPER, DataSetOutcome, name_of
-from gaflow.benchmark.run import bench as run_bench
+from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
+from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
 from gaflow.cli.app import (
     Device,
@@ -35,6 +36,9 @@ from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
 from gaflow.data import DataSet, open_data
 from gaflow.errors import ArgumentError
+from gaflow.evaluation.aopc_bounds import Bounds as AopcBounds
+from gaflow.evaluation.arguments import EvaluationSettings
+from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import Explainer
 from gaflow.view.text import one_line
 
@@ -75,7 +79,7 @@ def bench(
     model: Model = None,
     methods: Methods = None,
     replacement: Replacement = None,
-    sample: Sample = LARGEST,
+    sample: Sample = PAPER_SAMPLE,
     limit: RowLimit = None,
     seed: Annotated[
         int, typer.Option(parser=as_integer, metavar="N", help="Of the sample and the random control.")
@@ -109,30 +113,25 @@ def bench(
     sources = _open_sources(inputs, lambda location: open_data(location, **columns))
     only_stored = all(isinstance(source, str) for source in sources.values())
     method_names = _parse_methods(methods, only_stored)
-    outcomes: list[DataSetOutcome] = []
+    settings = BenchmarkSettings(
+        methods=None if method_names is None else tuple(method_names),
+        replacements=tuple(dict.fromkeys(_parse_replacements(replacement))),
+        sample=sample or None,
+        limit=limit,
+        shard_size=shard_size,
+        evaluation=EvaluationSettings(
+            bounds=AopcBounds() if bounds else None,
+            soft=Soft(seed=seed) if soft else None,
+            batch_size=batch_size,
+            truncation=truncation,
+            seed=seed,
+        ),
+    )
     with until_interrupted() as stop:
         explainer = Explainer(model, device=device)
-        for name, source in sources.items():
-            with progress_bar(f"benchmark of {one_line(name)}") as progress:
-                outcomes += run_bench(
-                    explainer,
-                    {name: source},
-                    out,
-                    methods=method_names,
-                    replacements=_parse_replacements(replacement),
-                    sample=sample or None,
-                    limit=limit,
-                    seed=seed,
-                    batch_size=batch_size,
-                    shard_size=shard_size,
-                    truncation=truncation,
-                    bounds=bounds,
-                    soft=soft,
-                    progress=progress,
-                    stop=stop,
-                )
-            if not outcomes[-1].finished:
-                break
+        outcomes = run_benchmark(
+            explainer, sources, out, settings, lambda name: progress_bar(f"benchmark of {one_line(name)}"), stop
+        )
     return _print_outcomes(outcomes, len(sources), out, as_json)
 
 
@@ -142,7 +141,7 @@ def _parse_methods(methods: str | None, only_stored: bool) -> list[str] | None:
         if methods is None or methods.strip().lower() == "all":
             return None
         return split_names(methods)
-    names = parse_methods(methods, PAPER)
+    names = parse_methods(methods, PAPER_METHODS)
     return None if methods is None else names
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.layer_names import layer_in_name
 from gaflow.data.readers import check_columns, parquet_files, reading
 from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.flow.result import Certificate
@@ -85,6 +86,7 @@ class Stored:
         optional = ("text", "text_pair", "method", "probability", "truncated", "diagnostics")
         values: dict[str, Any] = {name: getattr(self, name) for name in (*required, *optional)}
         if self.certificate is not None:
+            values["layer"] = layer_in_name(self.method)
             values["certificate"] = Certificate(**{"seconds": 0.0, **self.certificate})
         return Attribution(**values)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.benchmark.run import ABOUT, ATTRIBUTIONS, PAPER, SAMPLE
+from gaflow.benchmark.layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS
 from gaflow.errors import Argument, DataError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
-from gaflow.jobs.folder import TIMES
+from gaflow.jobs.folder import TIMINGS
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
 from gaflow.methods.base import MethodInfo
@@ -81,7 +81,7 @@ def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[DataSet
         raise DataError(f"no such folder: {str(folder)!r}; pass one that 'gaflow bench' wrote")
     finished = {}
     unfinished = []
-    for path in sorted(folder.glob(f"*/{ABOUT}")):
+    for path in sorted(folder.glob(f"*/{SETTINGS}")):
         data = _read_data_set(path.parent)
         if data.evaluations:
             finished[data.name] = data
@@ -105,7 +105,7 @@ def order_methods(methods: Iterable[str]) -> list[str]:
     """Different methods in the order of the tables."""
 
     def rank(method: str) -> tuple[bool, int]:
-        position = PAPER.index(method) if method in PAPER else len(PAPER)
+        position = PAPER_METHODS.index(method) if method in PAPER_METHODS else len(PAPER_METHODS)
         return method == CONTROL, position
 
     return sorted(dict.fromkeys(methods), key=rank)
@@ -125,7 +125,7 @@ def family(method: str) -> str:
 
 
 def _read_data_set(folder: Path) -> DataSetReport:
-    path = folder / ABOUT
+    path = folder / SETTINGS
     try:
         settings = json.loads(path.read_text("utf-8"))
         name = str(settings["asked"]["name"])
@@ -158,9 +158,9 @@ def _rank(replacement: str) -> int:
 
 def _read_example(folder: Path) -> dict[str, Attribution]:
     """The stored attributions of one text; none where they do not record the explained class."""
-    if not (folder / SAMPLE).exists():
+    if not (folder / EXAMPLE).exists():
         return {}
-    stored = {item.method: item for item in read_attributions(folder / SAMPLE)}
+    stored = {item.method: item for item in read_attributions(folder / EXAMPLE)}
     try:
         example = {name: stored[name].attribution() for name in order_methods(stored)}
     except GaflowError:  # from elsewhere, without target or label
@@ -170,7 +170,7 @@ def _read_example(folder: Path) -> dict[str, Attribution]:
 
 
 def _read_times(folder: Path) -> AttributionTimes | None:
-    path = folder / ATTRIBUTIONS / TIMES
+    path = folder / ATTRIBUTIONS / TIMINGS
     if not path.exists():
         return None
     shards: dict[int, dict[str, Any]] = {}

@@ -1,0 +1,74 @@
+"""The settings of a benchmark, checked before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.errors import Argument, ArgumentError
+from gaflow.evaluation.arguments import EvaluationSettings
+from gaflow.explainer.explainer import AnyMethod
+from gaflow.jobs.engine import ShardSettings
+from gaflow.jobs.run import JobSettings, check_sizes
+from gaflow.methods import Method, find_method
+
+__all__ = ["BenchmarkSettings"]
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings:
+    """Everything that is the same for all data sets of a benchmark."""
+
+    evaluation: EvaluationSettings  # its replacement is ignored
+    methods: tuple[AnyMethod, ...] | None = None  # None: those of the paper, or all that are stored
+    replacements: tuple[str | int, ...] = ("pad",)
+    sample: int | None = PAPER_SAMPLE  # texts; None: all
+    limit: int | None = None  # rows that are read; None: all
+    shard_size: int = 250  # texts
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_list("methods", self.methods)
+        _check_list("replacements", self.replacements)
+        check_sizes(
+            batch_size=self.evaluation.batch_size,
+            shard_size=self.shard_size,
+            sample=self.sample,
+            limit=self.limit,
+            seed=self.evaluation.seed,
+        )
+
+    def find_methods(self) -> tuple[Method, ...]:
+        """The methods that explain the texts of a data set."""
+        methods = PAPER_METHODS if self.methods is None else self.methods
+        return tuple(find_method(method) for method in methods)
+
+    def stored_names(self) -> list[str] | None:
+        """The names of methods whose scores are stored, which may be those of other libraries; None: all."""
+        if self.methods is None:
+            return None
+        names = []
+        for method in self.methods:
+            names.append(method.strip() if isinstance(method, str) else find_method(method).name)
+        return names
+
+    def job(self, methods: tuple[Method, ...]) -> JobSettings:
+        """The job that computes the attributions of a data set."""
+        explaining = ShardSettings(
+            methods=methods,
+            batch_size=self.evaluation.batch_size,
+            truncation=self.evaluation.truncation,
+        )
+        return JobSettings(
+            explaining,
+            shard_size=self.shard_size,
+            sample=self.sample,
+            limit=self.limit,
+            seed=self.evaluation.seed,
+        )
+
+
+def _check_list(name: str, values: Any) -> None:
+    if values is not None and not values:
+        raise ArgumentError(Argument(name), " must be a list with at least one entry")
