@@ -95,7 +95,7 @@ def test_info_counts_what_the_method_does(capfd, folder):
 
 
 def test_info_refuses_batches_of_nothing(capfd, folder):
-    assert "--batch-size must be at least 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
+    assert "--batch-size must be a whole number >= 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
 
 
 def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):

@@ -147,8 +147,8 @@ def test_models_without_layers_of_attention_have_no_geometry():
     assert Geometry.of(SwinConfig()) is None
 
 
-@pytest.mark.parametrize("size", ["layers", "heads", "length", "batch"])
+@pytest.mark.parametrize("size", ["layers", "heads", "length", "batch_size"])
 def test_sizes_below_one_are_refused_by_name(size):
-    sizes = {"layers": 1, "heads": 1, "length": 1, "batch": 1, size: 0}
+    sizes = {"layers": 1, "heads": 1, "length": 1, "batch_size": 1, size: 0}
     with pytest.raises(ValueError, match=f"{size} must be a whole number >= 1, not 0"):
-        estimate(Geometry(sizes["layers"], sizes["heads"]), sizes["length"], sizes["batch"])
+        estimate(Geometry(sizes["layers"], sizes["heads"]), sizes["length"], sizes["batch_size"])

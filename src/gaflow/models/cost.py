@@ -134,22 +134,22 @@ class Estimate:
 
 
 def estimate(
-    geometry: Geometry, length: int, batch: int = 1, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu"
+    geometry: Geometry, length: int, batch_size: int = 1, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu"
 ) -> Estimate:
     """The cost of explaining one batch of texts with `length` tokens each."""
     whole_number("layers", geometry.layers)
     whole_number("heads", geometry.heads)
     whole_number("length", length)
-    whole_number("batch", batch)
-    edges = batch * geometry.layers * length * length
+    whole_number("batch_size", batch_size)
+    edges = batch_size * geometry.layers * length * length
     attention = geometry.number_bytes * geometry.heads * edges
-    activations = batch * _activation_bytes(geometry, length)
+    activations = batch_size * _activation_bytes(geometry, length)
     path = 0
     attention_copies = 1 + method_cost.networks
     if method_cost.points:
-        states = geometry.number_bytes * batch * geometry.layers * length * geometry.hidden_size
+        states = geometry.number_bytes * batch_size * geometry.layers * length * geometry.hidden_size
         path = _PATH_COPIES * attention + _PATH_STATE_ARRAYS * states
-        path += _pass_bytes(geometry, length, batch * method_cost.points, method_cost.rows, device)
+        path += _pass_bytes(geometry, length, batch_size * method_cost.points, method_cost.rows, device)
         attention_copies += 1
     solver_arrays = _SOLVER_ARRAYS + _FIRST_FLOW_ARRAYS * (method_cost.networks - 1)
     solver = _BYTES_OF_FLOAT64 * solver_arrays * method_cost.layers * edges
@@ -158,7 +158,7 @@ def estimate(
         trace=activations + _TRACE_COPIES * attention + _SCORE_COPIES * attention // geometry.layers,
         path=path,
         flow=activations + attention_copies * attention + solver,
-        flops=method_cost.networks * batch * flops,
+        flops=method_cost.networks * batch_size * flops,
     )
 
 
@@ -215,8 +215,8 @@ def largest_batch(
 ) -> int:
     """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
 
-    def fits(batch: int) -> bool:
-        return estimate(geometry, length, batch, method_cost, device).peak <= memory
+    def fits(batch_size: int) -> bool:
+        return estimate(geometry, length, batch_size, method_cost, device).peak <= memory
 
     return _largest(fits, 1 + max(memory, 0) // estimate(geometry, length).trace)
 
