@@ -16,7 +16,7 @@ from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.batch import Batch, batches
 from gaflow.inputs.encoding import encode
 from gaflow.models.adapters import ADAPTERS, REFUSED, find_adapter, runs_alone
-from gaflow.models.adapters.observed import AttentionLayer, averages, place, watch
+from gaflow.models.adapters.observed import AttentionLayer, averages, positioned_layer, recorded_softmaxes
 from gaflow.models.forward import forward
 from gaflow.models.limits import padding_of
 from gaflow.models.restore import borrow
@@ -124,7 +124,7 @@ def test_the_gradient_is_the_slope_of_the_output_when_the_parts_of_an_edge_grow_
     model, batch = double(*make(kind, task))
     with borrow(model), Grow():
         seen = forward(model, batch)
-        with watch(model) as softmaxes:
+        with recorded_softmaxes(model) as softmaxes:
             model(**batch.inputs)
         found = trace_output(model, batch)
     order = [s.weights.shape for s in softmaxes]
@@ -373,7 +373,7 @@ def test_no_family_is_both_adapted_and_refused():
 
 def test_perceiver_with_more_latents_than_tokens_is_refused():
     model, batch = make("perceiver", TEXT, lengths=(16, 7))
-    with pytest.raises(UnsupportedModelError, match="8 latents are more than the 7 places"):
+    with pytest.raises(UnsupportedModelError, match="8 latents are more than the 7 tokens"):
         trace_output(model, batch)
 
 
@@ -427,15 +427,15 @@ def test_a_part_of_its_own_keeps_its_gradient_and_what_stands_for_nothing_has_no
     assert_close(layer.gradient([torch.tensor([[[[3.0, 7.0]]]])]), torch.tensor([[[[0.0, 7.0], [0.0, 0.0]]]]))
 
 
-def test_places_are_averaged_and_rows_put_where_they_belong():
-    columns = averages([[0, 1], [2], []], 3)
-    laid = place(torch.tensor([[[[0.5, 0.25, 0.25]]]]), torch.tensor([1]), columns)
-    assert_close(laid[0, 0], torch.tensor([[0.0, 0.0, 0.0], [0.25, 0.25, 0.25], [0.0, 0.0, 0.0]]))
+def test_keys_are_averages_and_queries_sit_at_their_positions():
+    keys = averages([[0, 1], [2], []], 3)
+    layer = positioned_layer(torch.tensor([[[[0.5, 0.25, 0.25]]]]), [1], keys)
+    assert_close(layer.weights()[0, 0], torch.tensor([[0.0, 0.0, 0.0], [0.25, 0.25, 0.25], [0.0, 0.0, 0.0]]))
 
 
-def test_watching_leaves_no_hooks():
+def test_recording_softmaxes_leaves_no_hooks():
     model = build("bert", TEXT)
     before = condition(model)
-    with pytest.raises(RuntimeError, match="stop"), watch(model):
+    with pytest.raises(RuntimeError, match="stop"), recorded_softmaxes(model):
         raise RuntimeError("stop")
     assert condition(model) == before

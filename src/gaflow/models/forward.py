@@ -22,7 +22,8 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gaflow.errors import UnsupportedModelError, unsupported
 from gaflow.inputs.batch import Batch
-from gaflow.models.adapters import OWN, SOFTMAXES, Adapter, AttentionLayer, ObservedPass, find_adapter, watch
+from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
+from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
 from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads
 from gaflow.models.embeddings import replaced_embeddings, roots
 from gaflow.models.residual_stream import Additions, ResidualSum, find_residual_sums
@@ -52,7 +53,7 @@ class ForwardPass:
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d), or none
     logits: Tensor  # (b, ...)
     residual_sums: tuple[ResidualSum, ...] = ()  # l, if you asked for them
-    adapter: Adapter = OWN  # where the layers come from
+    adapter: Adapter = RETURNED  # where the layers come from
     has_zero_weights: bool = True  # whether a weight may be exactly 0
     embeddings: Tensor | None = None  # (b, t, d) that replaced the model's word embeddings
 
@@ -133,7 +134,7 @@ def forward(
     try:
         return _run(model, batch, adapter, residual, embeddings, verify_dependence)
     except UnsupportedModelError as refusal:
-        if adapter is not OWN:
+        if adapter is not RETURNED:
             raise
         try:
             return _run(model, batch, SOFTMAXES, residual, embeddings, verify_dependence)
@@ -150,9 +151,9 @@ def _run(
     verify_dependence: bool,
 ) -> ForwardPass:
     additions = Additions(*batch.mask.shape)
-    recording = additions if residual else nullcontext()
-    watching = watch(model) if adapter.watches else nullcontext(())
-    with replaced_embeddings(model, embeddings), recording, watching as softmaxes:
+    addition_recording = additions if residual else nullcontext()
+    softmax_recording = recorded_softmaxes(model) if adapter.needs_softmaxes else nullcontext(())
+    with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes:
         outputs = model(**_arguments(model, batch.inputs))
     logits = _logits(model, outputs)
     layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))

@@ -1,7 +1,8 @@
-"""Models and tokenizers, from wherever the user has them; the only importer of transformers, and only on use.
+"""Models and tokenizers from a name, a folder, a model object or a pipeline.
 
-The convention this file owns: what is loaded here is gaflow's (moved to `device`, in `dtype`), what the user
-brings is the user's and is neither moved nor converted.
+This is the only module that imports transformers, and only when it is used. The convention this file owns: a model that
+is loaded here belongs to gaflow (moved to `device`, in `dtype`); a model object belongs to the user, and is neither
+moved nor converted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.tasks import TASKS, task_of
 
 __all__ = ["Loaded", "load_model", "outline"]
@@ -26,7 +27,7 @@ _ASSETS = Path(__file__).parents[1] / "assets"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model ready to be traced, and what turns text into its input."""
+    """A model ready to be traced, and its tokenizer."""
 
     model: Any  # PreTrainedModel or anything that behaves like one
     tokenizer: Any  # or image processor, or feature extractor
@@ -41,65 +42,76 @@ def load_model(
     dtype: torch.dtype | str | None,
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
-    _check_known(task)
-    if model is None:
-        model = _embedded()
-    if isinstance(model, str | Path):
-        return _from_name(_place(model), tokenizer, task, device, _dtype(dtype) or torch.float32)
-    if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):
-        readers = (getattr(model, name, None) for name in ("tokenizer", "image_processor", "feature_extractor"))
-        tokenizer = tokenizer if tokenizer is not None else next((r for r in readers if r is not None), None)
-        model = model.model  # of a transformers pipeline
+    _check_task(task)
+    if model is None or isinstance(model, str | Path):
+        return _from_name(_folder_or_name(model), tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32)
+    if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):  # a pipeline
+        if tokenizer is None:
+            tokenizer = model.tokenizer
+        for name in ("image_processor", "feature_extractor"):
+            if tokenizer is None:
+                tokenizer = getattr(model, name, None)
+        model = model.model
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
-        raise TypeError(
-            f"model must be None, a hub id, a path, a transformers model or a pipeline, not {type(model).__name__}"
-        )
-    chosen = _choose_task(task, task_of(type(model).__name__, _main_input(type(model))), type(model).__name__)
+        kinds = "None, a hub id, a path, a transformers model or a pipeline"
+        raise ArgumentTypeError(Argument("model"), f" must be {kinds}, not {type(model).__name__}")
+    task = _task_of(model, task)
     if tokenizer is None:
-        what = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
-        reader = what.get(TASKS[chosen].processor, "feature extractor")
-        raise ValueError(f"a model object needs its {reader}: Explainer(model, {reader.replace(' ', '_')})")
+        kinds = {"AutoTokenizer": "tokenizer", "AutoImageProcessor": "image processor"}
+        kind = kinds.get(TASKS[task].processor, "feature extractor")
+        raise ArgumentError(f"a model object needs its {kind}: Explainer(model, {kind.replace(' ', '_')})")
     if isinstance(tokenizer, str | Path):
-        tokenizer = _load_reader(_place(tokenizer), chosen)
-    _check_placement(model, device, _dtype(dtype))
-    return Loaded(model, tokenizer, chosen)
+        tokenizer = _load_tokenizer(_folder_or_name(tokenizer), task)
+    _check_device_and_dtype(model, device, _as_dtype(dtype))
+    return Loaded(model, tokenizer, task)
 
 
-def _place(name: str | Path) -> str:
-    """A folder's path, or the name of a model on the hub; what can only be a path must exist."""
-    path = Path(name).expanduser()
-    if path.is_dir() and str(name).strip():
-        return str(path)
-    if isinstance(name, Path) or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1 or not str(name):
-        raise GaflowError(f"no model folder at {str(name)!r}; give an existing folder or a hub id such as 'org/name'")
-    return str(name)
+def outline(model: str | Path | None, task: str | None = None) -> Loaded:
+    """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
+    _check_task(task)
+    name = _folder_or_name(model)
+    with _without_progress_bars(), _naming(name):
+        config, task = _load_config(name, task)
+        with torch.device("meta"):
+            empty = _model_class(task).from_config(config, dtype=torch.float32)
+    return Loaded(empty.eval(), _load_tokenizer(name, task), task)
 
 
-def _embedded() -> Path:
-    if not (_ASSETS / "config.json").is_file():
-        raise GaflowError(
-            "this build of gaflow has no embedded demo model: pass model=, a hub id or a local path, "
-            "or a transformers model with its tokenizer"
-        )
-    return _ASSETS
-
-
-def _from_name(
-    name: str, tokenizer: Any, task: str | None, device: torch.device | str | None, dtype: torch.dtype
-) -> Loaded:
-    place = _usable(device)
-    with _quiet(), _named(name):
-        config, built_for, task = _configuration(name, task)
-        model, report = _class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
+def _from_name(name: str, tokenizer: Any, task: str | None, device: torch.device, dtype: torch.dtype) -> Loaded:
+    with _without_progress_bars(), _naming(name):
+        config, task = _load_config(name, task)
+        model, report = _model_class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
         if tokenizer is None or isinstance(tokenizer, str | Path):
-            tokenizer = _load_reader(_place(tokenizer or name), task)
+            tokenizer = _load_tokenizer(_folder_or_name(tokenizer or name), task)
     missing = sorted(report["missing_keys"])
     if missing:
+        listed = ", ".join(missing[:4])
+        if len(missing) > 4:
+            listed += " and others"
         raise UnsupportedModelError(
-            f"{name!r} has no weights for {', '.join(missing[:4])}{' and others' * (len(missing) > 4)}: it "
-            f"was made as {built_for}, so its head would be random. Use one fine-tuned for {task}"
+            f"{name!r} has no weights for {listed}: it was made as {_architecture(config)}, so its head would be "
+            f"random. Use one fine-tuned for {task}"
         )
-    return Loaded(model.to(place).eval(), tokenizer, task)
+    return Loaded(model.to(device).eval(), tokenizer, task)
+
+
+def _folder_or_name(model: str | Path | None) -> str:
+    """The path of a folder, or the name of a model on the hub; None is the folder of the embedded model."""
+    if model is None:
+        if not (_ASSETS / "config.json").is_file():
+            message = "this build of gaflow has no embedded demo model: pass "
+            raise GaflowError(message, Argument("model"), ": a hub id, a path, or a transformers model")
+        return str(_ASSETS)
+    name = str(model)
+    folder = Path(model).expanduser()
+    if folder.is_dir() and name.strip():
+        return str(folder)
+    can_be_on_the_hub = (
+        isinstance(model, str) and name and not name.startswith((".", "/", "~")) and name.count("/") <= 1
+    )
+    if not can_be_on_the_hub:
+        raise GaflowError(f"no model folder at {name!r}; give an existing folder or a hub id such as 'org/name'")
+    return name
 
 
 def _usable(device: torch.device | str | None) -> torch.device:
@@ -107,123 +119,125 @@ def _usable(device: torch.device | str | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.empty(0, device=device).device
-        if place.type == "meta":
-            raise RuntimeError("meta tensors hold no data")
+        usable = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"device {str(device)!r} cannot be used here ({reason}); try 'cpu'") from None
-    return place
+    else:
+        if usable.type != "meta":
+            return usable
+        reason = "meta tensors hold no data"
+    raise ArgumentError(Argument("device"), f" {str(device)!r} cannot be used here ({reason}); try 'cpu'")
 
 
-def outline(model: str | Path | None, task: str | None = None) -> Loaded:
-    """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
-    _check_known(task)
-    name = _place(_embedded() if model is None else model)
-    with _quiet(), _named(name):
-        config, _, task = _configuration(name, task)
-        with torch.device("meta"):
-            empty = _class(task).from_config(config, dtype=torch.float32)
-    return Loaded(empty.eval(), _load_reader(name, task), task)
+def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None:
+        return None
+    known_dtype = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(known_dtype, torch.dtype) or not known_dtype.is_floating_point:
+        raise ArgumentError(Argument("dtype"), f" must be a floating-point torch.dtype or its name, not {dtype!r}")
+    return known_dtype
 
 
-def _configuration(name: str, task: str | None) -> tuple[Any, str | None, str]:
-    """The model's config, the architecture it was made as, and the task."""
-    from transformers import AutoConfig
+def _load_config(name: str, task: str | None) -> tuple[Any, str]:
+    """The model's config and its task."""
+    import transformers
 
-    config = AutoConfig.from_pretrained(name)
-    built_for = next(iter(getattr(config, "architectures", None) or ()), None)
-    if task is None and built_for is not None:
-        import transformers
-
-        task = task_of(built_for, _main_input(getattr(transformers, built_for, None)))
-    return config, built_for, task or "text-classification"
+    config = transformers.AutoConfig.from_pretrained(name)
+    architecture = _architecture(config)
+    if task is None and architecture is not None:
+        task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
+    return config, task or "text-classification"
 
 
-def _main_input(kind: Any) -> str:
-    return str(getattr(kind, "main_input_name", "input_ids"))
+def _architecture(config: Any) -> str | None:
+    """The class that the model was saved as."""
+    architectures = getattr(config, "architectures", None)
+    return architectures[0] if architectures else None
 
 
-def _class(task: str) -> Any:
+def _main_input(model_class: Any) -> str:
+    return str(getattr(model_class, "main_input_name", "input_ids"))
+
+
+def _model_class(task: str) -> Any:
     import transformers
 
     return getattr(transformers, TASKS[task].loader)
 
 
-def _load_reader(name: str, task: str) -> Any:
-    """What turns the task's input into the model's."""
+def _load_tokenizer(name: str, task: str) -> Any:
+    """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
-    with _named(name):
+    with _naming(name):
         return getattr(transformers, TASKS[task].processor).from_pretrained(name)
 
 
-def _check_known(task: str | None) -> None:
+def _check_task(task: str | None) -> None:
     if task is not None and task not in TASKS:
-        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
+        raise ArgumentError(Argument("task"), f" {task!r} is unknown; the tasks are {', '.join(TASKS)}")
 
 
-def _choose_task(asked: str | None, seen: str | None, name: str) -> str:
-    """The task that was asked for, or that a model's class shows."""
-    if asked is not None and seen not in (None, asked):
-        raise UnsupportedModelError(f"{name} is for {seen}, not for {asked}; leave task out, or use a model for it")
-    found = asked or seen
-    if found is None:
+def _task_of(model: nn.Module, task: str | None) -> str:
+    """The task of a model object, by its class; `task` decides where the class does not show it."""
+    name = type(model).__name__
+    shown_task = task_of(name, _main_input(type(model)))
+    if task is None and shown_task is None:
         raise UnsupportedModelError(
-            f"cannot tell the task of {name}; if its output is class logits, pass task='text-classification' (the "
-            f"tasks are {', '.join(TASKS)})"
+            f"cannot tell the task of {name}; if its output is class logits, pass ",
+            Argument("task", "text-classification"),
+            f" (the tasks are {', '.join(TASKS)})",
         )
-    return found
+    if task is None or shown_task is None:
+        return task or shown_task or ""
+    if task != shown_task:
+        raise UnsupportedModelError(
+            f"{name} is for {shown_task}, not for {task}; leave out ", Argument("task"), ", or use a model for it"
+        )
+    return task
 
 
-def _check_placement(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
     weight = next(model.parameters(), None)
     if weight is None:
         return
     if device is not None:
-        asked = torch.device(device)
-        if asked.type != weight.device.type or (asked.index is not None and asked.index != weight.device.index):
-            raise ValueError(
-                f"the model is on {weight.device} and device={str(device)!r} was asked for; your model is "
-                f"not moved behind your back: call model.to({str(device)!r}) first, or leave device out"
+        expected = torch.device(device)
+        same_index = expected.index is None or expected.index == weight.device.index
+        if expected.type != weight.device.type or not same_index:
+            raise ArgumentError(
+                f"the model is on {weight.device}, not on ",
+                Argument("device", str(device)),
+                f"; your model is not moved for you: call model.to({str(device)!r}) first, or leave the argument out",
             )
     if dtype is not None and dtype != weight.dtype:
-        raise ValueError(
-            f"the model is in {weight.dtype} and dtype={dtype} was asked for; your model is not converted "
-            "behind your back: call model.to(dtype) first, or leave dtype out"
+        raise ArgumentError(
+            f"the model is in {weight.dtype}, not in ",
+            Argument("dtype", dtype),
+            "; your model is not converted for you: call model.to(dtype) first, or leave the argument out",
         )
 
 
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if dtype is None or isinstance(dtype, torch.dtype):
-        found = dtype
-    else:
-        found = getattr(torch, str(dtype).removeprefix("torch."), None)
-    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
-        raise ValueError(f"dtype must be a floating-point torch.dtype or its name, not {dtype!r}")
-    return found
-
-
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _naming(name: str) -> Iterator[None]:
     """Say in one line which name could not be loaded."""
     try:
         yield
     except GaflowError:
         raise
     except Exception as error:  # a folder's files are anybody's, and so are the errors they cause in transformers
-        first = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0]
         raise GaflowError(
-            f"cannot load {name!r}: {first} (give a hub id or a folder with config, weights and tokenizer)"
+            f"cannot load {name!r}: {reason} (give a hub id or a folder with config, weights and tokenizer)"
         ) from error
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _without_progress_bars() -> Iterator[None]:
     """No progress bars while loading: a library does not draw on its user's terminal."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    were_enabled = logging.is_progress_bar_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the environment may have settled the matter already
         logging.disable_progress_bar()
@@ -232,5 +246,5 @@ def _quiet() -> Iterator[None]:
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if shown:
+            if were_enabled:
                 logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""Models whose layers are matrices (b, h, t, t) already: it only has to be found where they hand them out.
+"""Models whose attention layers are matrices (b, h, t, t) already: only where they are differs.
 
 The convention this file owns: one matrix for each layer, no more and no less.
 """
@@ -8,72 +8,87 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from gaflow.errors import unsupported
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, Softmax
 
-__all__ = ["encoder", "encoder_softmaxes", "full_attention", "own", "softmaxes", "stacked"]
+__all__ = [
+    "encoder_attention",
+    "encoder_softmaxes",
+    "full_nystrom_attention",
+    "one_softmax_per_layer",
+    "returned_attention",
+    "softmaxes",
+]
 
 
-def own(seen: ObservedPass) -> list[AttentionLayer]:
-    """What the model hands out."""
-    return _handed_out(seen, getattr(seen.outputs, "attentions", None), getattr(seen.outputs, "hidden_states", None))
+def returned_attention(observed: ObservedPass) -> list[AttentionLayer]:
+    """The attention weights that the model returns."""
+    outputs = observed.outputs
+    return _layers_of(observed, getattr(outputs, "attentions", None), getattr(outputs, "hidden_states", None))
 
 
-def encoder(seen: ObservedPass) -> list[AttentionLayer]:
-    """What the encoder of an encoder-decoder hands out; heads for tokens have no decoder."""
-    if hasattr(seen.outputs, "encoder_attentions"):
-        return _handed_out(seen, seen.outputs.encoder_attentions, seen.outputs.encoder_hidden_states)
-    return own(seen)
+def encoder_attention(observed: ObservedPass) -> list[AttentionLayer]:
+    """The attention weights of the encoder of an encoder-decoder; heads that read tokens have no decoder."""
+    outputs = observed.outputs
+    if hasattr(outputs, "encoder_attentions"):
+        return _layers_of(observed, outputs.encoder_attentions, outputs.encoder_hidden_states)
+    return returned_attention(observed)
 
 
-def full_attention(seen: ObservedPass) -> list[AttentionLayer]:
+def full_nystrom_attention(observed: ObservedPass) -> list[AttentionLayer]:
     """Nystromformer, as long as it is set up for full attention: as many landmarks as tokens."""
-    if seen.config.num_landmarks != seen.config.segment_means_seq_len:
-        raise unsupported(seen.model, "its attention is approximated by landmarks: no weights between two tokens exist")
-    return own(seen)
-
-
-def softmaxes(seen: ObservedPass) -> list[AttentionLayer]:
-    """One softmax for each layer."""
-    return stacked(seen, seen.softmaxes)
-
-
-def encoder_softmaxes(seen: ObservedPass) -> list[AttentionLayer]:
-    """The same of an encoder."""
-    module: Any = seen.model.get_encoder()
-    return stacked(seen, [s for s in seen.softmaxes if isinstance(module, nn.Module) and s.inside(module)], module)
-
-
-def stacked(seen: ObservedPass, found: Sequence[Softmax], module: Any = None) -> list[AttentionLayer]:
-    """Layers from softmaxes (b, h, t, t) or (b * h, t, t), if there are as many as the model has layers."""
-    config: Any = getattr(seen.model if module is None else module, "config", seen.config)
-    blocks = getattr(getattr(config, "text_config", config), "num_hidden_layers", None)
-    shapes = {tuple(s.weights.shape[-2:]) for s in found}
-    t = seen.mask.shape[1] or max((n for _, n in shapes), default=0)
-    if len(found) != blocks or shapes != {(t, t)}:
+    config = observed.config
+    if config.num_landmarks != config.segment_means_seq_len:
         raise unsupported(
-            seen.model, f"{len(found)} softmaxes of shapes {sorted(shapes)} fit no {blocks} layers of ({t}, {t})"
+            observed.model, "its attention is approximated by landmarks: no weights between two tokens exist"
         )
-    items = len(seen.mask)
-
-    def layout(weights: Tensor) -> Tensor:
-        return weights.reshape(items, -1, *weights.shape[-2:])
-
-    edges = [() if s.edge is None else (s.edge,) for s in found]
-    return [
-        AttentionLayer((s.weights,), None if s.weights.dim() == 4 else layout, edge)
-        for s, edge in zip(found, edges, strict=True)
-    ]
+    return returned_attention(observed)
 
 
-def _handed_out(seen: ObservedPass, attentions: Any, hidden: Any) -> list[AttentionLayer]:
-    if not attentions or any(a is None for a in attentions):
-        raise unsupported(seen.model, "gaflow needs the attention weights of every layer, and it returns none")
-    blocks = len(hidden or ()) - 1
-    if 0 <= blocks != len(attentions):
-        raise unsupported(seen.model, f"it returns attention weights for {len(attentions)} of its {blocks} layers")
-    if not all(isinstance(a, Tensor) for a in attentions):
-        raise unsupported(seen.model, "its attention weights are no tensors")
-    return [AttentionLayer((a,)) for a in attentions]
+def softmaxes(observed: ObservedPass) -> list[AttentionLayer]:
+    """The softmaxes of the pass."""
+    return one_softmax_per_layer(observed, observed.softmaxes, observed.config)
+
+
+def encoder_softmaxes(observed: ObservedPass) -> list[AttentionLayer]:
+    """The softmaxes of the encoder of an encoder-decoder."""
+    encoder = observed.model.get_encoder()
+    return one_softmax_per_layer(
+        observed, observed.softmaxes_inside(encoder), getattr(encoder, "config", observed.config)
+    )
+
+
+def one_softmax_per_layer(
+    observed: ObservedPass, layer_softmaxes: Sequence[Softmax], config: Any
+) -> list[AttentionLayer]:
+    """Layers from softmaxes (b, h, t, t) or (b * h, t, t), if there are as many as the config has layers."""
+    layer_count = getattr(getattr(config, "text_config", config), "num_hidden_layers", None)
+    shapes = {tuple(softmax.weights.shape[-2:]) for softmax in layer_softmaxes}
+    t = observed.mask.shape[1] or max((keys for _, keys in shapes), default=0)
+    if len(layer_softmaxes) != layer_count or shapes != {(t, t)}:
+        summary = f"{len(layer_softmaxes)} softmaxes of shapes {sorted(shapes)}"
+        raise unsupported(observed.model, f"{summary} fit no {layer_count} layers of ({t}, {t})")
+    items = len(observed.mask)
+
+    def separate_heads(weights: Tensor) -> Tensor:
+        return weights.reshape(items, -1, t, t)
+
+    layers = []
+    for softmax in layer_softmaxes:
+        layout = None if softmax.weights.dim() == 4 else separate_heads
+        edges = () if softmax.edge is None else (softmax.edge,)
+        layers.append(AttentionLayer((softmax.weights,), layout, edges))
+    return layers
+
+
+def _layers_of(observed: ObservedPass, attentions: Any, hidden_states: Any) -> list[AttentionLayer]:
+    if not attentions or any(attention is None for attention in attentions):
+        raise unsupported(observed.model, "gaflow needs the attention weights of every layer, and it returns none")
+    if hidden_states and len(hidden_states) != len(attentions) + 1:
+        count = f"{len(attentions)} of its {len(hidden_states) - 1} layers"
+        raise unsupported(observed.model, f"it returns attention weights for {count}")
+    if not all(isinstance(attention, Tensor) for attention in attentions):
+        raise unsupported(observed.model, "its attention weights are no tensors")
+    return [AttentionLayer((attention,)) for attention in attentions]

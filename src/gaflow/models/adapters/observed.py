@@ -1,16 +1,16 @@
-"""What is seen of a forward pass, and what an adapter makes of it.
+"""What an adapter sees of a forward pass, and the attention layers that it makes of it.
 
-A layer of the network is a matrix of attention, but models compute it in parts: windows, blocks, fewer rows after
-pooling. A `Layer` holds the parts `a` as the model used them, still in autograd's graph, and a **linear** map `layout`
-to the matrix: `A = layout(a)`. An element of `A` may stand for several parts (BigBird attends to a block twice), or for a
+A layer of the network is one matrix of attention, but models compute it in parts: windows, blocks, fewer rows after
+pooling. An `AttentionLayer` holds the parts `a` as the model used them, still in autograd's graph, and a **linear** map
+`layout` to the matrix `A`. An element of `A` may stand for several parts (BigBird attends to a block twice), or for a
 share of one (Swin merges four patches into a node). Its gradient is the slope of `y` when its parts grow together:
 
-    A = layout(a)        dy/dA = layout(a * dy/da) / layout(a)        so that  sum(A * dy/dA) = sum(a * dy/da)
+    A = layout(a)        dy/dA = layout(a * dy/da) / layout(a)        and therefore  sum(A * dy/dA) = sum(a * dy/da)
 
-where a part that is its own element keeps its own gradient. Elements that stand for nothing are 0 and have none.
+A part that is an element by itself keeps its gradient. Elements that stand for nothing are 0 and have gradient 0.
 
-The convention this file owns: node `i` of a layer sits at one of the `t` places of the input. A layer with fewer nodes
-leaves the other places empty, and their edges are dead. A node that pools others sits at the place of the first.
+The convention this file owns: each node of a layer sits at one of the `t` positions of the input. A layer with fewer
+nodes leaves the other positions empty, and their edges are dead. A node that pools others sits at the first of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,7 +28,16 @@ from torch.overrides import TorchFunctionMode
 
 from gaflow.models.attention_tensors import accumulation_dtype
 
-__all__ = ["AttentionLayer", "Call", "ObservedPass", "Softmax", "averages", "group", "place", "watch"]
+__all__ = [
+    "AttentionLayer",
+    "ModuleCall",
+    "ObservedPass",
+    "Softmax",
+    "averages",
+    "group_by_call",
+    "positioned_layer",
+    "recorded_softmaxes",
+]
 
 _SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 
@@ -66,40 +75,80 @@ class AttentionLayer:
         return torch.where(weights > 0, self.layout(*products) / weights.clamp_min(1e-45), 0)
 
 
+def positioned_layer(
+    weights: Tensor, queries: Sequence[int], keys: Tensor, expand: Callable[[Tensor], Tensor] | None = None
+) -> AttentionLayer:
+    """A layer of one part: its queries sit at `queries` (q,), its keys are averages `keys` (k, t) of positions.
+
+    `expand` turns the part into a matrix (b, h, q, k), if it is none yet.
+    """
+    positions = torch.tensor(queries, device=weights.device)
+    keys = keys.to(weights.device)
+    t = keys.shape[1]
+
+    def layout(part: Tensor) -> Tensor:
+        matrix = part if expand is None else expand(part)
+        full = matrix.new_zeros(*matrix.shape[:2], t, t)
+        full[:, :, positions] = matrix @ keys.to(matrix)
+        return full
+
+    return AttentionLayer((weights,), layout)
+
+
+def averages(members: Sequence[Sequence[int]], t: int) -> Tensor:
+    """Keys (k, t) that are averages over their members' positions; a key without members comes from nowhere."""
+    keys = torch.zeros(len(members), t)
+    for key, positions in enumerate(members):
+        for position in positions:
+            keys[key, position] += 1 / len(positions)
+    return keys
+
+
 @dataclass(frozen=True)
-class Call:
-    """A module at work."""
+class ModuleCall:
+    """A module and the arguments of its call."""
 
     module: nn.Module
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def given(self, name: str) -> Any:
-        """What the module was called with; None if it does not know the name."""
-        bound = inspect.signature(self.module.forward).bind_partial(*self.args, **self.kwargs)
-        return bound.arguments.get(name, bound.arguments.get("kwargs", {}).get(name))
+    def argument(self, name: str) -> Any:
+        """The argument of this name; None if the call has none."""
+        arguments = inspect.signature(self.module.forward).bind_partial(*self.args, **self.kwargs).arguments
+        return arguments.get(name, arguments.get("kwargs", {}).get(name))
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """A softmax over the last axis, and who called it."""
+    """A softmax over the last axis, and the modules that were running."""
 
     weights: Tensor  # (..., q, k)
-    calls: tuple[Call, ...]  # outermost first
+    calls: tuple[ModuleCall, ...]  # outermost first
     edge: GradientEdge | None = None  # where to differentiate, if the weights are a mere copy
 
     def inside(self, module: nn.Module) -> bool:
-        """Whether `module` was at work."""
+        """Whether `module` was running."""
         return any(call.module is module for call in self.calls)
 
-    def call(self, name: str) -> Call | None:
-        """The innermost call that was given an argument of this name."""
-        return next((call for call in reversed(self.calls) if call.given(name) is not None), None)
+    def call_with(self, name: str) -> ModuleCall | None:
+        """The innermost call with an argument of this name."""
+        for call in reversed(self.calls):
+            if call.argument(name) is not None:
+                return call
+        return None
 
-    def given(self, name: str) -> Any:
-        """The argument of this name that the innermost module with one was given."""
-        call = self.call(name)
-        return None if call is None else call.given(name)
+
+def group_by_call(softmaxes: Iterable[Softmax], name: str) -> list[tuple[ModuleCall, list[Softmax]]]:
+    """Softmaxes by the innermost call with an argument `name`, in order."""
+    groups: list[tuple[ModuleCall, list[Softmax]]] = []
+    for softmax in softmaxes:
+        call = softmax.call_with(name)
+        if call is None:
+            continue
+        if not groups or groups[-1][0] is not call:
+            groups.append((call, []))
+        groups[-1][1].append(softmax)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -109,92 +158,69 @@ class ObservedPass:
     model: Any
     outputs: Any
     mask: Tensor  # (b, t) bool: real tokens; (b, 0) for inputs whose nodes only the model knows
-    softmaxes: Sequence[Softmax] = field(default_factory=tuple)  # in order; none unless they were watched
+    softmaxes: Sequence[Softmax] = ()  # in order; none unless they were recorded
 
     @property
     def config(self) -> Any:
         """The model's config; None if it has none."""
         return getattr(self.model, "config", None)
 
+    def softmaxes_inside(self, module: nn.Module) -> list[Softmax]:
+        """The softmaxes that `module` computed."""
+        return [softmax for softmax in self.softmaxes if softmax.inside(module)]
 
-class _Watch(TorchFunctionMode):
-    """While active, keeps every softmax over the last of at least three axes that autograd knows."""
+
+class _Recorder(TorchFunctionMode):
+    """While active, records each softmax over the last of at least three axes that autograd tracks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Softmax] = []
-        self.calls: list[Call] = []
+        self.softmaxes: list[Softmax] = []
+        self.running: list[ModuleCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run `func`, and remember its result if it is such a softmax."""
+        """Run `func`, and record its result if it is such a softmax."""
+        kwargs = kwargs or {}
         if func is nn.functional.multi_head_attention_forward:
-            return self._fused(func, args, kwargs)
-        result = func(*args, **(kwargs or {}))
+            return self._run_fused(func, args, kwargs)
+        result = func(*args, **kwargs)
         if func in _SOFTMAX and result.dim() > 2 and result.requires_grad:
-            axis = (kwargs or {}).get("dim", args[1] if len(args) > 1 else None)
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             if axis in (-1, result.dim() - 1):
-                self.found.append(Softmax(result, tuple(self.calls)))
+                self.softmaxes.append(Softmax(result, tuple(self.running)))
         return result
 
-    def _fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Torch's own attention takes its softmax unseen, and hands out a view of it."""
+    def _run_fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run torch's own attention, which hides its softmax and returns a view of it."""
         output, weights = func(*args, **kwargs | {"need_weights": True, "average_attn_weights": False})
         if weights.grad_fn is not None:
-            (below, *_) = weights.grad_fn.next_functions
-            self.found.append(Softmax(weights, tuple(self.calls), GradientEdge(*below)))
+            below = weights.grad_fn.next_functions[0]
+            self.softmaxes.append(Softmax(weights, tuple(self.running), GradientEdge(*below)))
         if not kwargs.get("need_weights", True):
             return output, None
-        return output, weights.mean(1) if kwargs.get("average_attn_weights", True) else weights
+        if kwargs.get("average_attn_weights", True):
+            weights = weights.mean(1)
+        return output, weights
 
 
 @contextmanager
-def watch(model: nn.Module) -> Iterator[list[Softmax]]:
-    """While this lasts, softmaxes of the model come into the list, with the modules that were at work."""
-    watching = _Watch()
+def recorded_softmaxes(model: nn.Module) -> Iterator[list[Softmax]]:
+    """Inside this block the softmaxes of the model are added to the list, with the modules that were running."""
+    recorder = _Recorder()
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        watching.calls.append(Call(module, args, kwargs))
+        recorder.running.append(ModuleCall(module, args, kwargs))
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
-        watching.calls.pop()
+        recorder.running.pop()
 
     handles: list[Any] = []
     for module in model.modules():
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         handles.append(module.register_forward_hook(leave, always_call=True))
     try:
-        with watching:
-            yield watching.found
+        with recorder:
+            yield recorder.softmaxes
     finally:
         for handle in handles:
             handle.remove()
-
-
-def group(softmaxes: Iterable[Softmax], name: str) -> list[tuple[Call, list[Softmax]]]:
-    """Softmaxes by the call that was given an argument `name`, in order."""
-    found: list[tuple[Call, list[Softmax]]] = []
-    for softmax in softmaxes:
-        call = softmax.call(name)
-        if call is not None:
-            if not found or found[-1][0] is not call:
-                found.append((call, []))
-            found[-1][1].append(softmax)
-    return found
-
-
-def place(weights: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Weights (b, h, q, k) of q nodes at places `rows` (q,) and keys that are averages `columns` (k, t) of places."""
-    b, h, _, _ = weights.shape
-    t = columns.shape[1]
-    laid = weights.new_zeros(b, h, t, t)
-    laid[:, :, rows] = weights @ columns.to(weights)
-    return laid
-
-
-def averages(members: Sequence[Sequence[int]], t: int, device: torch.device | None = None) -> Tensor:
-    """Columns (k, t) of keys that are the averages of places; a key without members comes from nowhere."""
-    columns = torch.zeros(len(members), t)
-    for key, places in enumerate(members):
-        for p in places:
-            columns[key, p] += 1 / len(places)
-    return columns.to(device)

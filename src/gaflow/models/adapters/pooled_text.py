@@ -1,7 +1,7 @@
 """Models that read a text at several resolutions: Funnel pools, CANINE has characters and molecules, Perceiver latents.
 
 The convention this file owns: what happens between two layers of attention belongs to the keys of the upper one. A key
-that pools nodes of the layer below is their average; one that was copied upwards comes from its origin.
+that pools nodes of the layer below is their average. A key that was copied upwards comes from its origin.
 """
 
 from __future__ import annotations
@@ -12,103 +12,112 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import unsupported
-from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, place
+from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, positioned_layer
 
-__all__ = ["canine", "funnel", "perceiver", "placed"]
-
-
-def placed(weights: Tensor, rows: list[int], columns: Tensor) -> AttentionLayer:
-    """A layer of one part (b, h, q, k)."""
-    at = torch.tensor(rows, device=weights.device)
-    columns = columns.to(weights.device)
-    return AttentionLayer((weights,), lambda a: place(a, at, columns))
+__all__ = ["canine", "funnel", "perceiver"]
 
 
-def funnel(seen: ObservedPass) -> list[AttentionLayer]:
-    """Blocks of layers, each with half the nodes of the one before; for heads that read tokens, all of them on top."""
-    config, t = seen.config, seen.mask.shape[1]
-    weights = iter(seen.outputs.attentions)
+def funnel(observed: ObservedPass) -> list[AttentionLayer]:
+    """Blocks of layers, each with half the nodes of the one before; heads that read tokens add a decoder on top."""
+    config = observed.config
+    t = observed.mask.shape[1]
+    positions = torch.eye(t)
+    attentions = iter(observed.outputs.attentions)
     layers: list[AttentionLayer] = []
-    nodes = list(range(t))  # places of the nodes of this block
+    nodes = list(range(t))  # positions of the nodes of this block
     for block, size in enumerate(config.block_sizes):
         pools = block > 0 and len(nodes) > (2 if config.separate_cls else 1)
-        for k in range(size * config.block_repeats[block]):
-            below = [[p] for p in nodes]
-            if pools and k == 0:
-                pairs = _pairs(nodes, config)
+        for layer in range(size * config.block_repeats[block]):
+            keys = positions[nodes]
+            if pools and layer == 0:
+                pairs = _pooled_pairs(nodes, config)
                 nodes = [pair[0] for pair in pairs]
-                below = below if config.pool_q_only else pairs
-            layers.append(placed(next(weights), nodes, averages(below, t)))
-    for k, a in enumerate(weights):
-        below = [[p] for p in range(t)] if k else _unpooled(nodes, t, config)
-        layers.append(placed(a, list(range(t)), averages(below, t)))
+                if not config.pool_q_only:
+                    keys = averages(pairs, t)
+            layers.append(positioned_layer(next(attentions), nodes, keys))
+    keys = averages(_upsampled(nodes, t, config), t)
+    for attention in attentions:  # of the decoder
+        layers.append(positioned_layer(attention, range(t), keys))
+        keys = positions
     return layers
 
 
-def _pairs(nodes: list[int], config: Any) -> list[list[int]]:
-    """Places that are pooled together; [CLS] stays by itself if it is kept separate."""
-    if not config.separate_cls:
-        return [nodes[k : k + 2] for k in range(0, len(nodes), 2)]
-    rest = nodes[1:-1] if config.truncate_seq else nodes[1:]
-    return [nodes[:1], *(rest[k : k + 2] for k in range(0, len(rest), 2))]
+def _pooled_pairs(nodes: list[int], config: Any) -> list[list[int]]:
+    """Positions that are pooled together; a separate [CLS] stays by itself."""
+    pairs = []
+    if config.separate_cls:
+        pairs.append(nodes[:1])
+        nodes = nodes[1:-1] if config.truncate_seq else nodes[1:]
+    pairs += [nodes[k : k + 2] for k in range(0, len(nodes), 2)]
+    return pairs
 
 
-def _unpooled(nodes: list[int], t: int, config: Any) -> list[list[int]]:
-    """Where each token of the decoder was copied from."""
+def _upsampled(nodes: list[int], t: int, config: Any) -> list[list[int]]:
+    """The position that each token of the decoder was copied from, if there is one."""
     stride = 2 ** (len(config.block_sizes) - 1)
-    if not config.separate_cls:
-        return [[nodes[p // stride]] for p in range(t)]
-    copies = [p for p in nodes[1:] for _ in range(stride)]
-    return [[nodes[0]], *([copies[k]] if k < len(copies) else [] for k in range(t - 1))]
+    origins = []
+    if config.separate_cls:
+        origins.append(nodes[:1])
+        nodes = nodes[1:]
+    for token in range(t - len(origins)):
+        copied = token // stride
+        origins.append(nodes[copied : copied + 1])
+    return origins
 
 
-def canine(seen: ObservedPass) -> list[AttentionLayer]:
-    """Windows of characters; molecules of several; then, for heads that read characters, all characters again."""
-    model = getattr(seen.model, "canine", seen.model)
-    t, rate = seen.mask.shape[1], seen.config.downsampling_rate
-    found = [
-        [s.weights for s in seen.softmaxes if s.inside(part)]
-        for part in (model.initial_char_encoder, model.encoder, model.final_char_encoder)
-    ]
-    layers = [AttentionLayer(tuple(found[0]), lambda *chunks: _diagonal(chunks))]
-    count = found[1][0].shape[-1]
-    molecules = [[0], *([*range(k * rate, (k + 1) * rate)] for k in range(count - 1))]
-    nodes = [0, *(k * rate + 1 for k in range(count - 1))]  # the first characters, but for [CLS], which has place 0
-    for k, a in enumerate(found[1]):
-        layers.append(placed(a, nodes, averages([[p] for p in nodes] if k else molecules, t)))
-    if not _pooled(seen.outputs):
-        copies = [[nodes[min(p // rate + 1, count - 1)]] for p in range(t)]
-        layers += [placed(a, list(range(t)), averages(copies, t)) for a in found[2]]
+def canine(observed: ObservedPass) -> list[AttentionLayer]:
+    """Windows of characters, then molecules of several; heads that read characters add all characters again."""
+    model = getattr(observed.model, "canine", observed.model)
+    t = observed.mask.shape[1]
+    rate = observed.config.downsampling_rate
+    windows = [softmax.weights for softmax in observed.softmaxes_inside(model.initial_char_encoder)]
+    layers = [AttentionLayer(tuple(windows), lambda *parts: _block_diagonal(parts))]
+    molecules = [softmax.weights for softmax in observed.softmaxes_inside(model.encoder)]
+    count = molecules[0].shape[-1]
+    nodes = [0]  # the first characters, but for [CLS], which has position 0
+    members = [[0]]
+    for k in range(count - 1):
+        nodes.append(k * rate + 1)
+        members.append(list(range(k * rate, (k + 1) * rate)))
+    keys = averages(members, t)
+    for weights in molecules:
+        layers.append(positioned_layer(weights, nodes, keys))
+        keys = torch.eye(t)[nodes]
+    if not _reads_one_node(observed.outputs):
+        copies = [nodes[min(character // rate + 1, count - 1)] for character in range(t)]
+        for softmax in observed.softmaxes_inside(model.final_char_encoder):
+            layers.append(positioned_layer(softmax.weights, range(t), torch.eye(t)[copies]))
     return layers
 
 
-def _diagonal(chunks: tuple[Tensor, ...]) -> Tensor:
-    """Chunks (b, h, n, n) along the diagonal of one matrix."""
-    t = sum(a.shape[-1] for a in chunks)
-    laid = chunks[0].new_zeros(*chunks[0].shape[:2], t, t)
+def _block_diagonal(blocks: tuple[Tensor, ...]) -> Tensor:
+    """Blocks (b, h, n, n) along the diagonal of one matrix."""
+    t = sum(block.shape[-1] for block in blocks)
+    matrix = blocks[0].new_zeros(*blocks[0].shape[:2], t, t)
     start = 0
-    for a in chunks:
-        end = start + a.shape[-1]
-        laid[:, :, start:end, start:end] = a
+    for block in blocks:
+        end = start + block.shape[-1]
+        matrix[:, :, start:end, start:end] = block
         start = end
-    return laid
+    return matrix
 
 
-def _pooled(outputs: Any) -> bool:
-    """Whether one node speaks for the whole text."""
+def _reads_one_node(outputs: Any) -> bool:
+    """Whether the head reads one node for the text, so that the logits have no axis of tokens."""
     logits = getattr(outputs, "logits", None)
     return isinstance(logits, Tensor) and logits.dim() == 2
 
 
-def perceiver(seen: ObservedPass) -> list[AttentionLayer]:
-    """Latents read the input, then each other, and the output reads them; latents sit at the first places."""
-    found = [s.weights for s in seen.softmaxes]
-    t, real = found[0].shape[-1], int(seen.mask.sum(1).min()) if seen.mask.shape[1] else found[0].shape[-1]
-    most = max(a.shape[-2] for a in found)
-    if most > real:
-        raise unsupported(seen.model, f"its {most} latents are more than the {real} places of the input")
-    identity = torch.eye(t)
-    return [
-        placed(a, list(range(a.shape[-2])), identity if k == 0 else identity[: a.shape[-1]])
-        for k, a in enumerate(found)
-    ]
+def perceiver(observed: ObservedPass) -> list[AttentionLayer]:
+    """Latents read the input, then each other, and the output reads them; latents sit at the first positions."""
+    attentions = [softmax.weights for softmax in observed.softmaxes]
+    t = attentions[0].shape[-1]
+    shortest = int(observed.mask.sum(1).min()) if observed.mask.shape[1] else t
+    latents = max(attention.shape[-2] for attention in attentions)
+    if latents > shortest:
+        raise unsupported(observed.model, f"its {latents} latents are more than the {shortest} tokens of the input")
+    layers = []
+    for attention in attentions:
+        queries, keys = attention.shape[-2:]
+        layers.append(positioned_layer(attention, range(queries), torch.eye(t)[:keys]))
+    return layers
