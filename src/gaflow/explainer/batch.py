@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -142,8 +142,9 @@ def _attributions(
     scores = method(traced)
     values = _checked_values(method, scores, traced)
     explained = traced.output.tolist()
-    flow = None if scores.flow is None else _to_host(scores.flow, keep_flow)
-    flow_against = None if scores.flow_against is None else _to_host(scores.flow_against, keep_flow)
+    flow = _to_host(scores.flow) if keep_flow else None
+    flow_against = _to_host(scores.flow_against) if keep_flow else None
+    certificates = _certificates(scores)
     through = scores.layers()
     layers = None if through is None else through.detach().cpu().numpy()
     attributions = []
@@ -167,9 +168,9 @@ def _attributions(
             media=encoding.media,
             truncated=encoding.truncated,
             layers=None if layers is None else layers[k, :, :n],
-            flow=_crop(flow, k, n) if keep_flow else None,
-            flow_against=_crop(flow_against, k, n) if keep_flow else None,
-            certificate=_certificate(flow, flow_against, k),
+            flow=_crop(flow, k, n),
+            flow_against=_crop(flow_against, k, n),
+            certificate=certificates[k],
             diagnostics=_diagnostics(scores, traced, k),
             layer=scores.layer,
         )
@@ -177,14 +178,16 @@ def _attributions(
     return attributions
 
 
-def _certificate(flow: Flow | None, flow_against: Flow | None, item: int) -> Certificate | None:
-    """The certificate of one text; of a signed method, the worse of its two flows."""
-    if flow is None:
-        return None
-    certificate = flow.certificate[item]
-    if flow_against is None:
-        return certificate
-    return certificate.combine(flow_against.certificate[item])
+def _certificates(scores: Scores) -> list[Certificate | None]:
+    """The certificate of each text; of a signed method, the worse of its two flows."""
+    count = len(scores.values)
+    if scores.flow is None:
+        return [None] * count
+    certificates = _tensors_to_host(scores.flow.certificate)
+    if scores.flow_against is None:
+        return [certificates[k] for k in range(count)]
+    against = _tensors_to_host(scores.flow_against.certificate)
+    return [certificates[k].combine(against[k]) for k in range(count)]
 
 
 def _checked_values(method: Method, scores: Any, traced: Trace) -> Tensor:
@@ -194,7 +197,9 @@ def _checked_values(method: Method, scores: Any, traced: Trace) -> Tensor:
     values: Any = scores.values
     shape = tuple(traced.mask.shape)
     if not isinstance(values, Tensor) or values.is_complex() or tuple(values.shape) != shape:
-        kind = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        kind = type(values).__name__
+        if isinstance(values, Tensor):
+            kind = f"{values.dtype} {tuple(values.shape)}"
         raise ArgumentError(
             f"method {method.name!r} gave scores that are {kind}; a real tensor (b, t) = {shape} is needed"
         )
@@ -221,19 +226,17 @@ def _diagnostics(scores: Scores, traced: Trace, item: int) -> dict[str, float | 
     return diagnostics
 
 
-def _to_host(flow: Flow, keep_flow: bool) -> Flow:
-    """The flow with its certificate on the host; a flow that nobody keeps stays where it is."""
-    if keep_flow:
-        flow = _tensors_to_host(flow)
-    return replace(flow, certificate=_tensors_to_host(flow.certificate))
+def _to_host(flow: Flow | None) -> Flow | None:
+    if flow is None:
+        return None
+    return replace(_tensors_to_host(flow), certificate=_tensors_to_host(flow.certificate))
 
 
 def _tensors_to_host(record: Record) -> Record:
     tensors = {}
-    for record_field in fields(record):
-        value = getattr(record, record_field.name)
+    for name, value in vars(record).items():
         if isinstance(value, Tensor):
-            tensors[record_field.name] = value.detach().cpu()
+            tensors[name] = value.detach().cpu()
     return replace(record, **tensors)
 
 

@@ -7,48 +7,27 @@ The task decides what a text and a target are (`gaflow.tasks`); the loop over te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import torch
-from torch import Tensor
 
 from gaflow.arguments import distinct, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.explainer.arguments import AnyMethod, ExplainOptions, Options
 from gaflow.explainer.default_method import default_method
-from gaflow.explainer.many import PreparedText, explain_many, prepare
+from gaflow.explainer.many import explain_many, prepare, prepare_one
 from gaflow.explainer.runner import Runner
-from gaflow.explainer.windows import Windows, find_windows, mean_logits
+from gaflow.explainer.windows import Windows, mean_logits
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import load_model
 from gaflow.progress import Progress, reporting
 from gaflow.tasks import Input
-from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
+from gaflow.tasks.targets import ExplainedOutput, Head, Target
 
 __all__ = ["AnyMethod", "Explainer", "explain"]
-
-AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor] | None
-
-
-class Options(TypedDict, total=False):
-    """The options of a call of an `Explainer`."""
-
-    batch_size: int
-    truncation: bool
-    windows: bool | Windows
-    progress: Progress
-    keep_flow: bool
-
-
-class ExplainOptions(Options, total=False):
-    """The options of `explain`."""
-
-    tokenizer: Any
-    task: str | None
-    device: torch.device | str | None
-    dtype: torch.dtype | str | None
 
 
 class Explainer:
@@ -117,20 +96,20 @@ class Explainer:
     def __call__(
         self,
         text: list[Any],
-        method: AnyMethod = None,
+        method: AnyMethod | None = None,
         target: Target | list[Target] = None,
         **options: Unpack[Options],
     ) -> list[Attribution]: ...
 
     @overload
     def __call__(
-        self, text: Input, method: AnyMethod = None, target: Target = None, **options: Unpack[Options]
+        self, text: Input, method: AnyMethod | None = None, target: Target = None, **options: Unpack[Options]
     ) -> Attribution: ...
 
     def __call__(
         self,
         text: Any,
-        method: AnyMethod = None,
+        method: AnyMethod | None = None,
         target: Any = None,
         *,
         batch_size: int = 16,
@@ -165,11 +144,9 @@ class Explainer:
         named = None if method is None else find_method(method)
         whole_number("batch_size", batch_size)
         if isinstance(text, list):
-            targets = parse_all(self.head, target, len(text))
-            names = [f"texts[{index}]" for index in range(len(text))]
-            texts = self._prepare(text, targets, names, truncation, windows)
+            texts = prepare(self.runner, text, target, truncation=truncation, windows=windows)
         else:
-            texts = self._prepare([text], [self.head.parse(target)], ["text"], truncation, windows)
+            texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
         attributions: dict[int, Attribution] = {}
         with reporting(progress, len(texts), "text") as report:
@@ -184,7 +161,7 @@ class Explainer:
     def compare(
         self,
         text: Any,
-        methods: Sequence[AnyMethod] | None = None,
+        methods: Sequence[AnyMethod | None] | None = None,
         target: Target = None,
         *,
         truncation: bool = False,
@@ -207,9 +184,9 @@ class Explainer:
         if not compared:
             raise ArgumentError(Argument("methods"), " is empty; name at least one, or leave it out to compare all")
         distinct("methods", [method.name for method in compared], "results are stored by name")
-        texts = self._prepare([text], [self.head.parse(target)], ["text"], truncation, windows)
+        prepared = prepare_one(self.runner, text, target, truncation=truncation, windows=windows)
         with reporting(progress, len(compared), "method") as report:
-            (results,) = explain_many(self.runner, texts, compared, keep_flow=keep_flow, report=report)
+            (results,) = explain_many(self.runner, [prepared], compared, keep_flow=keep_flow, report=report)
         return {method.name: results.attribution(method) for method in compared}
 
     def predictions(
@@ -222,33 +199,19 @@ class Explainer:
             >>> for output in explainer.predictions("a very smart dog"):
             ...     print(output.label, output.probability)
         """
-        (prepared,) = self._prepare([text], [self.head.parse(None)], ["text"], truncation, windows)
-        if prepared.windows:
+        prepared = prepare_one(self.runner, text, None, truncation=truncation, windows=windows)
+        if prepared.is_long:
             logits = mean_logits(self.runner, prepared.windows, batch_size=16)
         else:
             logits = self.runner.logits([prepared.encoding])[0]
         return self.head.top_outputs(logits, prepared.encoding, count)
-
-    def _prepare(
-        self,
-        texts: Sequence[Any],
-        targets: Sequence[Any],
-        names: Sequence[str],
-        truncation: bool,
-        windows: bool | Windows,
-    ) -> list[PreparedText]:
-        """Check and encode texts; `targets` are parsed, and error messages call the texts by `names`."""
-        settings = find_windows(windows, truncation)
-        if settings is not None:
-            self.runner.class_head("reading in windows")
-        return prepare(self.runner, texts, targets, names=names, truncation=truncation, windows=settings)
 
 
 @overload
 def explain(
     text: list[Any],
     model: Any = None,
-    method: AnyMethod = None,
+    method: AnyMethod | None = None,
     target: Target | list[Target] = None,
     **options: Unpack[ExplainOptions],
 ) -> list[Attribution]: ...
@@ -256,14 +219,18 @@ def explain(
 
 @overload
 def explain(
-    text: Input, model: Any = None, method: AnyMethod = None, target: Target = None, **options: Unpack[ExplainOptions]
+    text: Input,
+    model: Any = None,
+    method: AnyMethod | None = None,
+    target: Target = None,
+    **options: Unpack[ExplainOptions],
 ) -> Attribution: ...
 
 
 def explain(
     text: Any,
     model: Any = None,
-    method: AnyMethod = None,
+    method: AnyMethod | None = None,
     target: Any = None,
     *,
     tokenizer: Any = None,

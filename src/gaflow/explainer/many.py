@@ -20,14 +20,14 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
 from gaflow.explainer.batch import Timings, explain_batch
 from gaflow.explainer.runner import Runner
-from gaflow.explainer.windows import Window, Windows, mean_logits, merge
+from gaflow.explainer.windows import Window, WindowsArgument, find_windows, mean_logits, merge
 from gaflow.inputs.encoding import Encoding, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving, is_out_of_memory
 from gaflow.progress import Report, silent, within
-from gaflow.tasks.targets import ExplainedOutput
+from gaflow.tasks.targets import ExplainedOutput, parse_all
 
-__all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each"]
+__all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each", "prepare_one"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,7 +43,12 @@ class PreparedText:
     name: str  # in error messages
     encoding: Encoding
     target: Any = None  # resolved by the head for this text; None: the prediction
-    windows: tuple[Window, ...] = ()  # of a long text; empty if the model reads it at once
+    windows: tuple[Window, ...] = ()  # of a long text; none, or one, if the model reads it at once
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the model reads the text in windows."""
+        return len(self.windows) > 1
 
 
 @dataclass(frozen=True)
@@ -62,46 +67,56 @@ class TextResults:
 
 
 def prepare(
-    runner: Runner,
-    items: Sequence[Any],
-    targets: Sequence[Any],
-    *,
-    names: Sequence[str],
-    truncation: bool = False,
-    windows: Windows | None = None,
+    runner: Runner, texts: list[Any], target: Any, *, truncation: bool, windows: WindowsArgument
 ) -> list[PreparedText]:
-    """Encode texts, resolve their parsed targets, and cut long texts into windows if there are settings for them."""
-    if windows is None:
-        encodings = runner.encode(items, names=names, truncation=truncation)
-    else:
-        encodings = encode(runner.tokenizer, items, names)
-    prepared = []
-    for encoding, target, name in zip(encodings, targets, names, strict=True):
-        text = PreparedText(name, encoding, runner.head.resolve(target, encoding, name))
-        if windows is not None:
-            parts = windows(encoding, runner.limit, name)
-            if len(parts) > 1:
-                text = replace(text, windows=parts)
-        prepared.append(text)
+    """Check and encode texts, and find their targets: a list has one for each text, anything else is for all."""
+    targets = parse_all(runner.head, target, len(texts))
+    names = [f"texts[{index}]" for index in range(len(texts))]
+    return _prepare(runner, texts, targets, names, truncation, windows)
+
+
+def prepare_one(runner: Runner, text: Any, target: Any, *, truncation: bool, windows: WindowsArgument) -> PreparedText:
+    """The same for a single text."""
+    (prepared,) = _prepare(runner, [text], [runner.head.parse(target)], ["text"], truncation, windows)
     return prepared
 
 
 def prepare_each(
+    runner: Runner, texts: Sequence[Any], target: Any, *, truncation: bool = False, windows: WindowsArgument = None
+) -> list[PreparedText | str]:
+    """The same for texts that share a target; a string in place of a text says why it cannot be read."""
+    parsed = runner.head.parse(target)
+
+    def prepare_some(items: Sequence[Any]) -> list[PreparedText]:
+        count = len(items)
+        return _prepare(runner, items, [parsed] * count, ["the text"] * count, truncation, windows)
+
+    return attempt(texts, prepare_some)
+
+
+def _prepare(
     runner: Runner,
     items: Sequence[Any],
-    target: Any,
-    *,
-    truncation: bool = False,
-    windows: Windows | None = None,
-) -> list[PreparedText | str]:
-    """Prepare texts that share a parsed target; a string in place of a text says why it cannot be read."""
-
-    def prepare_some(some_items: Sequence[Any]) -> list[PreparedText]:
-        targets = [target] * len(some_items)
-        names = ["the text"] * len(some_items)
-        return prepare(runner, some_items, targets, names=names, truncation=truncation, windows=windows)
-
-    return attempt(items, prepare_some)
+    targets: Sequence[Any],
+    names: Sequence[str],
+    truncation: bool,
+    windows: WindowsArgument,
+) -> list[PreparedText]:
+    """Texts with parsed targets, that error messages call by `names`."""
+    settings = find_windows(windows, truncation)
+    if settings is None:
+        encodings = runner.encode(items, names=names, truncation=truncation)
+    else:
+        runner.class_head("reading in windows")
+        encodings = encode(runner.tokenizer, items, names)
+    prepared = []
+    for encoding, target, name in zip(encodings, targets, names, strict=True):
+        resolved = runner.head.resolve(target, encoding, name)
+        text = PreparedText(name, encoding, resolved)
+        if settings is not None:
+            text = replace(text, windows=settings(encoding, runner.limit, name))
+        prepared.append(text)
+    return prepared
 
 
 def explain_many(
@@ -143,7 +158,7 @@ def _texts_run_together(texts: dict[int, PreparedText], on_error: OnError) -> It
         return
     short = {}
     for index, text in texts.items():
-        if text.windows:
+        if text.is_long:
             yield {index: text}
         else:
             short[index] = text
@@ -185,7 +200,7 @@ class _Job:
         parts: list[_Part] = []
         predictions: dict[int, _Prediction] = {}  # for texts in windows
         for index, text in texts.items():
-            if not text.windows:
+            if not text.is_long:
                 parts.append(_Part(index, text.name, Window.full(text.encoding), text.target, share=1))
                 continue
             prediction = self._predict(text)
@@ -214,7 +229,8 @@ class _Job:
 
     def failure(self, index: int, reason: str) -> TextResults:
         """The result of a text that no method can explain."""
-        return TextResults(index, {method.name: reason for method in self.methods}, None)
+        names = [method.name for method in self.methods]
+        return TextResults(index, dict.fromkeys(names, reason), None)
 
     def _predict(self, text: PreparedText) -> _Prediction | str:
         """The prediction for a text in windows, or why there is none."""
@@ -224,8 +240,9 @@ class _Job:
             (output,) = self.runner.head.outputs(logits[None], [text.encoding], [text.target])
             return [_Prediction(tuple(logits.tolist()), output)]
 
-        (prediction,) = predict([text]) if self.on_error == "raise" else attempt([text], predict)
-        return prediction
+        if self.on_error == "raise":
+            return predict([text])[0]
+        return attempt([text], predict)[0]
 
     def _run(self, batch: Sequence[_Part], report: Report) -> list[TextResults]:
         """The results of one batch, halved where it must be."""
@@ -244,7 +261,9 @@ class _Job:
         try:
             return self._run_batch(parts, self.methods, report)
         except SolveError as error:
-            names = {parts[k].index: parts[k].name for k in error.items}
+            names = {}
+            for k in error.items:
+                names[parts[k].index] = parts[k].name
             indices = sorted(names)
             listed = ", ".join(names[index] for index in indices)
             raise SolveError([f"{listed}: ", *error.args], error.flow, indices) from error
@@ -293,14 +312,16 @@ class _Job:
         by_method: dict[str, Attribution | str] = {}
         logits = None
         for method in self.methods:
-            outcomes = [results.by_method[method.name] for results in windows]
-            reasons = [outcome for outcome in outcomes if isinstance(outcome, str)]
-            if reasons:
-                by_method[method.name] = reasons[0]
-                continue
-            attributions = [results.attribution(method) for results in windows]
-            by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
-            logits = prediction.logits
+            attributions = []
+            for results in windows:
+                outcome = results.by_method[method.name]
+                if isinstance(outcome, str):
+                    by_method.setdefault(method.name, outcome)
+                else:
+                    attributions.append(outcome)
+            if method.name not in by_method:
+                by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
+                logits = prediction.logits
         return TextResults(index, by_method, logits)
 
 

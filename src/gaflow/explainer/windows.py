@@ -35,7 +35,7 @@ from gaflow.flow.result import Certificate
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.targets import ExplainedOutput
 
-__all__ = ["Window", "Windows", "find_windows", "mean_logits", "merge"]
+__all__ = ["Window", "Windows", "WindowsArgument", "find_windows", "mean_logits", "merge"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,10 @@ class Windows:
         return tuple(windows)
 
 
-def find_windows(windows: bool | Windows | None, truncation: bool) -> Windows | None:
+WindowsArgument = bool | Windows | None  # True: the usual settings; False or None: texts must fit
+
+
+def find_windows(windows: WindowsArgument, truncation: bool) -> Windows | None:
     """The settings that an argument `windows` means; None: texts must fit."""
     if windows is False or windows is None:
         return None
