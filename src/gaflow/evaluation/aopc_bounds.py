@@ -64,23 +64,18 @@ class Bounds:
 
     def _search(self, texts: _Texts, indices: np.ndarray, report: Report) -> list[tuple[float, float]]:
         """Lowest and highest AOPC of the texts `indices`, all of which grow by a token at a time."""
-        lowest = {k: _Beam.start(texts.size(k), -1) for k in indices}
-        highest = {k: _Beam.start(texts.size(k), 1) for k in indices}
-        last_size = max(len(texts.weights[k]) - 1 for k in indices)
+        searches = [_Search.start(k, texts.size(k), texts.weights[k]) for k in indices.tolist()]
+        last_size = max(search.last_size for search in searches)
         for size in range(1, last_size + 1):
-            growing = [k for k in indices if size < len(texts.weights[k])]
+            growing = [search for search in searches if size <= search.last_size]
             masks = texts.no_masks()
-            for k in growing:
-                lowest[k] = lowest[k].grow()
-                highest[k] = highest[k].grow()
-                masks[k] = np.concatenate([lowest[k].sets, highest[k].sets])
+            for search in growing:
+                masks[search.text] = search.grow()
             losses = texts.losses(masks)
-            for k in growing:
-                low_losses, high_losses = np.split(losses[k], [len(lowest[k].sets)])
-                lowest[k] = lowest[k].select(self.beam, low_losses, texts.weights[k], size)
-                highest[k] = highest[k].select(self.beam, high_losses, texts.weights[k], size)
+            for search in growing:
+                search.select(self.beam, losses[search.text], size)
             report(size / last_size)
-        return [(float(lowest[k].values.min()), float(highest[k].values.max())) for k in indices]
+        return [search.ends for search in searches]
 
 
 @dataclass(frozen=True)
@@ -139,6 +134,43 @@ class _Beam:
         best = np.argsort(-self.sign * outlook, kind="stable")[:width]
         values = self.values + weights[size] * losses
         return _Beam(self.sets[best], values[best], self.sign)
+
+
+@dataclass
+class _Search:
+    """The search for the lowest and the highest AOPC of one text."""
+
+    text: int
+    weights: np.ndarray  # share of levels that mask 0, 1, ... tokens
+    lowest: _Beam
+    highest: _Beam
+
+    @classmethod
+    def start(cls, text: int, n: int, weights: np.ndarray) -> _Search:
+        """The search from the empty set of a text's n tokens."""
+        return cls(text, weights, lowest=_Beam.start(n, -1), highest=_Beam.start(n, 1))
+
+    @property
+    def last_size(self) -> int:
+        """The most tokens that any level masks."""
+        return len(self.weights) - 1
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Lowest and highest AOPC."""
+        return float(self.lowest.values.min()), float(self.highest.values.max())
+
+    def grow(self) -> np.ndarray:
+        """Add a token to all sets; returns the sets of both beams, (s, n)."""
+        self.lowest = self.lowest.grow()
+        self.highest = self.highest.grow()
+        return np.concatenate([self.lowest.sets, self.highest.sets])
+
+    def select(self, width: int, losses: np.ndarray, size: int) -> None:
+        """Reduce both beams to their best sets, by the losses (s,) of the sets that `grow` returned."""
+        low_losses, high_losses = np.split(losses, [len(self.lowest.sets)])
+        self.lowest = self.lowest.select(width, low_losses, self.weights, size)
+        self.highest = self.highest.select(width, high_losses, self.weights, size)
 
 
 def _level_weights(n: int, levels: Sequence[int]) -> np.ndarray:

@@ -186,7 +186,7 @@ def score_masked_texts(
     outputs = masker(_masks_to_score(scores_by_method, masker, conditions), within(report, 0, part))
     masked, predictions = _by_condition(outputs, len(scores_by_method), masker, conditions, original, targets)
     masking_seconds = time.perf_counter() - started
-    base = np.take_along_axis(original, targets[:, None], 1)[:, 0]
+    base = original[np.arange(len(targets)), targets]
     manifest: dict[str, Any] = {"inputs": len(outputs.log_probabilities)}
     soft = None
     zero = None
@@ -239,8 +239,8 @@ def _explain(
             traced.append(method)
     if traced:
         texts = []
-        for k, encoding in enumerate(encodings):
-            texts.append(PreparedText(f"texts[{k}]", encoding, int(targets[k])))
+        for k, (encoding, target) in enumerate(zip(encodings, targets.tolist(), strict=True)):
+            texts.append(PreparedText(f"texts[{k}]", encoding, target))
         for results in explain_many(explainer.runner, texts, traced, batch_size=batch_size, report=report):
             for method in traced:
                 attribution = results.attribution(method)
@@ -265,8 +265,10 @@ def _masks_to_score(
     """The masks of each text, (r, n): method by method, without conditions that mask nothing."""
     for text in range(len(masker)):
         n = len(masker.positions[text])
-        by_condition = masks(np.stack([scores[text] for scores in scores_by_method.values()]), conditions)
-        yield by_condition[:, _masks_anything(n, conditions)].reshape(-1, n)
+        scores = np.stack([text_scores[text] for text_scores in scores_by_method.values()])
+        by_condition = masks(scores, conditions)
+        masking = by_condition[:, _masks_anything(n, conditions)]
+        yield masking.reshape(-1, n)
 
 
 @lru_cache(maxsize=4096)

@@ -49,6 +49,14 @@ _VALUES = "values.parquet"
 _TEXTS = "texts.parquet"
 _SOFT = "soft.parquet"
 _CURVES = {"aopc": aopc, "lodds": lodds}
+_DESCRIBED = ("methods", "conditions", "levels", "classes", "replacement")  # fields in evaluation.json
+_TEXT_COLUMNS = {  # columns of texts.parquet -> fields
+    "tokens": "sizes",
+    "target": "target",
+    "log_probability": "base",
+    "prediction": "base_prediction",
+    "gold": "gold",
+}
 _SAME = 1e-2  # relative tolerance for log-probabilities of one text and model on two devices
 
 
@@ -254,42 +262,31 @@ class Evaluation:
         merged: dict[str, Any] = {"methods": (*self.methods, *(other.methods[k] for k in rows))}
         for name in ("masked", "prediction", "soft"):
             ours = getattr(self, name)
+            theirs = getattr(other, name)
             if ours is not None:
-                merged[name] = np.concatenate([ours, getattr(other, name)[rows]])
+                merged[name] = np.concatenate([ours, theirs[rows]])
         beside = [*self.manifest.get("beside", ()), dict(other.manifest)]
         return replace(self, **merged, manifest={**self.manifest, "beside": beside})
 
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder: values.parquet, texts.parquet and, once these are complete, evaluation.json."""
-        texts = {
-            "text": np.arange(len(self.sizes)),
-            "tokens": self.sizes,
-            "target": self.target,
-            "log_probability": self.base,
-            "prediction": self.base_prediction,
-        }
-        if self.gold is not None:
-            texts["gold"] = self.gold
+        texts = {"text": np.arange(len(self.sizes))}
+        for column, name in _TEXT_COLUMNS.items():
+            values = getattr(self, name)
+            if values is not None:
+                texts[column] = values
         if self.bounds is not None:
             texts["aopc_low"] = self.bounds[:, 0]
             texts["aopc_high"] = self.bounds[:, 1]
-        values = {
-            **self._value_keys(),
-            "log_probability": self.masked.ravel(),
-            "prediction": self.prediction.ravel(),
-        }
-        tables = {_VALUES: values, _TEXTS: texts}
+        outputs = {"log_probability": self.masked.ravel(), "prediction": self.prediction.ravel()}
+        tables = {_VALUES: {**self._value_keys(), **outputs}, _TEXTS: texts}
         if self.soft is not None and self.zero is not None:
             texts["log_probability_zero"] = self.zero
             losses = {"lost_kept": self.soft[:, :, 0].ravel(), "lost_removed": self.soft[:, :, 1].ravel()}
             tables[_SOFT] = {**self._soft_keys(), **losses}
         description = {
             "format": FORMAT,
-            "methods": self.methods,
-            "conditions": self.conditions,
-            "levels": self.levels,
-            "classes": self.classes,
-            "replacement": self.replacement,
+            **{name: getattr(self, name) for name in _DESCRIBED},
             "manifest": dict(self.manifest),
         }
         write_tables(Path(folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
@@ -385,7 +382,8 @@ class Evaluation:
             message = " evaluation is not of the same model: probabilities of whole texts differ"
             raise ArgumentError(Argument("other"), message)
         for name in ("soft", "bounds"):
-            if (getattr(self, name) is None) != (getattr(other, name) is None):
+            computed = [getattr(evaluation, name) is not None for evaluation in (self, other)]
+            if any(computed) and not all(computed):
                 raise ArgumentError(
                     f"only one of the two evaluations has {name}; evaluate both with ",
                     Argument(name, True),
@@ -432,13 +430,9 @@ def _from_tables(stored: StoredTables) -> Evaluation:
         levels=tuple(int(level) for level in description["levels"]),
         classes=tuple(str(name) for name in description["classes"]),
         replacement=str(description["replacement"]),
-        sizes=texts["tokens"],
-        target=texts["target"],
-        base=texts["log_probability"],
-        base_prediction=texts["prediction"],
         masked=values["log_probability"].reshape(shape),
         prediction=values["prediction"].reshape(shape),
-        gold=texts.get("gold"),
+        **{name: texts[column] for column, name in _TEXT_COLUMNS.items() if column in texts},
         timings=stored.timings,
         manifest=description["manifest"],
     )

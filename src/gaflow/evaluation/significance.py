@@ -61,12 +61,20 @@ def aso(
     generator = np.random.default_rng(seed)
     resampled = []
     for count in _chunks(resamples, len(x) + len(y)):
-        x_resampled = np.sort(x[generator.integers(0, len(x), (count, len(x)))], axis=1)
-        y_resampled = np.sort(y[generator.integers(0, len(y), (count, len(y)))], axis=1)
+        x_resampled = _resample(x, count, generator)
+        y_resampled = _resample(y, count, generator)
         resampled.append(steps.violation(x_resampled, y_resampled))
     spread = np.concatenate(resampled).std(ddof=1)  # the factors sqrt(nm / (n + m)) of sigma and of the bound cancel
-    bound = observed - spread * NormalDist().inv_cdf((1 - confidence) / comparisons)
+    z = NormalDist().inv_cdf((1 - confidence) / comparisons)
+    bound = observed - spread * z
     return float(np.clip(bound, 0.0, 1.0))
+
+
+def _resample(sample: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Sorted resamples (count, n) of a sample (n,)."""
+    n = len(sample)
+    indices = generator.integers(0, n, (count, n))
+    return np.sort(sample[indices], axis=1)
 
 
 def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 500, seed: int = 0) -> np.ndarray:
@@ -90,10 +98,12 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
         drawn = generator.integers(0, n, (m, count, n), dtype=index_type)
         indices = np.sort(drawn, axis=-1, kind="stable").astype(np.intp)
         samples = np.take_along_axis(rows[:, None], indices, -1)
-        resampled.append(np.stack([_paired_violation(samples[i] - samples[j]) for i, j in pairs], 1))
+        violations = [_paired_violation(samples[i] - samples[j]) for i, j in pairs]
+        resampled.append(np.stack(violations, 1))
     spread = np.concatenate(resampled).std(0, ddof=1)
     observed = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in pairs])
-    margin = -spread * NormalDist().inv_cdf((1 - confidence) / len(pairs))
+    z = NormalDist().inv_cdf((1 - confidence) / len(pairs))
+    margin = -spread * z
     equal = np.array([np.array_equal(rows[i], rows[j]) for i, j in pairs], dtype=bool)
     bounds[upper_triangle] = np.where(equal, 1.0, np.clip(observed + margin, 0.0, 1.0))
     bounds.T[upper_triangle] = np.where(equal, 1.0, np.clip(1 - observed + margin, 0.0, 1.0))
@@ -126,7 +136,9 @@ class _QuantileSteps:
     @classmethod
     def of(cls, n: int, m: int) -> _QuantileSteps:
         """The steps of samples of n and m observations."""
-        edges = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)  # in units of 1 / (n m), so exact
+        x_edges = np.arange(1, n + 1) * m  # in units of 1 / (n m), so exact
+        y_edges = np.arange(1, m + 1) * n
+        edges = np.union1d(x_edges, y_edges)
         widths = np.diff(edges, prepend=0)
         return cls(x_index=(edges - 1) // m, y_index=(edges - 1) // n, widths=widths / (n * m))
 
@@ -137,8 +149,9 @@ class _QuantileSteps:
     def violation(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """`eps` (r,) of sorted samples (r, n) and (r, m)."""
         difference = self.difference(x, y)
-        total = (difference**2) @ self.widths
-        violated = np.minimum(difference, 0.0) ** 2 @ self.widths
+        negative = np.minimum(difference, 0.0)
+        total = difference**2 @ self.widths
+        violated = negative**2 @ self.widths
         return _ratio(violated, total)
 
 
