@@ -17,7 +17,7 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
-from gaflow.methods.token_removal import TokenRemoval
+from gaflow.methods.removal import Removal
 from gaflow.models.tracing import Trace, TracedModel
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
 from tests.support.tracing import logit_terms, state
@@ -105,7 +105,7 @@ def shapley(oracle):
 def drawn(monkeypatch):
     """The 0/1 vectors that the model was asked about, and what it said, of the last text."""
     seen = {}
-    original = TokenRemoval.outputs
+    original = Removal.outputs
 
     def record(self, inclusion, *rest):
         outputs = original(self, inclusion, *rest)
@@ -113,7 +113,7 @@ def drawn(monkeypatch):
             seen.update(p=inclusion.double().numpy(), y=outputs.double().numpy(), positions=self.positions.numpy())
         return outputs
 
-    monkeypatch.setattr(TokenRemoval, "outputs", record)
+    monkeypatch.setattr(Removal, "outputs", record)
     return seen
 
 

@@ -19,27 +19,22 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.methods.token_removal import TokenRemoval, evaluate_unique_rows
+from gaflow.methods.removal import Removal, ordinary_positions
+from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.tracing import TracedModel
-from gaflow.progress import Report, silent
 
 __all__ = ["MediaRemoval", "removal_for"]
 
 
 @dataclass(frozen=True)
-class MediaRemoval:
-    """`y` as a function of the inclusion weights of the patches or frames of one input."""
+class MediaRemoval(Removal):
+    """The removal of patches or frames from one picture or sound."""
 
-    traced_model: TracedModel
-    item: int  # of the traced model's batch
     input_name: str  # of the model's input
     values: Tensor  # (1, c, h, w) or (1, n)
     regions: Tensor  # (h, w) or (n,): the ordinary token that a value belongs to, m for none
-    positions: Tensor  # (m,) of the ordinary tokens
-    batch_size: int  # rows in one pass
-    replacement: str  # what the baseline is, for the reader
 
     @classmethod
     def of(
@@ -54,29 +49,17 @@ class MediaRemoval:
         ((name, batch_values),) = traced_model.batch.inputs.items()
         values = batch_values[item : item + 1]
         regions, baseline = _regions(encoding, values)
-        positions = [position for position, segment in enumerate(encoding.segments) if segment >= 0]
         return cls(
             traced_model=traced_model,
             item=item,
+            positions=ordinary_positions(encoding, values.device),
+            dtype=accumulation_dtype(values),
+            batch_size=batch_size or rows_in_a_pass(values.device, len(encoding)),
+            replacement=baseline,
             input_name=name,
             values=values,
             regions=regions.to(values.device),
-            positions=torch.tensor(positions, device=values.device),
-            batch_size=batch_size or rows_in_a_pass(values.device, len(encoding)),
-            replacement=baseline,
         )
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    @property
-    def length(self) -> int:
-        """How many tokens the input has, special ones included."""
-        return len(self.traced_model.batch.encodings[self.item].segments)
-
-    def uniform_inclusion(self, weight: float) -> Tensor:
-        """The same weight for all ordinary tokens, (1, m)."""
-        return torch.full((1, len(self)), weight, dtype=accumulation_dtype(self.values), device=self.values.device)
 
     def values_at(self, inclusion: Tensor) -> Tensor:
         """The input (s, c, h, w) or (s, n) for inclusion weights (s, m)."""
@@ -92,14 +75,8 @@ class MediaRemoval:
         changed = {self.input_name: self.values_at(inclusion)}
         return self.traced_model.output([self.item] * len(inclusion), eager=False, **changed)
 
-    def outputs(self, inclusion: Tensor, report: Report = silent) -> Tensor:
-        """`y` (s,) without gradients for any number of rows (s, m); equal rows are computed once."""
-        return evaluate_unique_rows(self, self.batch_size, inclusion, report)
 
-
-def removal_for(
-    traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
-) -> MediaRemoval | TokenRemoval:
+def removal_for(traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None) -> Removal:
     """The removal of tokens from the input `item`, be it a text, a picture or a sound."""
     kind = TokenRemoval if traced_model.batch.encodings[item].media is None else MediaRemoval
     return kind.of(traced_model, item, replacement, batch_size)

@@ -38,8 +38,9 @@ from gaflow.arguments import whole_number
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
 from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.removal import Removal, check_batch_size, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
-from gaflow.methods.token_removal import TokenRemoval, check_batch_size, check_replacement
+from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
 from gaflow.models.forward import forward
@@ -82,12 +83,11 @@ class Paths:
         if has_groups != has_orders:
             raise ArgumentError(
                 Argument("groups", self.groups),
-                ", ",
-                Argument("orders", self.orders),
-                ", ",
-                Argument("ranked", self.ranked),
-                ": groups of tokens enter by drawn or ranked orders, so give both more than one group and at least one "
-                "order, or neither",
+                f" and {self.orders + self.ranked} orders do not fit: pass more than one group and at least one of ",
+                Argument("orders"),
+                " or ",
+                Argument("ranked"),
+                ", or none of them",
             )
         if has_groups and self.steps is None:
             raise ArgumentError(
@@ -199,7 +199,7 @@ class PathAccumulator:
 
     def __init__(
         self,
-        removal: TokenRemoval | MediaRemoval,
+        removal: Removal,
         paths: Paths,
         generator: TextGenerator,
         batch_size: int,
@@ -330,31 +330,25 @@ def _evaluate(batch: Sequence[_WaitingPoint], residual: bool) -> None:
     for accumulator, number in batch:
         numbers_of.setdefault(accumulator, []).append(number)
     changed_inputs = [(accumulator.removal, accumulator.points[numbers]) for accumulator, numbers in numbers_of.items()]
-    result = _forward_and_backward(changed_inputs, residual)
+    attention_gradients, gradients, states = _forward_and_backward(changed_inputs, residual)
     start = 0
     for accumulator, numbers in numbers_of.items():
         rows = slice(start, start + len(numbers))
         n = accumulator.removal.length
         accumulator.add(
-            [g[rows, :, :n, :n] for g in result.attention_gradients],
-            _PointValues(numbers, [g[rows, :n] for g in result.gradients], [x[rows, :n] for x in result.states]),
+            [g[rows, :, :n, :n] for g in attention_gradients],
+            _PointValues(numbers, [g[rows, :n] for g in gradients], [x[rows, :n] for x in states]),
         )
         start += len(numbers)
 
 
-@dataclass(frozen=True)
-class _PassResult:
-    """What one pass gives at all its points, in float32 or wider."""
-
-    attention_gradients: list[Tensor]  # l x (r, h, n, n)
-    states: list[Tensor]  # (r, n, d) hidden states, then residual streams
-    gradients: list[Tensor]  # (r, n, d) of `y` by these
+_ChangedInput = tuple[Removal, Tensor]  # a text and the inclusion weights (r, m) of its tokens
 
 
-_ChangedInput = tuple[TokenRemoval | MediaRemoval, Tensor]  # a text and the inclusion weights (r, m) of its tokens
-
-
-def _forward_and_backward(changed_inputs: Sequence[_ChangedInput], residual: bool) -> _PassResult:
+def _forward_and_backward(
+    changed_inputs: Sequence[_ChangedInput], residual: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Gradients of `y` by attention l x (r, h, n, n), by states (r, n, d), and these states, in float32 or wider."""
     traced_model = changed_inputs[0][0].traced_model
     n = max(removal.length for removal, _ in changed_inputs)
     items = []
@@ -377,7 +371,7 @@ def _forward_and_backward(changed_inputs: Sequence[_ChangedInput], residual: boo
         for state, gradient in zip(states, [*gradients.hidden, *gradients.residual_sums], strict=True):
             state_gradients.append(torch.zeros_like(state) if gradient is None else gradient.to(state))
         attention_gradients = [g.to(accumulation_dtype(g)) for g in gradients.attention]
-        return _PassResult(attention_gradients, states, state_gradients)
+    return attention_gradients, state_gradients, states
 
 
 def _embeddings(changed_inputs: Sequence[_ChangedInput], n: int) -> Tensor | None:

@@ -31,9 +31,9 @@ from gaflow.arguments import positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import MethodInfo, Scores, full_name
-from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.media_removal import removal_for
+from gaflow.methods.removal import Removal, check_batch_size, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
-from gaflow.methods.token_removal import TokenRemoval, check_batch_size, check_replacement
 from gaflow.models.tracing import Trace
 from gaflow.progress import Report
 
@@ -42,7 +42,6 @@ __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
-Removal = TokenRemoval | MediaRemoval
 Diagnostics = dict[str, float | str]
 
 

@@ -15,39 +15,31 @@ batch's padding, so a batch gives the same as each text alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gaflow.arguments import is_whole_number, whole_number
-from gaflow.errors import Argument, ArgumentError, GaflowError, UnsupportedModelError
+from gaflow.errors import Argument, GaflowError, UnsupportedModelError
+from gaflow.methods.removal import TOKEN_NAMES, Removal, ordinary_positions
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import TracedModel
-from gaflow.progress import Report, silent
 
-__all__ = ["TokenRemoval", "baseline_token", "check_batch_size", "check_replacement", "evaluate_unique_rows"]
-
-_TOKEN_NAMES = ("pad", "mask", "unk")
+__all__ = ["TokenRemoval", "baseline_token"]
 
 
 @dataclass(frozen=True)
-class TokenRemoval:
-    """`y` as a function of the inclusion weights of the ordinary tokens of one text."""
+class TokenRemoval(Removal):
+    """The removal of tokens from one text."""
 
-    traced_model: TracedModel
-    item: int  # of the traced model's batch
     inputs: Mapping[str, Tensor]  # model input name -> (1, n), without padding
-    positions: Tensor  # (m,) of the ordinary tokens
     embeddings: Tensor  # (1, n, d) word embeddings, float32 or wider
     baseline: Tensor  # (d,) likewise
-    batch_size: int  # rows in one pass
-    replacement: str  # what the baseline is, for the reader
 
     @classmethod
     def of(
@@ -57,8 +49,7 @@ class TokenRemoval:
         batch = traced_model.batch
         model = traced_model.model
         embedding = _word_embedding(traced_model)
-        segments = batch.encodings[item].segments
-        n = len(segments)
+        n = len(batch.encodings[item])
         inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}
         name, token = baseline_token(batch.neutral, replacement, embedding)
         ids = inputs["input_ids"]
@@ -71,29 +62,17 @@ class TokenRemoval:
         if getattr(getattr(model, "config", None), "pad_token_id", 0) is None:
             batch_size = 1  # decoders refuse more, since they could not find where a text ends
         dtype = accumulation_dtype(embeddings)
-        positions = [position for position, segment in enumerate(segments) if segment >= 0]
         return cls(
             traced_model=traced_model,
             item=item,
-            inputs=inputs,
-            positions=torch.tensor(positions, device=embeddings.device, dtype=torch.long),
-            embeddings=embeddings.to(dtype),
-            baseline=baseline[0, 0].to(dtype),
+            positions=ordinary_positions(batch.encodings[item], embeddings.device),
+            dtype=dtype,
             batch_size=batch_size,
             replacement=name,
+            inputs=inputs,
+            embeddings=embeddings.to(dtype),
+            baseline=baseline[0, 0].to(dtype),
         )
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    @property
-    def length(self) -> int:
-        """How many tokens the text has, special ones included."""
-        return self.embeddings.shape[1]
-
-    def uniform_inclusion(self, weight: float) -> Tensor:
-        """The same weight for all ordinary tokens, (1, m)."""
-        return self.embeddings.new_full((1, len(self)), weight)
 
     def embeddings_at(self, inclusion: Tensor) -> Tensor:
         """Word embeddings (s, n, d) for inclusion weights (s, m)."""
@@ -107,23 +86,6 @@ class TokenRemoval:
         inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
         embeddings = self.embeddings_at(inclusion)
         return self.traced_model.output([self.item] * s, embeddings=embeddings, eager=False, **inputs)
-
-    def outputs(self, inclusion: Tensor, report: Report = silent) -> Tensor:
-        """`y` (s,) without gradients for any number of rows (s, m); equal rows are computed once."""
-        return evaluate_unique_rows(self, self.batch_size, inclusion, report)
-
-
-def evaluate_unique_rows(
-    output: Callable[[Tensor], Tensor], batch_size: int, inclusion: Tensor, report: Report
-) -> Tensor:
-    """`output` (s,) of every row of `inclusion` (s, m), `batch_size` rows in a pass; equal rows are computed once."""
-    unique, row_of = inclusion.unique(dim=0, return_inverse=True)
-    outputs: list[Tensor] = []
-    with torch.no_grad():
-        for start in range(0, len(unique), batch_size):
-            outputs.append(output(unique[start : start + batch_size]))
-            report(min(1.0, (start + batch_size) / len(unique)))
-    return torch.cat(outputs)[row_of.to(outputs[0].device)]
 
 
 def _word_embedding(traced_model: TracedModel) -> nn.Module:
@@ -146,7 +108,7 @@ def baseline_token(
     else:
         name = next(iter(special_tokens), "pad") if replacement is None else replacement
         if name not in special_tokens:
-            available = ", ".join(special_tokens) or f"none of {', '.join(_TOKEN_NAMES)}"
+            available = ", ".join(special_tokens) or f"none of {', '.join(TOKEN_NAMES)}"
             raise GaflowError(
                 f"the tokenizer has no {name} token to stand for removed tokens (it has {available}); choose one with ",
                 Argument("replacement"),
@@ -161,18 +123,3 @@ def baseline_token(
             "choose another name or token id",
         )
     return name, token
-
-
-def check_replacement(value: Any) -> None:
-    """Refuse values that are neither None, a name, nor a token id."""
-    if value is None or value in _TOKEN_NAMES:
-        return
-    if not is_whole_number(value) or value < 0:
-        names = ", ".join(repr(name) for name in _TOKEN_NAMES)
-        raise ArgumentError(Argument("replacement"), f" must be None, {names} or a token id, not {value!r}")
-
-
-def check_batch_size(value: Any) -> None:
-    """Refuse values that are neither None nor a count."""
-    if value is not None:
-        whole_number("batch_size", value)

@@ -31,15 +31,8 @@ def combine(marks: Marks, call: Call) -> Tensor:
     if call.op.in_place:
         return _in_place(marks, call)
     name = call.op.name
-    if name in ("conv1d", "conv2d"):
-        return _convolve(marks, call)
-    if name in ("addmm", "baddbmm"):
-        return _add_product(marks, call)
-    if name == "einsum":
-        return _einsum(marks, call)
-    if name == "linear":
-        bias = marks.lift(call.get(2, "bias"))
-        return _bilinear(marks, functional.linear, call.get(0, "input"), call.get(1, "weight"), bias)
+    if name in _SPECIAL:
+        return _SPECIAL[name](marks, call)
     a = call.get(0, "input", "self")
     b = call.get(1, "other", "mat2", "vec", "tensor")
     if call.op.swapped:
@@ -110,6 +103,11 @@ def _matmul(marks: Marks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
     return _bilinear(marks, torch.matmul, a, b, bias, weight=fixed.dim() <= 2)
 
 
+def _linear(marks: Marks, call: Call) -> Tensor:
+    bias = marks.lift(call.get(2, "bias"))
+    return _bilinear(marks, functional.linear, call.get(0, "input"), call.get(1, "weight"), bias)
+
+
 def _add_product(marks: Marks, call: Call) -> Tensor:
     """`beta * input + alpha * a @ b`."""
     added = marks.lift(call.get(0, "input"))
@@ -161,3 +159,13 @@ def _in_place(marks: Marks, call: Call) -> Tensor:
         marks.put(before)
     target.copy_(combine(marks, call.out_of_place(before)))
     return marks.overwritten(target)
+
+
+_SPECIAL = {  # operations whose operands are not simply their first two arguments
+    "linear": _linear,
+    "addmm": _add_product,
+    "baddbmm": _add_product,
+    "einsum": _einsum,
+    "conv1d": _convolve,
+    "conv2d": _convolve,
+}

@@ -1,0 +1,84 @@
+"""An input with some of its tokens removed, wholly or in part: what texts, pictures and sounds have in common.
+
+The convention this file owns: `y` is a function of the **inclusion weights** `p` of the ordinary tokens, 1 for a token as
+it is and 0 for a removed one, which its baseline replaces. Special tokens are never removed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaflow.arguments import is_whole_number, whole_number
+from gaflow.errors import Argument, ArgumentError
+from gaflow.inputs.encoding import Encoding
+from gaflow.models.tracing import TracedModel
+from gaflow.progress import Report, silent
+
+__all__ = ["TOKEN_NAMES", "Removal", "check_batch_size", "check_replacement", "ordinary_positions"]
+
+TOKEN_NAMES = ("pad", "mask", "unk")
+
+
+@dataclass(frozen=True)
+class Removal(ABC):
+    """`y` as a function of the inclusion weights of the ordinary tokens of one input."""
+
+    traced_model: TracedModel
+    item: int  # of the traced model's batch
+    positions: Tensor  # (m,) of the ordinary tokens
+    dtype: torch.dtype  # of inclusion weights
+    batch_size: int  # rows in one pass
+    replacement: str  # what the baseline is, for the reader
+
+    @abstractmethod
+    def __call__(self, inclusion: Tensor) -> Tensor:
+        """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the input has, special ones included."""
+        return len(self.traced_model.batch.encodings[self.item].segments)
+
+    def uniform_inclusion(self, weight: float) -> Tensor:
+        """The same weight for all ordinary tokens, (1, m)."""
+        return torch.full((1, len(self)), weight, dtype=self.dtype, device=self.positions.device)
+
+    def outputs(self, inclusion: Tensor, report: Report = silent) -> Tensor:
+        """`y` (s,) without gradients for any number of rows (s, m); equal rows are computed once."""
+        unique, row_of = inclusion.unique(dim=0, return_inverse=True)
+        outputs: list[Tensor] = []
+        with torch.no_grad():
+            for start in range(0, len(unique), self.batch_size):
+                end = start + self.batch_size
+                outputs.append(self(unique[start:end]))
+                report(min(1.0, end / len(unique)))
+        return torch.cat(outputs)[row_of.to(outputs[0].device)]
+
+
+def ordinary_positions(encoding: Encoding, device: torch.device) -> Tensor:
+    """The positions (m,) of the ordinary tokens of an input."""
+    ordinary = torch.tensor(encoding.segments, device=device) >= 0
+    return ordinary.nonzero()[:, 0]
+
+
+def check_replacement(value: Any) -> None:
+    """Refuse values that are neither None, a name, nor a token id."""
+    if value is None or value in TOKEN_NAMES:
+        return
+    if not is_whole_number(value) or value < 0:
+        names = ", ".join(repr(name) for name in TOKEN_NAMES)
+        raise ArgumentError(Argument("replacement"), f" must be None, {names} or a token id, not {value!r}")
+
+
+def check_batch_size(value: Any) -> None:
+    """Refuse values that are neither None nor a count."""
+    if value is not None:
+        whole_number("batch_size", value)
