@@ -15,8 +15,8 @@ from tests.support.terminal import CERTIFICATE
 def test_the_headline_and_the_facts_say_what_was_explained():
     summary = summarize(make())
     assert summary.headline == "positive 87.5%"
-    assert summary.facts() == ["predicted by the model", "logit 1.946", "explained by agf", "10 tokens"]
-    assert summary.facts(method=False) == ["predicted by the model", "logit 1.946", "10 tokens"]
+    assert summary.facts() == ["predicted", "logit 1.946", "explained by agf", "10 tokens"]
+    assert summary.facts(method=False) == ["predicted", "logit 1.946", "10 tokens"]
     assert summarize(make(probability=None)).headline == "positive"
 
 

@@ -22,7 +22,8 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gaflow.html.media import images, wave
+from gaflow.html.media import images
+from gaflow.view.media import envelope, frames
 from gaflow.view.shades import LEVELS, RGB, foreground, hex_code, shade, underline
 from gaflow.view.summary import NO_CERTIFICATE
 from gaflow.view.text import shortened, visible
@@ -107,10 +108,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["level_class"] = level_class
-    environment.filters["shortened"] = shortened
-    environment.filters["images"] = images
-    environment.filters["wave"] = wave
+    for function in (level_class, shortened, images, frames, envelope, shade, hex_code):
+        environment.filters[function.__name__] = function
     environment.globals["NO_CERTIFICATE"] = NO_CERTIFICATE
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment

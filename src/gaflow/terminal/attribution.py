@@ -39,7 +39,8 @@ def render(
         parts.append(_shaded(passage, palette))
     legend = summary.legend("blue and underlined")
     if palette.coloured and legend is not None and att.media is None:  # pictures and sounds are not shaded here
-        parts += ["", _legend_line(legend, palette, step=2 if console.width < _NARROW else 1)]
+        step = 2 if console.width < _NARROW else 1
+        parts += ["", _legend_line(legend, palette, step)]
     if top > 0:
         parts += ["", _top_table(summary, top, "word", console)]
     if top > 0 and sentences:
@@ -88,18 +89,17 @@ def _top_table(summary: Summary, count: int, unit: Unit, console: Console) -> Ta
     narrow = console.width < _NARROW
     cells = 6 if narrow else 12
     block = "#" if console.options.ascii_only else "\u2588"
-    compact = narrow and unit == "sentence"  # the sentences need the room
     rows = []
     for row in summary.top(count, unit):
         text = visible(row.text)
         if row.segment:
             text = f"{row.segment}: {text}"
-        if compact:
-            rows.append([row.score, row.share, text])
-        else:
-            rows.append([row.score, row.share, _bar(row, cells, block, signed=summary.signed), str(row.start), text])
-    heads = ["score", "share", unit] if compact else ["score", "share", "", "at", unit]
-    return table(heads, rows)
+        bar = _bar(row, cells, block, signed=summary.signed)
+        rows.append([row.score, row.share, bar, str(row.start), text])
+    if narrow and unit == "sentence":  # the sentences need the room
+        compact_rows = [[score, share, text] for score, share, _, _, text in rows]
+        return table(["score", "share", unit], compact_rows)
+    return table(["score", "share", "", "at", unit], rows)
 
 
 def _bar(row: TopUnit, cells: int, block: str, *, signed: bool) -> str:

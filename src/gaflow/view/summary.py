@@ -185,7 +185,7 @@ class Summary:
         predicted = att.prediction == att.label
         facts = []
         if predicted:
-            facts.append("predicted by the model")
+            facts.append("predicted")
         elif isinstance(att.target, tuple) and att.probability is not None:
             facts.append("probability of the first of the two")
         facts.append(f"{one_line(att.output_name)} {att.output:.4g}")
