@@ -35,6 +35,7 @@ def test_the_wheel_holds_the_model_the_types_and_the_licence(wheel):
     needed = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
     assert {f"gaflow/assets/{name}" for name in needed} <= names
     assert "gaflow/py.typed" in names
+    assert {"gaflow/html/templates/document.html", "gaflow/html/static/flow.js"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     assert wheel.stat().st_size < 13e6
