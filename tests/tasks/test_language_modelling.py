@@ -86,7 +86,7 @@ def test_a_word_inside_a_text_has_a_space_before_it_where_the_tokenizer_says_so(
         ("xylophone", "'xylophone' is no token of the model's vocabulary"),
         ("dog minus xylophone", "'xylophone' is no token"),
         ("dog minus Dog", "contrasts 'dog' with itself"),
-        ("#3", "target: token 3 of text is no mask; the masks are #2"),
+        ("#3", "target must name one of the masks of text, #2: write"),
         ("", "target is empty"),
         ((1, 2, 3), "a contrast is a pair"),
     ],
@@ -104,7 +104,9 @@ def test_a_target_of_the_wrong_type_is_a_type_error(target):
 
 def test_of_several_masks_one_must_be_named():
     text = "a [MASK] dog is [MASK]"
-    with pytest.raises(TargetError, match=r"text has 2 masks, tokens #2, #5: choose one by target='#2' or '#2=word'"):
+    with pytest.raises(
+        TargetError, match=r"target must name one of the masks of text, #2, #5: write '#2', or '#2=word'"
+    ):
         resolve(None, text)
     assert resolve("#5", text) == (5, ())
     assert resolve("#5=good", text) == (5, ids(wordpiece(), "good"))

@@ -102,8 +102,8 @@ def test_of_several_places_the_one_of_largest_output_is_meant():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("cat", r"target 'cat' is not in 'this dog is not bad' \(text\); give a piece of it"),
-        ((3, 99), "characters 3 to 99 are no part"),
+        ("cat", r"target: 'cat' is not in 'this dog is not bad' \(text, 19 characters\); give a piece of it"),
+        ((3, 99), "span 3:99 is not in"),
         ("dog minus cat", "'dog minus cat' is not in"),
         ("dog minus dog", "with itself"),
     ],

@@ -75,10 +75,13 @@ def test_the_pair_has_locations_of_its_own():
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("cat", r"target 'cat' is not in 'although this dog is not cute, it is .* \(text\); give a piece of it"),
-        ((40, 90), "characters 40 to 90 are no part of 'although.*which has 48"),
-        ((9, 9), "characters 9 to 9 are no part"),
-        ((8, 9), "no token at characters 8 to 9"),
+        (
+            "cat",
+            r"target: 'cat' is not in 'although this dog is not cute, it is .* \(text, 48 characters\); give a piece of it",
+        ),
+        ((40, 90), "span 40:90 is not in 'although.*48 characters"),
+        ((9, 9), "span 9:9 is not in"),
+        ((8, 9), "span 8:9 has no token in"),
         (99, "target: there is no token 99 in text; there are 14"),
         (0, r"token 0 of text is '\[CLS\]'"),
     ],
@@ -90,5 +93,5 @@ def test_a_location_that_is_not_there_is_named(location, message):
 
 def test_a_location_that_was_cut_off_says_so():
     (cut,) = encode(wordpiece(), [SENTENCE], limit=6, truncation=True)
-    with pytest.raises(TargetError, match=r"no token at 'smart'.*truncated"):
+    with pytest.raises(TargetError, match=r"'smart' has no token in .*truncated"):
         find_tokens(parse_location("smart"), cut, 0, "text")

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from gaflow.inputs.encoding import Encoding
 
@@ -86,11 +87,9 @@ def collate(
     fill = {"input_ids": padding.token or 0, "token_type_ids": padding.segment}
     inputs = {}
     for name in encodings[0].inputs:
-        rows = []
-        for encoding in encodings:
-            rows.append(encoding.inputs[name] + [fill.get(name, 0)] * (longest - len(encoding)))
-        inputs[name] = torch.tensor(rows, device=device)
-    real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
+        rows = [torch.tensor(encoding.inputs[name]) for encoding in encodings]
+        inputs[name] = pad_sequence(rows, batch_first=True, padding_value=fill.get(name, 0)).to(device)
+    real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     inputs.setdefault("attention_mask", real.long().to(device))
     if neutral is None:
         neutral = {} if padding.token is None else {"pad": padding.token}

@@ -165,6 +165,7 @@ def _tokenize(
     for k, (text, pair) in enumerate(texts):
         inputs = {name: list(values[k]) for name, values in output.items()}
         tokens = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
+        text_offsets = None
         if offsets is None:
             segments = _segments_from_special_tokens(special_masks[k], paired=pair is not None)
             if pair is not None and 1 not in segments and limit is None:
@@ -172,17 +173,16 @@ def _tokenize(
                     f"{type(tokenizer).__name__} puts nothing between the two texts of a pair and reports no offsets, "
                     "so they cannot be told apart; use a fast tokenizer, or write the two as one text"
                 )
-            spans = _locate((text, pair), tokens, segments, None)
         else:
+            text_offsets = offsets[k]
             segments = tuple(-1 if segment is None else segment for segment in output.sequence_ids(k))
-            spans = _locate((text, pair), tokens, segments, offsets[k])
         encodings.append(
             Encoding(
                 text=text,
                 text_pair=pair,
                 inputs=inputs,
                 tokens=tokens,
-                offsets=spans,
+                offsets=_locate((text, pair), tokens, segments, text_offsets),
                 segments=segments,
                 truncated=limit is not None,
             )

@@ -59,7 +59,7 @@ def _from_byte_characters(token: str) -> bytes:
 
 def _count_bytes(text: str, spelled: Sequence[bytes]) -> list[Span]:
     """The characters that consecutive pieces of the text's bytes touch; pieces of one character share it."""
-    characters: list[int] = []  # of each byte
+    characters: list[int] = []  # that each byte belongs to
     for k, char in enumerate(text):
         characters += [k] * len(char.encode())
     characters.append(len(text))
@@ -67,9 +67,8 @@ def _count_bytes(text: str, spelled: Sequence[bytes]) -> list[Span]:
     cursor = 0
     for piece in spelled:
         start = characters[cursor]
-        end = characters[cursor + len(piece) - 1] + 1 if piece else start
-        spans.append((start, end))
         cursor += len(piece)
+        spans.append((start, characters[cursor - 1] + 1 if piece else start))
     return spans
 
 

@@ -55,17 +55,23 @@ class ClassificationHead:
             target = target.target
         if target is None:
             return None
+        sides = (target,)
         if isinstance(target, tuple):
-            if len(target) != 2:
+            sides = target
+            if len(sides) != 2:
                 raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
-            return self._contrast(self._index(target[0]), self._index(target[1]), target)
-        if isinstance(target, str) and self._find(target) is None:
-            for first, second in two_sides(target):
-                a = self._find(first)
-                b = self._find(second)
-                if a is not None and b is not None:
-                    return self._contrast(a, b, target)
-        return self._index(target)
+        elif isinstance(target, str) and self._find(target) is None:
+            for pair in two_sides(target):
+                if None not in (self._find(pair[0]), self._find(pair[1])):
+                    sides = pair
+                    break
+        indices = [self._index(side) for side in sides]
+        if len(indices) == 1:
+            return indices[0]
+        a, b = indices
+        if a == b:
+            raise target_error(f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes")
+        return a, b
 
     def resolve(self, target: ClassTarget | None, encoding: Encoding, name: str) -> ClassTarget | None:
         """Classes mean the same for every input."""
@@ -146,11 +152,6 @@ class ClassificationHead:
         if len(sides) == 2 and len(unknown) == 1:
             return f"{unknown[0]!r} in {target!r}"
         return repr(target)
-
-    def _contrast(self, a: int, b: int, target: object) -> tuple[int, int]:
-        if a == b:
-            raise target_error(f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes")
-        return a, b
 
     def _listed(self) -> str:
         listed = ", ".join(f"{k} {name!r}" for k, name in enumerate(self.labels[:_LISTED_LABELS]))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
+from gaflow.errors import Argument, ArgumentTypeError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 from gaflow.tasks.text_inputs import masks_of
@@ -134,19 +134,16 @@ class LanguageModelHead:
         """The position that is predicted: `mask`, or the only one, or the last token."""
         if not self.masked:
             return len(encoding) - 1
-        masks = masks_of(encoding, self.tokenizer)
-        listed = ", ".join(f"#{k}" for k in masks[:_LISTED_TOKENS])
-        if mask is None:
-            if len(masks) > 1:
-                raise TargetError(
-                    Argument(name),
-                    f" has {len(masks)} masks, tokens {listed}: choose one by ",
-                    Argument("target", f"#{masks[0]}"),
-                    f" or '#{masks[0]}=word', or fill in the others",
-                )
+        masks = masks_of(encoding.inputs["input_ids"], self.tokenizer)
+        if mask is None and len(masks) == 1:
             return masks[0]
         if mask not in masks:
-            raise target_error(f": token {mask} of ", Argument(name), f" is no mask; the masks are {listed}")
+            listed = ", ".join(f"#{k}" for k in masks[:_LISTED_TOKENS])
+            raise target_error(
+                " must name one of the masks of ",
+                Argument(name),
+                f", {listed}: write '#{masks[0]}', or '#{masks[0]}=word', or fill in the other masks",
+            )
         return mask
 
     def _find_token(self, word: str, encoding: Encoding, position: int, name: str) -> int:
@@ -172,13 +169,12 @@ class LanguageModelHead:
 
     def _fill_in(self, word: str, encoding: Encoding, position: int) -> Iterator[list[int]]:
         """The tokens of `word` in place of a mask, then those of `word` alone."""
-        mask_number = masks_of(encoding, self.tokenizer).index(position)
-        sources = [encoding.text] if encoding.text_pair is None else [encoding.text, encoding.text_pair]
         before = list(encoding.inputs["input_ids"])
+        mask_number = masks_of(before, self.tokenizer).index(position)
+        sources = [source for source in (encoding.text, encoding.text_pair) if source is not None]
         if encoding.truncated:  # compare all of the text, since truncation may cut it elsewhere with the word in place
             before = self._token_ids(sources)
-            positions = [k for k, token in enumerate(before) if token == self.tokenizer.mask_token_id]
-            position = positions[mask_number]
+            position = masks_of(before, self.tokenizer)[mask_number]
         numbers = itertools.count()
 
         def replace_mask(mask: re.Match[str]) -> str:

@@ -198,17 +198,19 @@ def _open_picture(item: Any, name: str) -> tuple[Any, str]:
 
 def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     """An array (h, w, 3) of bytes."""
+    shape = values.shape
     if values.ndim == 2:
-        values = np.repeat(values[..., None], 3, -1)
-    if values.ndim == 3 and values.shape[-1] != 3 and values.shape[0] == 3:
-        values = values.transpose(1, 2, 0)
+        values = np.stack([values] * 3, -1)
+    elif values.ndim == 3 and values.shape[-1] != 3:
+        values = np.moveaxis(values, 0, -1)
     if values.ndim != 3 or values.shape[-1] != 3 or not values.size:
-        raise ArgumentError(Argument(name), f" is an array of shape {values.shape}, not (h, w, 3), (3, h, w) or (h, w)")
-    if values.dtype == np.uint8:
-        return np.ascontiguousarray(values)
-    if not np.issubdtype(values.dtype, np.floating) or not (values >= 0).all() or not (values <= 1).all():
-        raise ArgumentError(Argument(name), f" must hold bytes, or numbers from 0 to 1; it holds {values.dtype}")
-    return np.ascontiguousarray((values * 255).round().astype(np.uint8))
+        raise ArgumentError(Argument(name), f" is an array of shape {shape}, not (h, w, 3), (3, h, w) or (h, w)")
+    if values.dtype != np.uint8:
+        in_range = (values >= 0) & (values <= 1)
+        if not np.issubdtype(values.dtype, np.floating) or not in_range.all():
+            raise ArgumentError(Argument(name), f" must hold bytes, or numbers from 0 to 1; it holds {values.dtype}")
+        values = (values * 255).round().astype(np.uint8)
+    return np.ascontiguousarray(values)
 
 
 def _colours(values: Tensor, processor: Any) -> np.ndarray:

@@ -24,11 +24,10 @@ from torch import Tensor
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, logits_on_host, target_error, two_sides
-from gaflow.tasks.text_location import TextLocation, find_tokens, parse_location, tokens_with_characters
+from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
 
 __all__ = ["AnswerTarget", "QuestionAnsweringHead", "ResolvedAnswer"]
 
-Answer = tuple[int, int]  # its first and its last token
 _CONTEXT = 1  # segment
 _COLUMNS = {"span": (0, 1), "start": (0,), "end": (1,)}  # of the logits
 _OUTPUT_KINDS = {"span": "start + end logit", "start": "start logit", "end": "end logit"}
@@ -48,8 +47,8 @@ class ResolvedAnswer:
     """A target for one question and context; of several answers the one of largest `y` is meant."""
 
     part: str
-    answers: list[Answer]  # empty: the model's own
-    others: list[Answer]  # that a contrast subtracts; empty: no contrast
+    answers: list[TokenSpan]  # empty: the model's own
+    others: list[TokenSpan]  # that a contrast subtracts; empty: no contrast
 
 
 @dataclass(frozen=True)
@@ -63,19 +62,16 @@ class QuestionAnsweringHead:
         """An answer, a part of one, or a contrast of two."""
         if isinstance(target, ExplainedOutput):
             target = target.target
-        if target is None:
-            return AnswerTarget()
+        part = "span"
         if isinstance(target, str):
             match = re.fullmatch(r"(span|start|end)(?:=(.*))?", target, re.DOTALL)
-            return _parse_part("span", target) if match is None else _parse_part(match[1], match[2])
-        if isinstance(target, tuple) and len(target) == 2:
-            first, second = target
-            if isinstance(first, str) and first in _COLUMNS:
-                return _parse_part(first, second)
-            is_span = as_integer(first) is not None and as_integer(second) is not None
-            if not is_span:
-                return AnswerTarget("span", parse_location(first), parse_location(second))
-        return AnswerTarget("span", parse_location(target))
+            if match is not None:
+                part, target = match.groups()
+        elif isinstance(target, tuple) and len(target) == 2 and target[0] in ("span", "start", "end"):
+            part, target = target
+        if target is None:
+            return AnswerTarget(part)
+        return AnswerTarget(part, *_parse_answers(target))
 
     def resolve(self, target: AnswerTarget, encoding: Encoding, name: str) -> ResolvedAnswer:
         """The tokens of the answers."""
@@ -88,8 +84,8 @@ class QuestionAnsweringHead:
                 if _contains(encoding, first) and _contains(encoding, second):
                     answer = parse_location(first)
                     other = parse_location(second)
-        answers = _find_answers(answer, encoding, name)
-        others = [] if other is None else _find_answers(other, encoding, name)
+        answers = find_tokens(answer, encoding, _CONTEXT, name)
+        others = [] if other is None else find_tokens(other, encoding, _CONTEXT, name)
         if answers == others:
             raise target_error(f" contrasts {answer} with itself; give two answers")
         return ResolvedAnswer(target.part, answers, others)
@@ -102,19 +98,19 @@ class QuestionAnsweringHead:
         for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
             on_host = _checked(text_logits, encoding)
             predicted = self._best_answers(on_host, encoding, 1)[0]
-            answer = _highest(on_host, target.answers, target.part) or predicted
-            other = _highest(on_host, target.others, target.part)
-            output = _output(on_host, encoding, answer, predicted, part=target.part, other=other)
-            outputs.append(output)
+            sides = [_highest(on_host, target.answers or [predicted], target.part)]
+            if target.others:
+                sides.append(_highest(on_host, target.others, target.part))
+            outputs.append(_output(on_host, encoding, target.part, sides, predicted))
         return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable answers."""
         on_host = _checked(logits, encoding)
         answers = self._best_answers(on_host, encoding, count)
-        return [_output(on_host, encoding, answer, answers[0]) for answer in answers]
+        return [_output(on_host, encoding, "span", [answer], answers[0]) for answer in answers]
 
-    def _best_answers(self, logits: Tensor, encoding: Encoding, count: int) -> list[Answer]:
+    def _best_answers(self, logits: Tensor, encoding: Encoding, count: int) -> list[TokenSpan]:
         """The answers in the context with the largest sums of logits."""
         context = tokens_with_characters(encoding, [_CONTEXT])
         start, end = logits[context].unbind(1)
@@ -126,30 +122,29 @@ class QuestionAnsweringHead:
         answers = []
         for value, index in zip(values.tolist(), indices.tolist(), strict=True):
             if value > -torch.inf:
-                answers.append((context[index // n], context[index % n]))
+                first = context[index // n]
+                last = context[index % n]
+                characters = (encoding.offsets[first][0], encoding.offsets[last][1])
+                answers.append(TokenSpan(tuple(range(first, last + 1)), characters))
         return answers
 
 
-def _parse_part(part: str, answer: object) -> AnswerTarget:
-    """A part of an answer (None: the model's own), or of a contrast of two.
+def _parse_answers(target: object) -> list[TextLocation]:
+    """The location of an answer, or the two of a contrast.
 
     Characters can be contrasted without knowing the context. A piece with the word "minus" may be an answer itself,
     which `resolve` finds out.
     """
-    if answer is None:
-        return AnswerTarget(part)
-    if isinstance(answer, str):
-        for first, second in two_sides(answer):
-            first_location = parse_location(first)
-            second_location = parse_location(second)
-            if first_location.span is not None and second_location.span is not None:
-                return AnswerTarget(part, first_location, second_location)
-    return AnswerTarget(part, parse_location(answer))
-
-
-def _find_answers(location: TextLocation, encoding: Encoding, name: str) -> list[Answer]:
-    spans = find_tokens(location, encoding, _CONTEXT, name)
-    return [(span.tokens[0], span.tokens[-1]) for span in spans]
+    if isinstance(target, str):
+        for sides in two_sides(target):
+            locations = [parse_location(side) for side in sides]
+            if all(location.span is not None for location in locations):
+                return locations
+    elif isinstance(target, tuple) and len(target) == 2:
+        is_span = all(as_integer(side) is not None for side in target)
+        if not is_span:
+            return [parse_location(side) for side in target]
+    return [parse_location(target)]
 
 
 def _checked(logits: Tensor, encoding: Encoding) -> Tensor:
@@ -163,68 +158,50 @@ def _checked(logits: Tensor, encoding: Encoding) -> Tensor:
 
 
 def _output(
-    logits: Tensor,
-    encoding: Encoding,
-    answer: Answer,
-    predicted: Answer,
-    *,
-    part: str = "span",
-    other: Answer | None = None,
+    logits: Tensor, encoding: Encoding, part: str, sides: Sequence[TokenSpan], predicted: TokenSpan
 ) -> ExplainedOutput:
-    terms = _terms(1.0, answer, part)
-    characters = "{}:{}".format(*_characters(encoding, answer))
-    label = _text(encoding, answer)
-    output_kind = _OUTPUT_KINDS[part]
-    probability = _probability(logits, encoding, answer, part)
-    if other is not None:
-        terms += _terms(-1.0, other, part)
-        characters += " minus {}:{}".format(*_characters(encoding, other))
-        label += f" minus {_text(encoding, other)}"
-        output_kind = f"difference of {output_kind}s"
-        probability = None
+    """The output for a part of an answer, or for the difference of two answers (`sides`)."""
+    terms: list[LogitTerm] = []
+    for weight, side in zip((1.0, -1.0), sides, strict=False):
+        terms += [LogitTerm(weight, position) for position in _positions(side, part)]
+    characters = " minus ".join(f"{side.span[0]}:{side.span[1]}" for side in sides)
+    label = " minus ".join(_text(encoding, side) for side in sides)
     prefix = "" if part == "span" else f"{part}: "
-    positions = {term.position[0] for term in terms}
+    is_contrast = len(sides) == 2
     return ExplainedOutput(
         target=f"{part}={characters}",
         label=prefix + label,
-        probability=probability,
+        probability=None if is_contrast else _probability(logits, encoding, part, sides[0]),
         prediction=prefix + _text(encoding, predicted),
         terms=tuple(terms),
-        output_kind=output_kind,
-        read_positions=tuple(sorted(positions)),
+        output_kind=f"difference of {_OUTPUT_KINDS[part]}s" if is_contrast else _OUTPUT_KINDS[part],
+        read_positions=tuple(sorted({term.position[0] for term in terms})),
     )
 
 
-def _terms(weight: float, answer: Answer, part: str) -> list[LogitTerm]:
-    return [LogitTerm(weight, (answer[column], column)) for column in _COLUMNS[part]]
+def _positions(answer: TokenSpan, part: str) -> list[tuple[int, int]]:
+    """Token and column of the logits that a part of an answer is read from."""
+    positions = [(answer.tokens[0], 0), (answer.tokens[-1], 1)]
+    return [positions[column] for column in _COLUMNS[part]]
 
 
-def _probability(logits: Tensor, encoding: Encoding, answer: Answer, part: str) -> float:
+def _probability(logits: Tensor, encoding: Encoding, part: str, answer: TokenSpan) -> float:
     """The product of the probabilities of start and end, among the tokens of the context."""
     context = tokens_with_characters(encoding, [_CONTEXT])
     probabilities = logits[context].softmax(0)
     probability = 1.0
-    for column in _COLUMNS[part]:
-        probability *= probabilities[context.index(answer[column]), column].item()
+    for token, column in _positions(answer, part):
+        probability *= probabilities[context.index(token), column].item()
     return probability
 
 
-def _highest(logits: Tensor, answers: Sequence[Answer], part: str) -> Answer | None:
+def _highest(logits: Tensor, answers: Sequence[TokenSpan], part: str) -> TokenSpan:
     """The answer of largest `y`."""
-
-    def y(answer: Answer) -> float:
-        return sum(logits[answer[column], column].item() for column in _COLUMNS[part])
-
-    return max(answers, key=y, default=None)
+    return max(answers, key=lambda answer: sum(logits[position].item() for position in _positions(answer, part)))
 
 
-def _characters(encoding: Encoding, answer: Answer) -> tuple[int, int]:
-    first, last = answer
-    return encoding.offsets[first][0], encoding.offsets[last][1]
-
-
-def _text(encoding: Encoding, answer: Answer) -> str:
-    start, end = _characters(encoding, answer)
+def _text(encoding: Encoding, answer: TokenSpan) -> str:
+    start, end = answer.span
     return encoding.source(_CONTEXT)[start:end]
 
 

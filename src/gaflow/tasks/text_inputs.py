@@ -72,7 +72,7 @@ def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[st
 
 def _separate_masks(encoding: Encoding, tokenizer: Any, name: str) -> Encoding:
     """The encoding with its masks as special tokens."""
-    masks = masks_of(encoding, tokenizer)
+    masks = masks_of(encoding.inputs["input_ids"], tokenizer)
     mask_token = tokenizer.mask_token
     if not masks:
         cut = f" among the {len(encoding)} tokens that the model takes" if encoding.truncated else ""
@@ -87,9 +87,9 @@ def _separate_masks(encoding: Encoding, tokenizer: Any, name: str) -> Encoding:
     return replace(encoding, segments=tuple(segments))
 
 
-def masks_of(encoding: Encoding, tokenizer: Any) -> list[int]:
+def masks_of(token_ids: Sequence[int], tokenizer: Any) -> list[int]:
     """The positions of the masks."""
-    return [k for k, token in enumerate(encoding.inputs["input_ids"]) if token == tokenizer.mask_token_id]
+    return [k for k, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
 
 
 def read_prompts(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:

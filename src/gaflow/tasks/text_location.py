@@ -32,7 +32,7 @@ class TextLocation:
 
     def __str__(self) -> str:
         if self.span is not None:
-            return f"characters {self.span[0]} to {self.span[1]}"
+            return f"span {self.span[0]}:{self.span[1]}"
         return f"token {self.token}" if self.piece is None else repr(self.piece)
 
 
@@ -62,10 +62,8 @@ def parse_location(target: object) -> TextLocation:
         if piece:
             return TextLocation(piece=piece)
     elif isinstance(target, tuple):
-        if len(target) == 2:
-            start = as_integer(target[0])
-            end = as_integer(target[1])
-            if start is not None and end is not None:
+        match [as_integer(value) for value in target]:
+            case [int(start), int(end)]:
                 return TextLocation(span=(start, end))
     else:
         token = as_integer(target)
@@ -85,25 +83,20 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
     if location.token is not None:
         return [_one_token(location.token, encoding, segment, name)]
     source = encoding.source(segment)
-    of_text = (f" of {quote(source)} (", Argument(name), ")")
-    if location.piece is not None:
-        occurrences = _occurrences(source, location.piece)
-        if not occurrences:
-            raise target_error(f" {location} is not in {quote(source)} (", Argument(name), "); give a piece of it")
-    else:
-        assert location.span is not None
-        start, end = location.span
-        if not 0 <= start < end <= len(source):
-            raise target_error(f": {location} are no part", *of_text, f", which has {len(source)} characters")
-        occurrences = [location.span]
+    occurrences = _occurrences(source, location)
     spans = []
     for occurrence in occurrences:
         tokens = _overlapping_tokens(occurrence, encoding, segment)
         if tokens:
             spans.append(TokenSpan.of(encoding, tokens))
     if not spans:
-        truncated = " as far as the model reads it: it was truncated" if encoding.truncated else ""
-        raise target_error(f": there is no token at {location}", *of_text, truncated)
+        problem = "has no token in" if occurrences else "is not in"
+        truncated = ", truncated" if encoding.truncated else ""
+        raise target_error(
+            f": {location} {problem} {quote(source)} (",
+            Argument(name),
+            f", {len(source)} characters{truncated}); give a piece of it",
+        )
     return spans
 
 
@@ -128,7 +121,7 @@ def _one_token(token: int, encoding: Encoding, segment: int, name: str) -> Token
         raise target_error(
             f": token {token} of ",
             Argument(name),
-            f" is {encoding.tokens[token]!r}, which cannot be a target; choose a token of {quote(encoding.source(segment))}",
+            f" is {encoding.tokens[token]!r}; choose one of {quote(encoding.source(segment))}",
         )
     return TokenSpan.of(encoding, [token])
 
@@ -143,10 +136,14 @@ def _overlapping_tokens(span: Span, encoding: Encoding, segment: int) -> list[in
     return tokens
 
 
-def _occurrences(source: str, piece: str) -> list[Span]:
-    """Where `piece` occurs, at best spelt so and as whole words."""
+def _occurrences(source: str, location: TextLocation) -> list[Span]:
+    """The characters at a location: of a piece, wherever it occurs, at best spelt so and as whole words."""
+    if location.span is not None:
+        start, end = location.span
+        return [location.span] if 0 <= start < end <= len(source) else []
+    pattern = re.escape(location.piece or "")
     for flags in (re.NOFLAG, re.IGNORECASE):
-        spans = [match.span() for match in re.finditer(re.escape(piece), source, flags)]
+        spans = [match.span() for match in re.finditer(pattern, source, flags)]
         if spans:
             words = [span for span in spans if not _is_inside_word(source, *span)]
             return words or spans

@@ -88,7 +88,7 @@ class TokenClassificationHead:
 
     def _parse_tag(self, tag: object, target: object) -> Tag:
         """A tag from a label, an index, a type or a contrast; `target` is all that the user gave."""
-        types = {_split(label)[1] for label in self.labels} - set(self.labels)
+        types = {_type(label) for label in self.labels} - set(self.labels)
         if isinstance(tag, str) and tag.strip() in types:
             return tag.strip()
         try:
@@ -124,13 +124,18 @@ class TokenClassificationHead:
         """The outputs that a target may mean; at least one."""
         spans = target.spans
         tag = target.tag
-        if not spans and tag is not None:
-            spans = self._surest_spans(logits, encoding, tag)
-        if not spans:
+        if not spans and tag is None:
             spans = self._entities(logits, encoding)
+        if not spans and isinstance(tag, str):
+            spans = self._entities_of_type(logits, encoding, tag)
         if not spans:
-            span, tag = self._nearest_to_entity(logits, encoding)
-            spans = [span]
+            if tag is None:
+                tags = [k for k, label in enumerate(self.labels) if label != _OUTSIDE] or [0]
+                token, tag = _most_probable(logits, encoding, tags)
+            else:
+                first_tag = self._tags_of_tokens(_sides(tag)[0], 1)
+                token, _ = _most_probable(logits, encoding, first_tag)
+            spans = [TokenSpan.of(encoding, [token])]
         return [self._output(logits, encoding, span, tag) for span in spans]
 
     def _output(self, logits: Tensor, encoding: Encoding, span: TokenSpan, tag: Tag | None) -> ExplainedOutput:
@@ -180,29 +185,13 @@ class TokenClassificationHead:
             previous = current
         return [TokenSpan.of(encoding, run) for run in runs]
 
-    def _nearest_to_entity(self, logits: Tensor, encoding: Encoding) -> tuple[TokenSpan, int]:
-        """The token, and the tag, that come nearest to an entity."""
-        probabilities = logits.softmax(-1)
-        if _OUTSIDE in self.labels and len(self.labels) > 1:
-            probabilities[:, self.labels.index(_OUTSIDE)] = -1
-        ordinary = _ordinary_tokens(encoding)
-        token = ordinary[int(probabilities[ordinary].amax(1).argmax())]
-        return TokenSpan.of(encoding, [token]), int(probabilities[token].argmax())
-
-    def _surest_spans(self, logits: Tensor, encoding: Encoding, tag: Tag) -> list[TokenSpan]:
-        """The entities of a type, else the token where a tag is most probable."""
-        if isinstance(tag, str):
-            entities = []
-            for span in self._entities(logits, encoding):
-                first_tag = int(logits[span.tokens[0]].argmax())
-                if _split(self.labels[first_tag])[1] == tag:
-                    entities.append(span)
-            if entities:
-                return entities
-        first_tag = self._tags_of_tokens(_sides(tag)[0], 1)[0]
-        ordinary = _ordinary_tokens(encoding)
-        probabilities = logits[ordinary].softmax(-1)[:, first_tag]
-        return [TokenSpan.of(encoding, [ordinary[int(probabilities.argmax())]])]
+    def _entities_of_type(self, logits: Tensor, encoding: Encoding, kind: str) -> list[TokenSpan]:
+        entities = []
+        for span in self._entities(logits, encoding):
+            tag = int(logits[span.tokens[0]].argmax())
+            if _type(self.labels[tag]) == kind:
+                entities.append(span)
+        return entities
 
     def _tags_of_tokens(self, tag: int | str, count: int) -> list[int]:
         """The tags of `count` tokens of one entity: only the first begins it."""
@@ -221,12 +210,16 @@ class TokenClassificationHead:
 
     def _types(self, tags: Sequence[int]) -> str:
         """The types of tags, each once."""
-        return ", ".join(dict.fromkeys(_split(self.labels[tag])[1] for tag in tags))
+        return ", ".join(dict.fromkeys(_type(self.labels[tag]) for tag in tags))
 
 
 def _sides(tag: Tag) -> tuple[int | str, ...]:
     """A tag, or the two of a contrast."""
     return tag if isinstance(tag, tuple) else (tag,)
+
+
+def _type(label: str) -> str:
+    return _split(label)[1]
 
 
 def _split(label: str) -> tuple[str | None, str]:
@@ -237,6 +230,14 @@ def _split(label: str) -> tuple[str | None, str]:
 
 def _ordinary_tokens(encoding: Encoding) -> list[int]:
     return tokens_with_characters(encoding, [0, 1])
+
+
+def _most_probable(logits: Tensor, encoding: Encoding, tags: Sequence[int]) -> tuple[int, int]:
+    """The token, and which of `tags`, of largest probability."""
+    tokens = _ordinary_tokens(encoding)
+    probabilities = logits.softmax(-1)[tokens][:, tags]
+    row, column = divmod(int(probabilities.argmax()), len(tags))
+    return tokens[row], tags[column]
 
 
 def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence[int]]) -> float | None:
