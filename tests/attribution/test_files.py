@@ -306,3 +306,8 @@ def test_files_keep_their_keys(tmp_path, name):
         assert after == before
     else:
         assert load_file(tmp_path / name).keys() == load_file(STORED / name).keys()
+
+
+def test_keys_of_later_versions_are_ignored(tmp_path):
+    rewrite(tmp_path / "a", {"a_later_field": 7})
+    assert load(tmp_path / "a") == make("the dog", "is cute")

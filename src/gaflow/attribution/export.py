@@ -26,7 +26,6 @@ def to_dict(att: Attribution) -> dict[str, Any]:
     """Everything but flows, pictures and sounds, as plain JSON values."""
     values = stored_fields(att)
     values["special_mask"] = att.special_mask
-    values["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     values["words"] = [asdict(word) for word in att.words()]
     return _as_json(values)
 

@@ -85,7 +85,8 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        tensors, values = _read_json(path) if path.suffix.lower() == ".json" else _read_safetensors(path)
+        read_content = _read_json if path.suffix.lower() == ".json" else _read_safetensors
+        tensors, values = read_content(path)
         version = values.get("format")
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         raise GaflowError(f"{path} is damaged, or not a file that gaflow saved: {error!r}") from error
@@ -126,7 +127,6 @@ def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, 
         tensors |= _flow_tensors(att.flow_against, _AGAINST)
     values = stored_fields(att)
     del values["scores"], values["layers"]
-    values["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     if att.media is not None:
         tensors["media"] = att.media.tensor
         values["media"] = att.media.metadata()
@@ -135,49 +135,63 @@ def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def stored_fields(att: Attribution) -> dict[str, Any]:
-    """The fields by the key that they are stored under, without flows, certificate, picture and sound."""
+    """The fields by the key that they are stored under, without flows, picture and sound."""
     values = {}
     for field in fields(att):
         if field.name not in _NOT_JSON:
             key = STORED_NAMES.get(field.name, field.name)
             values[key] = getattr(att, field.name)
+    values["certificate"] = None if att.certificate is None else att.certificate.to_dict()
     return values
 
 
 def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together."""
-    field_names = {key: name for name, key in STORED_NAMES.items()}
-    stored = {field_names.get(key, key): value for key, value in values.items() if key != "format"}
-    for name in ("text", "method", "label", "prediction"):
-        _check_text(stored[name])
-    tokens = tuple(stored["tokens"])
-    for text in (*tokens, stored["text_pair"] or ""):
-        _check_text(text)
-    segments = tuple(int(segment) for segment in stored["segments"])
-    layers = tensors.get("layers")
-    media = media_from_tensor(tensors["media"], stored["media"]) if "media" in stored else None
-    certificate = stored["certificate"]
-    length = len(media.samples) if isinstance(media, Sound) else len(stored["text"])
-    return stored | {
+    """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together.
+
+    Keys that this version does not know are ignored, and fields that older versions did not have get their default.
+    """
+    texts = {name: _text(values[name]) for name in ("text", "method", "label", "prediction")}
+    text_pair = None if values["pair"] is None else _text(values["pair"])
+    tokens = tuple(_text(token) for token in values["tokens"])
+    segments = tuple(int(segment) for segment in values["segments"])
+    arrays = {name: tensors[name].numpy() for name in ("scores", "layers") if name in tensors}
+    length = len(texts["text"])
+    media = None
+    if values.get("media") is not None:
+        media = media_from_tensor(tensors["media"], values["media"])
+        if isinstance(media, Sound):
+            length = len(media.samples)
+    certificate = values["certificate"]
+    return {
+        **texts,
+        **arrays,
+        "text_pair": text_pair,
         "tokens": tokens,
-        "scores": tensors["scores"].numpy(),
-        "offsets": _offsets(stored["offsets"], segments, length, len(stored["text_pair"] or "")),
+        "offsets": _offsets(values["offsets"], segments, length, len(text_pair or "")),
         "segments": segments,
-        "target": _target(stored["target"]),
-        "output": float(stored["output"]),
-        "layers": None if layers is None else layers.numpy(),
-        "layer": _layer(stored, layers),
+        "target": _target(values["target"]),
+        "probability": _optional_number(values["probability"]),
+        "output": float(values["output"]),
+        "truncated": bool(values["truncated"]),
+        "layer": _layer(values, "layers" in arrays),
         "flow": _flow(tensors, "", len(tokens)),
         "flow_against": _flow(tensors, _AGAINST, len(tokens)),
         "certificate": None if certificate is None else Certificate(**certificate),
-        "read_positions": _positions(stored.get("read_positions", ()), len(tokens)),
+        "diagnostics": values.get("facts", {}),
+        "output_kind": str(values.get("measure", "")),
+        "read_positions": _positions(values.get("places", ()), len(tokens)),
         "media": media,
     }
 
 
-def _check_text(value: Any) -> None:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} should be text")
+    return value
+
+
+def _optional_number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _offsets(stored: Any, segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
@@ -205,10 +219,10 @@ def _positions(stored: Any, count: int) -> tuple[int, ...]:
     return positions
 
 
-def _layer(stored: dict[str, Any], layers: Tensor | None) -> NodeLayer | None:
+def _layer(values: dict[str, Any], has_layers: bool) -> NodeLayer | None:
     """The scored layer. Files from before it was stored have it in the name of the method."""
-    layer = stored.get("layer", layer_in_name(stored["method"]))
-    if layers is None or layer is None:
+    layer = values.get("layer", layer_in_name(values["method"]))
+    if layer is None or not has_layers:
         return None
     return check_layer(layer)
 

@@ -40,14 +40,17 @@ class TextUnit:
 
 def pieces_of(att: Attribution) -> list[TextUnit]:
     """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
-    sources = {0: att.text, 1: att.text_pair or ""}
+    sources = (att.text, att.text_pair or "")
     pieces = []
-    for k, (segment, (start, end)) in enumerate(zip(att.segments, att.offsets, strict=True)):
+    for k, segment in enumerate(att.segments):
         if segment < 0:
             continue
-        text = sources[segment][start:end] if att.media is None else att.tokens[k]
+        start, end = att.offsets[k]
+        text = sources[segment][start:end]
+        if att.media is not None:
+            text = att.tokens[k]
         score = float(att.scores[k])
-        pieces.append(TextUnit(text=text, start=start, end=end, score=score, tokens=(k,), segment=segment))
+        pieces.append(TextUnit(text, start, end, score, tokens=(k,), segment=segment))
     return pieces
 
 
@@ -92,15 +95,9 @@ def _units(att: Attribution, find_spans: FindSpans) -> list[TextUnit]:
             continue
         offsets = [att.offsets[k] for k in indices]
         for span in find_spans(_without_masks(att, source), offsets, indices):
-            unit = TextUnit(
-                text=source[span.start : span.end],
-                start=span.start,
-                end=span.end,
-                score=math.fsum(att.scores[k] for k in span.tokens),
-                tokens=span.tokens,
-                segment=segment,
-            )
-            units.append(unit)
+            text = source[span.start : span.end]
+            score = math.fsum(att.scores[k] for k in span.tokens)
+            units.append(TextUnit(text, span.start, span.end, score, tokens=span.tokens, segment=segment))
     return units
 
 
