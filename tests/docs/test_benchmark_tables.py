@@ -288,7 +288,7 @@ def parse_variant(cell) -> Any:
     method = BY_NAME[name]
     if not isinstance(method, FlowMethod):
         return method
-    changes = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords}
+    changes = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
     return FlowMethod(**{**method.options, **changes})
 
 

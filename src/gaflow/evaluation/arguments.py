@@ -19,7 +19,7 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.inputs.encoding import Encoding, encode
+from gaflow.inputs.encoding import Encoding, Text, encode
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import parse_all
@@ -27,6 +27,7 @@ from gaflow.tasks.targets import parse_all
 __all__ = [
     "DEFAULT_LEVELS",
     "EvaluationSettings",
+    "GivenScores",
     "encode_texts",
     "parse_conditions",
     "parse_labels",
@@ -36,6 +37,9 @@ __all__ = [
     "requested_targets",
     "softmax_head",
 ]
+
+# By name a list with one entry per text: an Attribution, anything with scores and offsets, or an array of scores.
+GivenScores = Mapping[str, Sequence[object]]
 
 DEFAULT_LEVELS = tuple(range(10, 100, 10))  # per cent of the ordinary tokens
 
@@ -76,7 +80,7 @@ def softmax_head(explainer: Explainer) -> ClassificationHead:
     return head
 
 
-def encode_texts(explainer: Explainer, texts: Any, truncation: bool) -> list[Encoding]:
+def encode_texts(explainer: Explainer, texts: Sequence[Text], truncation: bool) -> list[Encoding]:
     """Encodings of all texts."""
     if isinstance(texts, str | tuple):
         raise ArgumentTypeError(Argument("texts"), f" must be a list of texts, not {type(texts).__name__}")
@@ -86,7 +90,7 @@ def encode_texts(explainer: Explainer, texts: Any, truncation: bool) -> list[Enc
     return encode(explainer.tokenizer, items, limit=explainer.runner.limit, truncation=truncation)
 
 
-def parse_labels(head: ClassificationHead, labels: Any, count: int) -> np.ndarray | None:
+def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, count: int) -> np.ndarray | None:
     """The true classes (n,), from indices or names; None if there are none."""
     if labels is None:
         return None
@@ -123,7 +127,7 @@ def parse_conditions(order: str, levels: Sequence[int], eraser: bool) -> tuple[t
     return tuple(dict.fromkeys(conditions))
 
 
-def parse_methods(methods: Sequence[AnyMethod] | None, scores: Mapping[str, Any] | None) -> dict[str, Method]:
+def parse_methods(methods: Sequence[AnyMethod] | None, scores: GivenScores | None) -> dict[str, Method]:
     """The methods to compute, by name."""
     if isinstance(methods, str):
         raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
@@ -135,7 +139,7 @@ def parse_methods(methods: Sequence[AnyMethod] | None, scores: Mapping[str, Any]
     return dict(zip(names, resolved, strict=True))
 
 
-def requested_targets(head: ClassificationHead, target: Any, scores: Mapping[str, Any] | None, count: int) -> list[Any]:
+def requested_targets(head: ClassificationHead, target: Any, scores: GivenScores | None, count: int) -> list[Any]:
     """The class that `target` or else the Attributions among `scores` explain (n,); None where neither names one."""
     targets = parse_all(head, target, count)
     for name, items in (scores or {}).items():
@@ -168,9 +172,7 @@ def parse_targets(head: ClassificationHead, target: Any, predicted: np.ndarray) 
     return targets
 
 
-def parse_scores(
-    scores: Mapping[str, Sequence[Any]] | None, encodings: Sequence[Encoding]
-) -> dict[str, list[np.ndarray]]:
+def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:
     """Scores from elsewhere, as (n,) arrays over the ordinary tokens."""
     if scores is None:
         return {}
@@ -188,7 +190,7 @@ def parse_scores(
     return by_method
 
 
-def _ordinary_scores(item: Any, encoding: Encoding, entry: str) -> np.ndarray:
+def _ordinary_scores(item: object, encoding: Encoding, entry: str) -> np.ndarray:
     """The scores of one text (n,); `entry` is the place in `scores` that errors name."""
     values = np.asarray(getattr(item, "scores", item), dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all():
@@ -228,7 +230,7 @@ def _spread_over_tokens(values: np.ndarray, item: Any, encoding: Encoding) -> np
     return (covered / lengths) @ values
 
 
-def _shorten(text: Any) -> str:
+def _shorten(text: object) -> str:
     if len(str(text)) <= 40:
         return repr(text)
     return repr(f"{str(text)[:37]}...")

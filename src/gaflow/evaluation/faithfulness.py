@@ -20,6 +20,7 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.arguments import (
     DEFAULT_LEVELS,
     EvaluationSettings,
+    GivenScores,
     encode_texts,
     parse_labels,
     parse_methods,
@@ -54,7 +55,7 @@ def evaluate(
     replacement: str | int = "pad",
     order: str = "both",
     *,
-    scores: Mapping[str, Sequence[Any]] | None = None,
+    scores: GivenScores | None = None,
     target: Target | list[Target] | list[int] | list[str] = None,
     levels: Sequence[int] = DEFAULT_LEVELS,
     eraser: bool = True,
@@ -124,8 +125,8 @@ def judge_texts(
     settings: EvaluationSettings,
     *,
     methods: Mapping[str, Method] | None = None,
-    scores: Mapping[str, Sequence[Any]] | None = None,
-    labels: Sequence[Any] | None = None,
+    scores: GivenScores | None = None,
+    labels: Sequence[object] | None = None,
     target: Any = None,
     progress: Progress = False,
 ) -> Evaluation:

@@ -124,15 +124,19 @@ class Masker:
         width = int(lengths.max())
         inputs = {}
         for input_name in encodings[0].inputs:
-            values = np.full((len(encodings), width), _padding_value(input_name, padding), dtype=np.int64)
+            padding_value = _padding_value(input_name, padding)
+            values = np.full((len(encodings), width), padding_value, dtype=np.int64)
             for row, encoding in zip(values, encodings, strict=True):
                 row[: len(encoding)] = encoding.inputs[input_name]
             inputs[input_name] = values
-        inputs.setdefault("attention_mask", (np.arange(width) < lengths[:, None]).astype(np.int64))
-        positions = tuple(np.flatnonzero(np.array(encoding.segments) >= 0) for encoding in encodings)
+        is_token = np.arange(width) < lengths[:, None]
+        inputs.setdefault("attention_mask", is_token.astype(np.int64))
+        positions = []
+        for encoding in encodings:
+            positions.append(np.flatnonzero(np.array(encoding.segments) >= 0))
         name, token = find_replacement(model, tokenizer, padding, replacement)
-        without_special = [len(ordinary) == t for ordinary, t in zip(positions, lengths, strict=True)]
-        if token is None and any(without_special):
+        ordinary_counts = [len(ordinary) for ordinary in positions]
+        if token is None and (lengths == ordinary_counts).any():
             raise TextError(
                 Argument("replacement", DELETE),
                 " may leave nothing of a text, since the tokenizer adds no special tokens; pass 'pad' or 'mask'",
@@ -144,7 +148,7 @@ class Masker:
             model=model,
             inputs=inputs,
             lengths=lengths,
-            positions=positions,
+            positions=tuple(positions),
             padding=padding,
             token=token,
             replacement=name,

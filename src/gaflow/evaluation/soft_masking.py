@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -77,7 +76,7 @@ class Soft:
             names = ", ".join(repr(name) for name in SCALES)
             raise ArgumentError(Argument("scale"), f" must be {names} or a callable, not {self.scale!r}")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, int | str]:
         """The settings, in JSON."""
         scale = self.scale
         if not isinstance(scale, str):
@@ -107,12 +106,14 @@ class Soft:
         for batch in masker.batches(masker.lengths[texts]):
             embed = partial(self._perturbed_embeddings, masker, probabilities, rows[batch])
             outputs, _ = masker.run_with_embeddings(texts[batch], embed)
-            log_probabilities[batch] = outputs[np.arange(len(batch)), targets[texts[batch]]]
+            batch_targets = targets[texts[batch]]
+            log_probabilities[batch] = outputs[np.arange(len(batch)), batch_targets]
             done += len(batch)
             report(done / len(rows))
         shape = (len(masker), self.draws, len(probabilities), 2)  # the order of `_rows`
         perturbed = log_probabilities[sides != _ZERO].reshape(shape)
-        losses = np.maximum(0.0, np.exp(base)[:, None, None, None] - np.exp(perturbed))
+        original = np.exp(base)[:, None, None, None]
+        losses = np.maximum(0.0, original - np.exp(perturbed))
         return losses.mean(1).swapaxes(0, 1), log_probabilities[sides == _ZERO]
 
     def _rows(self, methods: int, texts: int) -> Iterator[tuple[int, int, int, int]]:
@@ -148,12 +149,15 @@ class Soft:
             sides = (probability, 1 - probability, np.zeros_like(probability))
             row_keep[masker.positions[text]] = sides[side]
         draws, draw_of_row = np.unique(rows[:, :2], axis=0, return_inverse=True)
-        uniform = np.zeros((len(draws), *embeddings.shape[1:]), dtype=np.float32)
-        for draw_uniform, (text, draw) in zip(uniform, draws, strict=True):
-            draw_uniform[masker.positions[text]] = self._uniform(masker, int(text), int(draw), embeddings.shape[2])
+        _, t, width = embeddings.shape
+        uniform = np.zeros((len(draws), t, width), dtype=np.float32)
+        for draw_uniform, (text, draw) in zip(uniform, draws.tolist(), strict=True):
+            draw_uniform[masker.positions[text]] = self._uniform(masker, text, draw, width)
         device = embeddings.device
-        row_uniform = torch.from_numpy(uniform).to(device)[torch.from_numpy(draw_of_row.reshape(-1)).to(device)]
-        return embeddings * (row_uniform < torch.from_numpy(keep).to(device)[:, :, None])
+        thresholds = torch.from_numpy(keep).to(device)[:, :, None]
+        indices = torch.from_numpy(draw_of_row.reshape(-1)).to(device)
+        row_uniform = torch.from_numpy(uniform).to(device)[indices]
+        return embeddings * (row_uniform < thresholds)
 
     def _uniform(self, masker: Masker, text: int, draw: int, width: int) -> np.ndarray:
         """Uniform numbers (n, d) in [0, 1), which depend on the text itself and not on its index."""
