@@ -10,8 +10,8 @@ from rich.console import Console
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.terminal.attribution import render
-from gaflow.terminal.console import paint, show, table
-from gaflow.view.shades import LEVELS, contrast, shade
+from gaflow.terminal.console import paint, show
+from gaflow.view.shades import LEVELS, shade
 from tests.support.terminal import CERTIFICATE, HOSTILE, SGR, attribution
 
 MOST, LEAST = (";".join(map(str, shade(level))) for level in (LEVELS, -LEVELS))
@@ -197,18 +197,6 @@ def test_terminals_without_unicode_get_bars_of_ascii():
     assert "\\u" not in output
 
 
-@pytest.mark.parametrize("coarse", [False, True])
-def test_letters_can_be_read_on_every_shade_and_larger_scores_are_darker(coarse):
-    for sign in (-1, 1):
-        styles = [paint(sign * level, coarse=coarse) for level in range(LEVELS + 1)]
-        fronts = [style.color.get_truecolor() for style in styles if style.color]
-        backs = [style.bgcolor.get_truecolor() for style in styles if style.bgcolor]
-        assert all(contrast(front, back) >= 4.5 for front, back in zip(fronts, backs, strict=True))
-        darkness = [contrast((255, 255, 255), back) for back in backs]
-        assert darkness[0] == 1 < darkness[-1]
-        assert darkness == sorted(darkness)
-
-
 def test_terminals_of_256_colours_get_shades_that_they_have():
     for level in range(-LEVELS, LEVELS + 1):
         back = paint(level, coarse=True).bgcolor
@@ -272,12 +260,6 @@ def test_another_target_names_the_prediction_too():
 )
 def test_scores_of_any_size_have_four_digits(score, written):
     assert written in printed(attribution(scores=(0.0, score, 0.0, 0.0)), top=1).split()
-
-
-def test_tables_wrap_their_last_column_only():
-    stream = io.StringIO()
-    show(Console(file=stream, width=20), table(["name", "about"], [["a name", "many words in a row"]]))
-    assert stream.getvalue() == "name    about\na name  many words\n        in a row\n"
 
 
 def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other_flows(explainer):

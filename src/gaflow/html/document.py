@@ -28,7 +28,9 @@ from gaflow.view.shades import LEVELS, RGB, foreground, hex_code, shade, underli
 from gaflow.view.summary import NO_CERTIFICATE
 from gaflow.view.text import shortened, visible
 
-__all__ = ["document", "level_class", "render", "scope", "static", "style", "trusted_svg"]
+__all__ = ["NEGATIVE", "document", "level_class", "render", "scope", "static", "style", "trusted_svg"]
+
+NEGATIVE = "blue with a dashed line below"  # how pages mark scores below 0, for legends
 
 
 def render(template: str, **values: object) -> Markup:
@@ -110,7 +112,7 @@ def _environment() -> Environment:
     )
     for function in (level_class, shortened, images, frames, envelope, shade, hex_code):
         environment.filters[function.__name__] = function
-    environment.globals["NO_CERTIFICATE"] = NO_CERTIFICATE
+    environment.globals.update(NEGATIVE=NEGATIVE, NO_CERTIFICATE=NO_CERTIFICATE)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment
 

@@ -27,7 +27,7 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
 from gaflow.flow.result import VALUE_AGAINST
-from gaflow.html.document import document, render, static
+from gaflow.html.document import NEGATIVE, document, render, static
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
 from gaflow.view.summary import (
@@ -80,12 +80,12 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
 def _split_signed(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
     """A signed attribution as two, each with one flow and its through-flow; any other as it is."""
     if att.flow is not None and att.flow_against is not None:
-        sides = [(f"{name}, for", att.flow), (f"{name}, against", att.flow_against)]
+        sides = [("for", att.flow), ("against", att.flow_against)]
         sides.sort(key=lambda side: -side[1].value.item())  # one of them may be 0
         split = []
-        for side_name, flow in sides:
+        for side, flow in sides:
             layers = flow.through()[0].numpy()
-            split.append((side_name, replace(att, flow=flow, flow_against=None, layers=layers)))
+            split.append((f"{name}, {side}", replace(att, flow=flow, flow_against=None, layers=layers)))
         return split
     if VALUE_AGAINST in att.diagnostics:  # the layers are differences of two flows, no flow
         return [(name, replace(att, layers=None))]
@@ -96,10 +96,8 @@ def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
     summaries = [summarize(att, name) for name, att in named]
     first = summaries[0]
     att = first.att
-    negative = "blue with a dashed line below"
-    legends = {}
-    for kind, signed in (("positive", False), ("signed", True)):
-        legends[kind] = score_legend(first.largest, "token", first.label, negative, signed=signed).words
+    positive = score_legend(first.largest, "token", first.label, NEGATIVE, signed=False)
+    signed = score_legend(first.largest, "token", first.label, NEGATIVE, signed=True)
     data = {
         "tokens": [visible(token) for token in att.tokens],
         "labels": [shortened(token, _LABEL) or "␣" for token in att.tokens],
@@ -107,13 +105,13 @@ def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
         "runs": [run.tokens for source_runs in first.runs for run in source_runs],
         "levels": LEVELS,
         "drawn_edges": _DRAWN_EDGES,
-        "legends": legends,
+        "legends": {"positive": positive.words, "signed": signed.words},
         "methods": [_method_data(method_att, stored) for _, method_att in named],
     }
     body = render(
         "flow.html",
         summaries=summaries,
-        legend=score_legend(first.largest, "token", first.label, negative, signed=first.signed),
+        legend=signed if first.signed else positive,
         levels=LEVELS,
         list_all_tokens=len(att.tokens) * len(summaries) <= _LISTED_TOKENS,
         data=data,
@@ -150,7 +148,9 @@ def _edge_data(selection: EdgeSelection, value: float) -> list[list[float]]:
         inside = selection.layer == layer
         amounts = _millionths(selection.amount[inside], value, digits=4)
         flat: list[float] = []
-        for i, j, amount in zip(selection.i[inside].tolist(), selection.j[inside].tolist(), amounts, strict=True):
+        above = selection.i[inside].tolist()
+        below = selection.j[inside].tolist()
+        for i, j, amount in zip(above, below, amounts, strict=True):
             flat += (i, j, amount)
         layers.append(flat)
     return layers

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import unit_of
 from gaflow.files import write_atomically
-from gaflow.html.document import document, render, scope, style
+from gaflow.html.document import NEGATIVE, document, render, scope, style
 from gaflow.inputs.media import Image
 from gaflow.view.summary import Attributions, Summary, named_attributions, shared_legend, summarize
 
@@ -64,7 +64,7 @@ def _side_by_side(summaries: list[Summary]) -> Markup:
     first = summaries[0]
     same = all(_subject(summary) == _subject(first) for summary in summaries)
     characters = len(first.att.text + (first.att.text_pair or ""))
-    legend = shared_legend(summaries, "blue with a dashed line below") if same else None
+    legend = shared_legend(summaries, NEGATIVE) if same else None
     return render("several.html", summaries=summaries, legend=legend, in_rows=same and characters <= _SHORT_TEXT)
 
 

@@ -132,13 +132,18 @@ def compare(attributions: Attributions) -> Picture:
     require_same_text(named)
     summaries = [summarize(att, name) for name, att in named]
     values = np.stack([att.scores for _, att in named])
-    ordinary = ~named[0][1].special_mask
+    special = summaries[0].att.special_mask
+    names = []
+    forms = []
+    for summary in summaries:
+        names.append(summary.name)
+        forms.append(number_format(summary.largest_token))
     heat_map = _HeatMap(
         title="",
         values=values,
-        names=tuple(name for name, _ in named),
-        largest=abs(values[:, ordinary]).max(1, initial=0.0),
-        forms=tuple(number_format(summary.largest_token) for summary in summaries),
+        names=tuple(names),
+        largest=abs(values[:, ~special]).max(1, initial=0.0),
+        forms=tuple(forms),
     )
     return _draw(summaries, [heat_map], shared_legend(summaries, _NEGATIVE))
 

@@ -89,4 +89,5 @@ def _mix(a: RGB, b: RGB, amount: float) -> RGB:
 
 
 def _rgb(code: str) -> RGB:
-    return int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)
+    red, green, blue = bytes.fromhex(code)
+    return red, green, blue

@@ -372,7 +372,7 @@ def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -
     if not scores:  # pictures and sounds have no text to be shaded
         scores = [text_unit.score for text_unit in units]
     return Summary(
-        name=att.method if name is None else name,
+        name=name or att.method,
         att=att,
         unit=unit,
         runs=tuple(text_runs),

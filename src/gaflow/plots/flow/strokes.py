@@ -58,7 +58,7 @@ class Pen:
 
     def edges(self, selection: EdgeSelection, other: np.ndarray | None) -> None:
         """The edges in grey; compared with an `other` flow (l, t, t), orange where they carry more, blue where less."""
-        curves = self._edge_curves(selection.layer, selection.i, selection.j)
+        curves = self._edge_curves(selection)
         darkness = 0.3 + 0.7 * (selection.amount / self.largest) ** 0.7
         tones = 1 - darkness[:, None] * (1 - np.array(INK))  # from white to ink
         if other is not None:
@@ -135,7 +135,7 @@ class Pen:
 
     def arrows(self, selection: EdgeSelection, *, terminals: bool) -> None:
         """A head at the end of every edge."""
-        curves = self._edge_curves(selection.layer, selection.i, selection.j)
+        curves = self._edge_curves(selection)
         if terminals:
             tokens = np.arange(self.layout.tokens)
             output = self._terminal_curves(tokens, output=True)
@@ -150,7 +150,7 @@ class Pen:
 
     def numbers(self, selection: EdgeSelection) -> None:
         """The amount of every edge, written near its tail."""
-        self._write_amounts(self._edge_curves(selection.layer, selection.i, selection.j), selection.amount)
+        self._write_amounts(self._edge_curves(selection), selection.amount)
         if self.layout.terminal_distance:
             self._write_terminal_amounts(selection.graph.source, output=True)
             self._write_terminal_amounts(selection.graph.target, output=False)
@@ -170,7 +170,8 @@ class Pen:
         gaps = self.layout.layers - 1
         for index, route in enumerate(routes):
             nodes = np.array(route)
-            curves = self._edge_curves(np.arange(gaps), nodes[1:], nodes[:-1])
+            points = self.layout.points(np.arange(gaps + 1), nodes)
+            curves = self._curves(points[:-1], points[1:])
             self._draw(curves, 2.8, INK, 2.0)
             self._draw(curves, 1.6, shade_colour(LEVELS), 2.1)
             # one gap after the other, and then beside the first number: routes may share edges
@@ -180,8 +181,7 @@ class Pen:
 
     def crosses(self, selection: EdgeSelection, crossed: np.ndarray) -> None:
         """A cross in the middle of each of the `crossed` (m,) edges."""
-        curves = self._edge_curves(selection.layer[crossed], selection.i[crossed], selection.j[crossed])
-        x, y = _points_on(curves, 0.5).T
+        x, y = _points_on(self._edge_curves(selection)[crossed], 0.5).T
         size = min(max(self.layout.row, 9.0), 18.0)
         for tone, width in (("white", 2.8), ("black", 1.1)):  # visible on dark edges too
             self.axes.scatter(x, y, s=size, marker="x", color=[tone], linewidths=width, zorder=5)
@@ -225,9 +225,11 @@ class Pen:
             draw_note(self.axes, x, y, f"{share:.0%}", size, ha="center")
         draw_note(self.axes, self.layout.left - 4, y, "drawn", size, ha="right")
 
-    def _edge_curves(self, layer: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    def _edge_curves(self, selection: EdgeSelection) -> np.ndarray:
         """Control points (m, 4, 2) of edges, from the input side to the output side."""
-        return self._curves(self.layout.points(layer, j), self.layout.points(layer + 1, i))
+        start = self.layout.points(selection.layer, selection.j)
+        end = self.layout.points(selection.layer + 1, selection.i)
+        return self._curves(start, end)
 
     def _terminal_curves(self, tokens: np.ndarray, *, output: bool) -> np.ndarray:
         """Control points (m, 4, 2) of a terminal's edges, likewise."""
