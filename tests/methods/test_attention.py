@@ -12,34 +12,34 @@ from tests.support.traces import POOLS, assert_scores, bert_trace, make_trace
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_raw_attention_is_what_is_written_down(pool):
-    model, found = seen(pool)
+    model, trace = seen(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
         expected.append(r @ a.mean(0))
-    assert_scores(RawAttention()(found), expected)
+    assert_scores(RawAttention()(trace), expected)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("residual", [0.5, 0.0, 0.25])
 def test_rollout_of_one_layer_is_what_is_written_down(pool, residual):
-    model, found = seen(pool)
+    model, trace = seen(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
         expected.append((1 - residual) * (r @ a.mean(0)) + residual * r)
-    assert_scores(Rollout(residual)(found), expected)
+    assert_scores(Rollout(residual)(trace), expected)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_attention_flow_of_one_layer_is_each_edge_over_the_sum_of_its_row(pool):
-    model, found = seen(pool)
+    model, trace = seen(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
         capacity = 0.5 * a.mean(0) + 0.5 * np.eye(len(r))
         expected.append(r @ (capacity / capacity.sum(1, keepdims=True)))
-    assert_scores(AttentionFlow()(found), expected)
+    assert_scores(AttentionFlow()(trace), expected)
 
 
 def rollout_in_loops(attention, read):
@@ -58,15 +58,15 @@ def rollout_in_loops(attention, read):
     return [sum(read[i] * joint[i][j] for i in range(t)) for j in range(t)]
 
 
-@pytest.mark.parametrize("made", [bert, lambda: modernbert(classifier_pooling="mean")], ids=["cls", "mean"])
-def test_rollout_is_the_product_of_all_layers(made):
-    model, tokenizer = made()
-    found = bert_trace((model, tokenizer))
-    scores = Rollout()(found).values
+@pytest.mark.parametrize("build", [bert, lambda: modernbert(classifier_pooling="mean")], ids=["cls", "mean"])
+def test_rollout_is_the_product_of_all_layers(build):
+    model, tokenizer = build()
+    trace = bert_trace((model, tokenizer))
+    scores = Rollout()(trace).values
     for item in range(2):
-        n = int(found.mask[item].sum())
-        read = [1.0 / n] * n if made is not bert else [1.0] + [0.0] * (n - 1)
-        expected = rollout_in_loops(found.attention[item, ..., :n, :n].double().numpy(), read)
+        n = int(trace.mask[item].sum())
+        read = [1.0 / n] * n if build is not bert else [1.0] + [0.0] * (n - 1)
+        expected = rollout_in_loops(trace.attention[item, ..., :n, :n].double().numpy(), read)
         assert scores[item, :n].tolist() == pytest.approx(expected, rel=1e-5)
         assert scores[item].sum().item() == pytest.approx(1, rel=1e-5)
         assert (scores[item, n:] == 0).all()
@@ -101,16 +101,16 @@ def test_attention_flow_is_a_linear_program_for_every_token(sharpness, shape, re
     for row in (1, 2):
         flows = np.array([flow_by_linear_programming(capacity, row, token) for token in range(t)])
         expected += flows / flows.sum() / 2
-    found = AttentionFlow(residual)(make_trace(attention, gradient))
-    assert found.values[0].tolist() == pytest.approx(expected.tolist(), rel=1e-7)
+    scores = AttentionFlow(residual)(make_trace(attention, gradient))
+    assert scores.values[0].tolist() == pytest.approx(expected.tolist(), rel=1e-7)
 
 
 def test_attention_flow_of_a_model_is_a_maximum_flow_between_two_nodes():
-    found = bert_trace(bert())
-    scores = AttentionFlow()(found).values
+    trace = bert_trace(bert())
+    scores = AttentionFlow()(trace).values
     for item in range(2):
-        n = int(found.mask[item].sum())
-        capacity = 0.5 * found.attention[item, ..., :n, :n].mean(1).double() + 0.5 * torch.eye(n, dtype=torch.float64)
+        n = int(trace.mask[item].sum())
+        capacity = 0.5 * trace.attention[item, ..., :n, :n].mean(1).double() + 0.5 * torch.eye(n, dtype=torch.float64)
         flows = [
             gaflow.max_flow(capacity, integral=False, sources=[0], targets=[token]).value.item() for token in range(n)
         ]
@@ -137,6 +137,6 @@ def test_settings_are_named_and_checked(kind):
 
 
 def test_padding_gets_nothing_from_the_residual_connection():
-    _, found = seen("mean")
-    assert (Rollout()(found).values[~MASK.bool()] == 0).all()
-    assert Rollout()(found).values.sum(1).tolist() == pytest.approx([1, 1])
+    _, trace = seen("mean")
+    assert (Rollout()(trace).values[~MASK.bool()] == 0).all()
+    assert Rollout()(trace).values.sum(1).tolist() == pytest.approx([1, 1])

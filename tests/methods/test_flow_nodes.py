@@ -31,31 +31,31 @@ def traced(build=bert, texts=TEXTS) -> Trace:
     return trace_logit(model, batch)
 
 
-def chosen_of(nodes, found: Trace) -> list[list[int]]:
+def chosen_of(nodes, trace: Trace) -> list[list[int]]:
     """The positions that are chosen in every text."""
-    flags = nodes_of(nodes, found, "sources")
+    flags = nodes_of(nodes, trace, "sources")
     assert isinstance(flags, torch.Tensor)
-    assert flags.shape == found.mask.shape
+    assert flags.shape == trace.mask.shape
     return [row.nonzero().flatten().tolist() for row in flags]
 
 
 def test_names_choose_by_what_the_tokenizer_and_the_head_did():
-    found = traced()
-    assert found.model is not None
-    lengths = [len(e) for e in found.model.batch.encodings]
-    assert [e.tokens[0] for e in found.model.batch.encodings] == ["[CLS]"] * 3
-    middle = found.model.batch.encodings[2].tokens.index("[SEP]")
-    assert chosen_of("head", found) == [[0], [0], [0]]
-    assert chosen_of("special", found) == [[0, lengths[0] - 1], [0, lengths[1] - 1], [0, middle, lengths[2] - 1]]
-    assert chosen_of("pair", found) == [[], [], list(range(middle + 1, lengths[2] - 1))]
-    assert chosen_of("text", found)[2] == list(range(1, middle))
-    for item, (some, others) in enumerate(zip(chosen_of("special", found), chosen_of("ordinary", found), strict=True)):
+    trace = traced()
+    assert trace.model is not None
+    lengths = [len(e) for e in trace.model.batch.encodings]
+    assert [e.tokens[0] for e in trace.model.batch.encodings] == ["[CLS]"] * 3
+    middle = trace.model.batch.encodings[2].tokens.index("[SEP]")
+    assert chosen_of("head", trace) == [[0], [0], [0]]
+    assert chosen_of("special", trace) == [[0, lengths[0] - 1], [0, lengths[1] - 1], [0, middle, lengths[2] - 1]]
+    assert chosen_of("pair", trace) == [[], [], list(range(middle + 1, lengths[2] - 1))]
+    assert chosen_of("text", trace)[2] == list(range(1, middle))
+    for item, (some, others) in enumerate(zip(chosen_of("special", trace), chosen_of("ordinary", trace), strict=True)):
         assert sorted(some + others) == list(range(lengths[item]))
 
 
 def test_a_head_that_reads_the_last_token_is_found_there():
-    found = traced(gpt2, TEXTS[:2])
-    assert chosen_of("head", found) == [[n - 1] for n in found.mask.sum(-1).tolist()]
+    trace = traced(gpt2, TEXTS[:2])
+    assert chosen_of("head", trace) == [[n - 1] for n in trace.mask.sum(-1).tolist()]
 
 
 def test_every_name_is_documented():
@@ -64,33 +64,33 @@ def test_every_name_is_documented():
 
 @pytest.mark.parametrize(("sources", "targets"), [("head", None), (None, "ordinary"), ((0, 2), (1, -1)), ([1], "text")])
 def test_chosen_ends_reach_the_solver(sources, targets):
-    found = traced()
-    flow = FlowMethod("af", sources=sources, targets=targets)(found).flow
+    trace = traced()
+    flow = FlowMethod("af", sources=sources, targets=targets)(trace).flow
     assert flow is not None
-    capacities = af(found.attention, found.gradient)
-    lengths = found.mask.sum(-1).tolist()
+    capacities = af(trace.attention, trace.gradient)
+    lengths = trace.mask.sum(-1).tolist()
     for item, n in enumerate(lengths):
         one = capacities[item, :, :n, :n]
         ends = {}
         for name, nodes in (("sources", sources), ("targets", targets)):
-            chosen = chosen_of(nodes, found)[item] if isinstance(nodes, str) else nodes
+            chosen = chosen_of(nodes, trace)[item] if isinstance(nodes, str) else nodes
             ends[name] = None if chosen is None else [k % n for k in chosen]
         alone = solve(one, **ends)
         torch.testing.assert_close(flow.through()[item, :, :n], alone.through()[0], rtol=1e-7, atol=1e-9)
 
 
 def test_a_callable_chooses_from_the_trace():
-    found = traced()
+    trace = traced()
 
     def longest_row(trace):  # one position for each text
         return [[int(k)] for k in trace.attention.mean(2)[:, -1].sum(-2).argmax(-1)]
 
     method = FlowMethod("af", sources=longest_row)
     assert method.name == "af(sources=longest_row)"
-    flow = method(found).flow
+    flow = method(trace).flow
     assert flow is not None
     assert (flow.source > 0).sum(-1).tolist() == [1, 1, 1]
-    by_name, by_hand = FlowMethod("af", sources="head")(found), FlowMethod("af", sources=NODES["head"])(found)
+    by_name, by_hand = FlowMethod("af", sources="head")(trace), FlowMethod("af", sources=NODES["head"])(trace)
     assert torch.equal(by_name.values, by_hand.values)
 
 
@@ -101,17 +101,17 @@ def test_a_callable_that_chooses_nothing_at_all_is_refused():
 
 
 def test_with_gradients_the_rows_that_the_head_does_not_read_are_dead_anyway():
-    found = traced()
+    trace = traced()
     for name in ("gf", "agf"):
-        assert torch.equal(FlowMethod(name, sources="head")(found).values, FlowMethod(name)(found).values)
-    assert not torch.allclose(FlowMethod("af", sources="head")(found).values, FlowMethod("af")(found).values)
+        assert torch.equal(FlowMethod(name, sources="head")(trace).values, FlowMethod(name)(trace).values)
+    assert not torch.allclose(FlowMethod("af", sources="head")(trace).values, FlowMethod("af")(trace).values)
 
 
 def test_positions_are_a_texts_own_wherever_its_padding_is():
-    found = random_trace()
+    trace = random_trace()
     mask = torch.tensor([[False, True, True, False, True], [True] * 5])
     real = (mask[:, None, None, :, None] & mask[:, None, None, None, :]).double()
-    padded = make_trace(found.attention * real, mask=mask)
+    padded = make_trace(trace.attention * real, mask=mask)
     flow = FlowMethod("af", sources=(-1,), targets=(0, 1))(padded).flow
     assert flow is not None
     assert [row.nonzero().flatten().tolist() for row in flow.source] == [[4], [4]]
@@ -127,12 +127,12 @@ def test_a_text_without_such_tokens_is_a_flagged_zero():
 
 
 def test_a_token_that_a_text_does_not_have_is_named_with_its_length():
-    found = traced()
-    n = int(found.mask[0].sum())
+    trace = traced()
+    n = int(trace.mask[0].sum())
     with pytest.raises(ValueError, match=f"sources: there is no token {n} in the text 'a good film' of {n} tokens"):
-        FlowMethod("af", sources=(0, n))(found)
+        FlowMethod("af", sources=(0, n))(trace)
     with pytest.raises(ValueError, match=r"targets: there is no token -40 in the text .*a good film"):
-        FlowMethod("af", targets=-40)(found)
+        FlowMethod("af", targets=-40)(trace)
     with pytest.raises(ValueError, match="targets: there is no token 5 in text 0 of 5 tokens"):
         FlowMethod("af", targets=5)(random_trace())
     long = traced(texts=[f"{SENTENCE} {SENTENCE}"])
@@ -140,12 +140,12 @@ def test_a_token_that_a_text_does_not_have_is_named_with_its_length():
         FlowMethod("af", sources=99)(long)
 
 
-@pytest.mark.parametrize("given", ["heads", "", (), [0.5], [True], 1.0, {"a": 1}, ("head",), torch.tensor(0.5)])
-def test_what_chooses_nothing_is_refused_at_once(given):
+@pytest.mark.parametrize("choice", ["heads", "", (), [0.5], [True], 1.0, {"a": 1}, ("head",), torch.tensor(0.5)])
+def test_what_chooses_nothing_is_refused_at_once(choice):
     with pytest.raises(ValueError, match=r"sources must be 'head', 'special'.* positions of tokens, a callable"):
-        FlowMethod("af", sources=given)
+        FlowMethod("af", sources=choice)
     with pytest.raises(ValueError, match="targets must be"):
-        FlowMethod("af", targets=given)
+        FlowMethod("af", targets=choice)
 
 
 def test_the_same_token_twice_is_refused():
@@ -154,8 +154,8 @@ def test_the_same_token_twice_is_refused():
 
 
 def test_settings_can_be_compared_whatever_they_were_given_as():
-    given: list[Any] = [[0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), range(2), list(np.arange(2))]
-    same, number = [FlowMethod(sources=x) for x in given], cast(Any, np.int64(2))
+    choices: list[Any] = [[0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), range(2), list(np.arange(2))]
+    same, number = [FlowMethod(sources=x) for x in choices], cast(Any, np.int64(2))
     assert len(set(same)) == 1
     assert same[0].name == "agf(sources=(0, 1))"
     assert FlowMethod(sources=2) == FlowMethod(sources=(2,)) == FlowMethod(sources=number)
@@ -169,15 +169,15 @@ def test_a_trace_of_bare_tensors_has_no_special_tokens():
 
 @pytest.mark.parametrize("ends", [{}, {"sources": (0,), "targets": (1, 2, 3)}])
 def test_every_layer_sums_to_the_value_and_all_to_as_many_times_it(ends):
-    found = random_trace()
-    layers = [FlowMethod("af", layer=k, **ends)(found) for k in (0, 1, 2, 3)]
+    trace = random_trace()
+    layers = [FlowMethod("af", layer=k, **ends)(trace) for k in (0, 1, 2, 3)]
     flow = layers[0].flow
     assert flow is not None
     for k, scores in enumerate(layers):
         assert torch.equal(scores.values, flow.through()[:, k])
         torch.testing.assert_close(scores.values.sum(-1), flow.value, rtol=1e-9, atol=0)
-        assert torch.equal(FlowMethod("af", layer=k - 4, **ends)(found).values, scores.values)
-    summed = FlowMethod("af", layer="all", **ends)(found).values
+        assert torch.equal(FlowMethod("af", layer=k - 4, **ends)(trace).values, scores.values)
+    summed = FlowMethod("af", layer="all", **ends)(trace).values
     torch.testing.assert_close(summed, sum(s.values for s in layers), rtol=1e-12, atol=0)
     torch.testing.assert_close(summed.sum(-1), 4 * flow.value, rtol=1e-9, atol=0)
 

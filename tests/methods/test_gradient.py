@@ -33,8 +33,8 @@ def expected_on_one_layer(name, model, item):
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("method", [Grads(), AttGrads(), GradSam(), Cat(), AttCat()], ids=lambda m: m.name)
 def test_scores_of_one_layer_are_what_is_written_down(method, pool):
-    model, found = seen(pool)
-    assert_scores(method(found), [expected_on_one_layer(method.name, model, item) for item in range(2)])
+    model, trace = seen(pool)
+    assert_scores(method(trace), [expected_on_one_layer(method.name, model, item) for item in range(2)])
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def double_bert(monkeypatch):
     """A model in float64, its trace, and y when attention or the input of a block is scaled by `change`."""
     model, tokenizer = bert()
     model.double()
-    found = bert_trace((model, tokenizer), [SHORT])
+    trace = bert_trace((model, tokenizer), [SHORT])
     change: dict = {}
     original = modeling_bert.eager_attention_forward
 
@@ -55,11 +55,11 @@ def double_bert(monkeypatch):
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", scaled)
     monkeypatch.setattr(model.config, "_attn_implementation", "eager")
 
-    def grown(number, given):
-        return (change["hidden"](number, given[0]), *given[1:]) if "hidden" in change else None
+    def grown(number, inputs):
+        return (change["hidden"](number, inputs[0]), *inputs[1:]) if "hidden" in change else None
 
     for number, block in enumerate(model.bert.encoder.layer):
-        block.register_forward_pre_hook(lambda _, given, number=number: grown(number, given))
+        block.register_forward_pre_hook(lambda _, inputs, number=number: grown(number, inputs))
 
     def slope(kind, of_step):
         """dy/ds at 0, where `of_step(s)` says how `kind` changes."""
@@ -68,21 +68,21 @@ def double_bert(monkeypatch):
             change.clear()
             change[kind] = of_step(step)
             with torch.no_grad():
-                y.append(model(**found.require_model().batch.inputs).logits[0, 0].item())
+                y.append(model(**trace.require_model().batch.inputs).logits[0, 0].item())
         change.clear()
         return (y[0] - y[1]) / (2 * STEP)
 
-    return found, slope
+    return trace, slope
 
 
-def assert_slopes(method, found, expected):
-    scores = method(found).values[0]
+def assert_slopes(method, trace, expected):
+    scores = method(trace).values[0]
     assert scores.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-8)
     assert scores.abs().min() > 1e-6  # or nothing would have been compared
 
 
 def test_grads_are_slopes_of_y_in_the_last_layers_attention(double_bert):
-    found, slope = double_bert
+    trace, slope = double_bert
 
     def bump(step, token):
         def change(layer, weights):
@@ -93,12 +93,12 @@ def test_grads_are_slopes_of_y_in_the_last_layers_attention(double_bert):
 
         return change
 
-    tokens = range(found.mask.shape[1])
-    assert_slopes(Grads(), found, [slope("attention", lambda s, j=j: bump(s, j)) / 4 for j in tokens])
+    tokens = range(trace.mask.shape[1])
+    assert_slopes(Grads(), trace, [slope("attention", lambda s, j=j: bump(s, j)) / 4 for j in tokens])
 
 
 def test_attgrads_are_slopes_of_y_when_all_attention_of_the_first_row_is_scaled(double_bert):
-    found, slope = double_bert
+    trace, slope = double_bert
 
     def scale(step, token):
         def change(_, weights):
@@ -112,12 +112,12 @@ def test_attgrads_are_slopes_of_y_when_all_attention_of_the_first_row_is_scaled(
     def alone(layer_wanted, step, token):
         return lambda layer, weights: scale(step, token)(layer, weights) * (layer == layer_wanted)
 
-    tokens = range(found.mask.shape[1])
+    tokens = range(trace.mask.shape[1])
     expected = [sum(slope("attention", lambda s, j=j, k=k: alone(k, s, j)) for k in range(3)) / 4 for j in tokens]
-    assert_slopes(AttGrads(), found, expected)
+    assert_slopes(AttGrads(), trace, expected)
 
 
-def token_slopes(found, slope, weight):
+def token_slopes(trace, slope, weight):
     """Slopes of y when a token is scaled in the input of a block, weighted and summed over blocks."""
 
     def scale(step, block, token):
@@ -130,34 +130,34 @@ def token_slopes(found, slope, weight):
 
         return change
 
-    t = found.mask.shape[1]
+    t = trace.mask.shape[1]
     return [sum(weight(k, j) * slope("hidden", lambda s, j=j, k=k: scale(s, k, j)) for k in range(3)) for j in range(t)]
 
 
 def test_cat_is_the_slope_of_y_when_a_token_is_scaled(double_bert):
-    found, slope = double_bert
-    assert_slopes(Cat(), found, token_slopes(found, slope, lambda block, token: 1.0))
+    trace, slope = double_bert
+    assert_slopes(Cat(), trace, token_slopes(trace, slope, lambda block, token: 1.0))
 
 
 def test_attcat_weighs_the_slopes_by_the_attention_received(double_bert):
-    found, slope = double_bert
-    received = found.attention[0].mean((1, 2))
-    expected = token_slopes(found, slope, lambda block, token: received[block, token].item())
-    assert_slopes(AttCat(), found, expected)
+    trace, slope = double_bert
+    received = trace.attention[0].mean((1, 2))
+    expected = token_slopes(trace, slope, lambda block, token: received[block, token].item())
+    assert_slopes(AttCat(), trace, expected)
 
 
 def test_gradsam_is_the_mean_over_layers_heads_and_real_queries():
-    found = bert_trace(bert())
-    scores = GradSam()(found).values
+    trace = bert_trace(bert())
+    scores = GradSam()(trace).values
     for item in range(2):
-        n = int(found.mask[item].sum())
+        n = int(trace.mask[item].sum())
         expected = []
         for key in range(n):
             total = 0.0
             for layer in range(3):
                 for head in range(4):
                     for query in range(n):
-                        a, g = (x[item, layer, head, query, key].item() for x in (found.attention, found.gradient))
+                        a, g = (x[item, layer, head, query, key].item() for x in (trace.attention, trace.gradient))
                         total += a * max(g, 0.0)
             expected.append(total / (3 * 4 * n))
         assert scores[item, :n].tolist() == pytest.approx(expected, rel=1e-5)
@@ -167,35 +167,35 @@ def test_block_inputs_are_what_the_blocks_read():
     model, tokenizer = bert()
     read = []
     for block in model.bert.encoder.layer:
-        block.register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
-    found = bert_trace((model, tokenizer))
-    assert all(torch.equal(a, b) for a, b in zip(read, found.hidden[:-1], strict=True))
+        block.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].detach()))
+    trace = bert_trace((model, tokenizer))
+    assert all(torch.equal(a, b) for a, b in zip(read, trace.hidden[:-1], strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_float32(dtype):
     model, tokenizer = bert()
-    found = bert_trace((model.to(dtype), tokenizer))
-    assert found.hidden[0].dtype == dtype
-    expected = torch.zeros(found.mask.shape, dtype=torch.float64)
-    for h, g in zip(found.hidden[:-1], found.hidden_gradient[:-1], strict=True):
+    trace = bert_trace((model.to(dtype), tokenizer))
+    assert trace.hidden[0].dtype == dtype
+    expected = torch.zeros(trace.mask.shape, dtype=torch.float64)
+    for h, g in zip(trace.hidden[:-1], trace.hidden_gradient[:-1], strict=True):
         assert g is not None
         expected = expected + (h.double() * g.double()).sum(-1)
-    scores = Cat()(found).values
+    scores = Cat()(trace).values
     assert scores.dtype == torch.float32
     assert (scores - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("method", [Cat(), AttCat()], ids=lambda m: m.name)
 def test_a_layer_without_gradient_is_named_and_never_skipped(method):
-    found = bert_trace(bert())
-    copied = replace(found, hidden_gradient=(found.hidden_gradient[0], None, *found.hidden_gradient[2:]))
+    trace = bert_trace(bert())
+    copied = replace(trace, hidden_gradient=(trace.hidden_gradient[0], None, *trace.hidden_gradient[2:]))
     with pytest.raises(UnsupportedModelError, match=r"gradient of the hidden states of layer 1"):
         method(copied)
-    unused = replace(found, hidden_gradient=(*found.hidden_gradient[:-1], None))
-    assert torch.equal(method(unused).values, method(found).values)  # the last one is not needed
+    unused = replace(trace, hidden_gradient=(*trace.hidden_gradient[:-1], None))
+    assert torch.equal(method(unused).values, method(trace).values)  # the last one is not needed
     with pytest.raises(UnsupportedModelError, match="each of the 3 blocks reads; it returns 0"):
-        method(replace(found, hidden=(), hidden_gradient=()))
-    pooled = tuple(h[:, ::2] for h in found.hidden)
+        method(replace(trace, hidden=(), hidden_gradient=()))
+    pooled = tuple(h[:, ::2] for h in trace.hidden)
     with pytest.raises(UnsupportedModelError, match=r"layer 0; their shape is \(2, 7, 32\) for \(2, 14\) tokens"):
-        method(replace(found, hidden=pooled))
+        method(replace(trace, hidden=pooled))

@@ -25,21 +25,21 @@ def quotient(a, b):
     return 0.0 if b == 0 else a / (b + TINY)
 
 
-def assert_close(found, expected, tolerance=1e-12):
+def assert_close(actual, expected, tolerance=1e-12):
     expected = np.asarray(expected)
-    assert found.shape == expected.shape
+    assert actual.shape == expected.shape
     assert np.abs(expected).max() > 0
-    assert np.abs(found - expected).max() <= tolerance * max(1.0, np.abs(expected).max())
+    assert np.abs(actual - expected).max() <= tolerance * max(1.0, np.abs(expected).max())
 
 
 def linear_by_hand(x, w, relevance):
     """`R_j = Σ_k Z_kj div(R_k, Σ_j' Z_kj')` for one vector x (j), weights (k, j) and relevance (k)."""
-    found = np.zeros(len(x))
+    actual = np.zeros(len(x))
     for k in range(len(w)):
         z = [max(x[j], 0) * max(w[k, j], 0) + min(x[j], 0) * min(w[k, j], 0) for j in range(len(x))]
         for j in range(len(x)):
-            found[j] += z[j] * quotient(relevance[k], sum(z))
-    return found
+            actual[j] += z[j] * quotient(relevance[k], sum(z))
+    return actual
 
 
 def balanced_by_hand(parts, relevance):
@@ -60,8 +60,8 @@ def test_a_division_is_stabilised_and_zero_by_zero_is_zero():
 def test_the_identity_passes_relevance_on_and_sums_it_where_the_operand_was_broadcast():
     relevance = rand(2, 3, 4)
     for shape in ((2, 3, 4), (3, 1), (1, 1, 4)):
-        (found,) = propagate(Identity, [rand(*shape)], [lambda: rand(2, 3, 4, seed=1)], relevance)
-        assert_close(found, relevance.sum_to_size(shape).numpy())
+        (actual,) = propagate(Identity, [rand(*shape)], [lambda: rand(2, 3, 4, seed=1)], relevance)
+        assert_close(actual, relevance.sum_to_size(shape).numpy())
 
 
 def test_the_linear_rule_is_its_formula_and_ignores_the_bias():
@@ -71,24 +71,24 @@ def test_the_linear_rule_is_its_formula_and_ignores_the_bias():
         leaf = x.clone().requires_grad_()
         result = Linear.apply(leaf, w.float(), functional.linear, bias)
         assert_close(result.detach().numpy(), functional.linear(x, w.float().double(), bias).numpy())
-        (found,) = torch.autograd.grad(result, leaf, relevance)
+        (actual,) = torch.autograd.grad(result, leaf, relevance)
         for i in range(2):
             for t in range(3):
                 by_hand = linear_by_hand(x[i, t].numpy(), w.float().double().numpy(), relevance[i, t].numpy())
-                assert_close(found[i, t].numpy(), by_hand)
+                assert_close(actual[i, t].numpy(), by_hand)
 
 
 def test_an_output_without_positive_contributions_hands_nothing_down():
     x, w = torch.tensor([[1.0, -2.0]]).double(), torch.tensor([[-1.0, 1.0], [1.0, 1.0]]).double()
-    (found,) = propagate(Linear, [x], [w, functional.linear, None], torch.tensor([[5.0, 0.0]]).double())
-    assert found.tolist() == [[0, 0]]
-    (found,) = propagate(Linear, [x], [w, functional.linear, None], torch.tensor([[5.0, 3.0]]).double())
-    assert_close(found, [[3 / (1 + TINY), 0]])
+    (actual,) = propagate(Linear, [x], [w, functional.linear, None], torch.tensor([[5.0, 0.0]]).double())
+    assert actual.tolist() == [[0, 0]]
+    (actual,) = propagate(Linear, [x], [w, functional.linear, None], torch.tensor([[5.0, 3.0]]).double())
+    assert_close(actual, [[3 / (1 + TINY), 0]])
 
 
 def test_the_linear_rule_of_a_convolution_is_that_of_the_matrix_it_stands_for():
     x, w, relevance = rand(1, 2, 6), rand(3, 2, 3, seed=1), rand(1, 3, 6, seed=2)
-    (found,) = propagate(Linear, [x], [w, lambda a, b: functional.conv1d(a, b, padding=1), None], relevance)
+    (actual,) = propagate(Linear, [x], [w, lambda a, b: functional.conv1d(a, b, padding=1), None], relevance)
     matrix = np.zeros((3 * 6, 2 * 6))
     for out in range(3):
         for place in range(6):
@@ -97,7 +97,7 @@ def test_the_linear_rule_of_a_convolution_is_that_of_the_matrix_it_stands_for():
                     if 0 <= place + k - 1 < 6:
                         matrix[out * 6 + place, channel * 6 + place + k - 1] = w[out, channel, k]
     by_hand = linear_by_hand(x.flatten().numpy(), matrix, relevance.flatten().numpy())
-    assert_close(found.reshape(-1), by_hand)
+    assert_close(actual.reshape(-1), by_hand)
 
 
 def test_a_read_out_and_the_layer_below_it_are_one_layer():
@@ -110,13 +110,13 @@ def test_a_read_out_and_the_layer_below_it_are_one_layer():
     result = Linear.apply(leaf, w, functional.linear, None)
     assert result.grad_fn is not None
     result.grad_fn.readout = lambda shape: shape[0]  # type: ignore[attr-defined]
-    (found,) = torch.autograd.grad(result, leaf, slope)
+    (actual,) = torch.autograd.grad(result, leaf, slope)
     for item in range(3):
         weights = np.array([sum(slope[item, t, c].item() * w[c].numpy() for c in range(5)) for t in range(2)])
         by_hand = linear_by_hand(x[item].flatten().numpy(), weights.reshape(1, -1), [1.0])
-        assert_close(found[item].flatten().numpy(), by_hand)
+        assert_close(actual[item].flatten().numpy(), by_hand)
     (plain,) = propagate(Linear, [x[:1]], [w, functional.linear, None], slope[:1])
-    assert_close(found[:1].numpy(), plain)
+    assert_close(actual[:1].numpy(), plain)
 
 
 def product_by_hand(x, y, relevance):
@@ -184,19 +184,19 @@ def test_a_broadcast_summand_gets_the_sum_of_its_places():
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_sum_is_an_addition_with_a_part_for_each_position(axis):
     x, relevance = rand(2, 3, 4), rand(2, 3, 4, seed=1).sum(axis, keepdim=True)
-    (found,) = propagate(Sum, [x], [axis, 2], relevance)
+    (actual,) = propagate(Sum, [x], [axis, 2], relevance)
     for item in range(2):
         parts = np.moveaxis(x[item].numpy(), axis - 1, 0)
         by_hand = balanced_by_hand(parts.reshape(len(parts), -1), relevance[item].flatten().numpy())
-        assert_close(np.moveaxis(found[item], axis - 1, 0).reshape(len(parts), -1), by_hand)
-        assert found[item].sum() == pytest.approx(relevance[item].sum().item(), rel=1e-7)
+        assert_close(np.moveaxis(actual[item], axis - 1, 0).reshape(len(parts), -1), by_hand)
+        assert actual[item].sum() == pytest.approx(relevance[item].sum().item(), rel=1e-7)
 
 
 def test_a_sum_of_two_positions_is_the_addition_rule():
     x, relevance = rand(2, 2, 4), rand(2, 1, 4, seed=1)
-    (found,) = propagate(Sum, [x], [1, 2], relevance)
+    (actual,) = propagate(Sum, [x], [1, 2], relevance)
     of_x, of_y = propagate(Add, [x[:, 0], x[:, 1]], [2], relevance[:, 0])
-    assert_close(found, np.stack([of_x, of_y], 1))
+    assert_close(actual, np.stack([of_x, of_y], 1))
 
 
 def test_where_nothing_is_relevant_nothing_is_handed_down():
@@ -206,5 +206,5 @@ def test_where_nothing_is_relevant_nothing_is_handed_down():
         (Product, [x, y], [torch.mul]),
         (Linear, [x], [rand(3, 3), functional.linear, None]),
     ):
-        for found in propagate(rule, operands, others, none):
-            assert not found.any()
+        for actual in propagate(rule, operands, others, none):
+            assert not actual.any()

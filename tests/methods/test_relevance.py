@@ -16,11 +16,11 @@ from tests.support.relevance import changed, traced
 from tests.support.tracing import SHORT
 
 
-def assert_close(found, expected, tolerance):
+def assert_close(actual, expected, tolerance):
     expected = np.asarray(expected)
-    assert found.shape == expected.shape
+    assert actual.shape == expected.shape
     assert np.abs(expected).max() > 0
-    assert np.abs(np.asarray(found) - expected).max() <= tolerance * np.abs(expected).max()
+    assert np.abs(np.asarray(actual) - expected).max() <= tolerance * np.abs(expected).max()
 
 
 def attributed(gradient, relevance, rows):
@@ -37,13 +37,13 @@ def attributed(gradient, relevance, rows):
 def test_both_are_what_the_formulas_written_out_give_on_a_two_layer_bert(target):
     model, tokenizer = bert(num_hidden_layers=2)
     model.double()
-    found = traced(model, tokenizer, [SENTENCE], target)
+    trace = traced(model, tokenizer, [SENTENCE], target)
     readout = np.zeros(3)
     readout[[target] if isinstance(target, int) else list(target)] = [1] if isinstance(target, int) else [1, -1]
-    by_hand, _ = Bert(model, found.require_model().batch.inputs["input_ids"][0].numpy()).relevance(readout)
-    assert_close(PartialLrp()(found).values[0].numpy(), np.maximum(by_hand[1], 0).mean(0)[0], 1e-6)
-    first = np.eye(found.mask.shape[1])[0]
-    assert_close(TransAtt()(found).values[0].numpy(), attributed(found.gradient[0].numpy(), by_hand, first), 1e-6)
+    by_hand, _ = Bert(model, trace.require_model().batch.inputs["input_ids"][0].numpy()).relevance(readout)
+    assert_close(PartialLrp()(trace).values[0].numpy(), np.maximum(by_hand[1], 0).mean(0)[0], 1e-6)
+    first = np.eye(trace.mask.shape[1])[0]
+    assert_close(TransAtt()(trace).values[0].numpy(), attributed(trace.gradient[0].numpy(), by_hand, first), 1e-6)
 
 
 def test_scores_are_closed_forms_of_given_relevance_and_padding_is_left_out(monkeypatch):
@@ -54,9 +54,9 @@ def test_scores_are_closed_forms_of_given_relevance_and_padding_is_left_out(monk
     gradient[0, -1, :, 1:] = 0  # the first text has a [CLS] head, the second pools by the mean
     model = torch.nn.Linear(1, 1)
     question = TracedModel(model, None, None)  # type: ignore[arg-type]
-    found = Trace(given.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
+    trace = Trace(given.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: Relevance(given, torch.ones(2), trace.output))
-    partial, multiplied = PartialLrp()(found).values.numpy(), TransAtt()(found).values.numpy()
+    partial, multiplied = PartialLrp()(trace).values.numpy(), TransAtt()(trace).values.numpy()
     for item, rows in enumerate(([1, 0, 0, 0], [1 / 3, 1 / 3, 1 / 3])):
         n = len(rows)
         cut = given[item, ..., :n, :n].numpy()
@@ -78,10 +78,10 @@ def test_every_family_can_be_explained_and_says_how_much_relevance_was_conserved
 
 def test_heads_that_pool_by_the_mean_read_every_row():
     model, tokenizer = modernbert(classifier_pooling="mean")
-    found = traced(model, tokenizer)
-    top = propagate(found).attention[:, -1].relu().mean(1)
-    for k, n in enumerate(found.mask.sum(1).tolist()):
-        assert_close(PartialLrp()(found).values[k, :n].numpy(), top[k, :n, :n].mean(0).numpy(), 1e-5)
+    trace = traced(model, tokenizer)
+    top = propagate(trace).attention[:, -1].relu().mean(1)
+    for k, n in enumerate(trace.mask.sum(1).tolist()):
+        assert_close(PartialLrp()(trace).values[k, :n].numpy(), top[k, :n, :n].mean(0).numpy(), 1e-5)
 
 
 def test_two_methods_cost_one_pass_more_than_the_trace_alone():
@@ -98,21 +98,21 @@ def test_two_methods_cost_one_pass_more_than_the_trace_alone():
 def test_what_was_propagated_goes_with_its_trace():
     gc.collect()
     before = len(relevance._PROPAGATED)
-    found = traced(*bert())
-    one = TransAtt()(found).values
-    assert torch.equal(TransAtt()(found).values, one)
+    trace = traced(*bert())
+    one = TransAtt()(trace).values
+    assert torch.equal(TransAtt()(trace).values, one)
     assert len(relevance._PROPAGATED) == before + 1
-    del found
+    del trace
     gc.collect()
     assert len(relevance._PROPAGATED) == before
 
 
 def test_double_precision_is_a_setting_that_shows_in_the_name():
-    found = traced(*bert())
+    trace = traced(*bert())
     for name, kind in (("partial_lrp", PartialLrp), ("transatt", TransAtt)):
         assert METHODS[name] == kind()
         assert kind(double=False).name == f"{name}(double=False)"
-        exact, quick = kind()(found).values, kind(double=False)(found).values
+        exact, quick = kind()(trace).values, kind(double=False)(trace).values
         assert exact.dtype == quick.dtype == torch.float32
         assert not torch.equal(exact, quick)
         assert torch.allclose(exact, quick, rtol=1e-2, atol=1e-4)
@@ -139,12 +139,12 @@ def test_a_model_that_no_rule_covers_is_refused_by_name_and_others_still_explain
     ("arrived", "warned"), [(1.0, False), (0.995, False), (0.5, True), (1.5, True), (np.nan, True)]
 )
 def test_relevance_that_got_lost_is_warned_of(arrived, warned, monkeypatch):
-    found = traced(*bert())
-    whole = propagate(found)
+    trace = traced(*bert())
+    whole = propagate(trace)
     lost = Relevance(whole.attention, torch.tensor([1.0, arrived]), whole.output)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: lost)
     for method in (PartialLrp(), TransAtt()):
-        one, other = method(found).diagnostics
+        one, other = method(trace).diagnostics
         assert one == {"conserved_relevance": 1.0}
         assert ("warning" in other) == warned
         if warned:

@@ -44,29 +44,29 @@ def test_a_removed_token_is_padding_written_in():
 def test_gradients_are_those_of_finite_differences():
     text = TokenRemoval.of(ask(), 1, "mask", None)
     point = text.uniform_inclusion(0.4).requires_grad_()
-    (found,) = torch.autograd.grad(text(point).sum(), point)
+    (gradient,) = torch.autograd.grad(text(point).sum(), point)
     for k in range(len(text)):
         step = torch.zeros_like(point)
         step[0, k] = 1e-5
         with torch.no_grad():
             slope = (text(point + step) - text(point - step))[0] / 2e-5
-        assert slope.item() == pytest.approx(found[0, k].item(), rel=1e-5, abs=1e-8)
+        assert slope.item() == pytest.approx(gradient[0, k].item(), rel=1e-5, abs=1e-8)
 
 
 def test_values_are_in_order_and_each_different_one_is_computed_once():
     text = TokenRemoval.of(ask(), 0, None, 2)
-    rows, told = [], []
+    rows, reported = [], []
     handle = text.traced_model.model.register_forward_hook(
         lambda module, given, output: rows.append(len(output.logits))
     )
     vectors = torch.cat([subset(text, 1), subset(text), subset(text, 1), subset(text, 2), subset(text)])
-    found = text.outputs(vectors, told.append)
+    outputs = text.outputs(vectors, reported.append)
     handle.remove()
     assert rows == [2, 1]
-    assert told == [pytest.approx(2 / 3), 1]
-    assert not found.requires_grad
+    assert reported == [pytest.approx(2 / 3), 1]
+    assert not outputs.requires_grad
     with torch.no_grad():
-        for vector, value in zip(vectors, found, strict=True):
+        for vector, value in zip(vectors, outputs, strict=True):
             assert text(vector[None])[0].item() == pytest.approx(value.item(), rel=1e-12)
 
 

@@ -1,4 +1,7 @@
-"""The methods: names to settings objects. A settings object or a callable works wherever a name does."""
+"""Methods that turn the trace of a model into a score per token.
+
+A settings object or a callable works wherever a name does.
+"""
 
 from __future__ import annotations
 

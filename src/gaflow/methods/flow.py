@@ -182,8 +182,7 @@ class FlowMethod:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
-        if self.paths.steps is not None:
-            trace = along_path(trace, self.paths)
+        trace = along_path(trace, self.paths)
         flow = self._solve(trace)
         through = flow.through()
         flow_against = None

@@ -137,7 +137,9 @@ class Paths:
 
 
 def along_path(trace: Trace, paths: Paths) -> Trace:
-    """The trace of the same batch, averaged along `paths`."""
+    """The trace of the same batch, averaged along `paths`; without steps, the trace itself."""
+    if paths.steps is None:
+        return trace
     traced_model = trace.require_model()
     gradients = tuple(torch.zeros_like(g) for g in trace.gradients)
     geometry = geometry_of(traced_model.model) or Geometry(len(gradients), gradients[0].shape[1])
