@@ -225,7 +225,7 @@ def test_what_is_no_network_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         max_flow(given)
     with pytest.raises(ValueError, match="direction"):
-        max_flow(torch.ones(1, 2, 2), "up")
+        max_flow(torch.ones(1, 2, 2), "up")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"mask must have shape \(1, 2\), one flag per token, not \(3,\)"):
         max_flow(torch.ones(1, 2, 2), mask=torch.ones(3))
 

@@ -169,7 +169,7 @@ def test_nothing_to_cut_is_a_flagged_zero(kind):
         (torch.ones(2, 3, 4), {}, r"not \(2, 3, 4\)"),
         (torch.full((1, 2, 2), torch.inf), {}, "infinite"),
         (torch.ones(2, 1, 3, 3), {}, "not a batch of 2: index it first"),
-        (torch.ones(1, 3, 3), {"nearest": "middle"}, "output, input, not 'middle'"),
+        (torch.ones(1, 3, 3), {"nearest": "middle"}, "nearest must be .*'middle'"),
         (torch.ones(1, 3, 3), {"mask": [1, 1]}, r"mask must have shape \(1, 3\)"),
         (torch.ones(1, 3, 3), {"sources": [3]}, "no position 3"),
     ],

@@ -156,7 +156,7 @@ def test_an_item_of_a_batch_has_the_routes_of_its_own():
 @pytest.mark.parametrize(
     ("given", "k", "error", "message"),
     [
-        (torch.ones(2, 3, 3), 1, TypeError, "takes a Flow .* not Tensor"),
+        (torch.ones(2, 3, 3), 1, TypeError, "flow must be a Flow .* not Tensor"),
         (solve(torch.ones(2, 1, 3, 3)), 1, ValueError, r"not a batch of 2: index it, flow\[0\]"),
         (solve(torch.ones(1, 2, 2)), -1, ValueError, "not -1"),
         (solve(torch.ones(1, 2, 2)), 1.5, ValueError, "not 1.5"),

@@ -25,17 +25,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.arguments import Nodes, as_networks, as_nodes
-from gaflow.flow.network import LayeredNetwork
-from gaflow.flow.paper_algorithms import Arcs, check_direction, layered_arcs
+from gaflow.arguments import one_of
+from gaflow.errors import Argument, ArgumentError, GaflowError
+from gaflow.extras import need
+from gaflow.flow.arguments import Nodes, only_network
+from gaflow.flow.barrier.solve import BARRIERS, Barrier
+from gaflow.flow.network import LayeredNetwork, Terminal
+from gaflow.flow.paper_algorithms import Arcs, Direction, check_direction, layered_arcs
 from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["cvxpy_flow"]
 
 # Tolerances out of reach: Clarabel goes as far as it can.
-SETTINGS = {"tol_gap_abs": 1e-15, "tol_gap_rel": 1e-15, "tol_feas": 1e-15, "max_iter": 500}
-CONSERVED, OPTIMAL = 1e-9, 1e-8  # of the flow value: what `converged` asks of conservation and of dual error or gap
+CLARABEL_SETTINGS = {"tol_gap_abs": 1e-15, "tol_gap_rel": 1e-15, "tol_feas": 1e-15, "max_iter": 500}
+MAX_IMBALANCE_SHARE = 1e-9  # of the flow value, for a flow to have converged
+MAX_ERROR_SHARE = 1e-8  # of the flow value, for dual error or gap
 
 
 def cvxpy_flow(
@@ -43,33 +47,31 @@ def cvxpy_flow(
     *,
     epsilon: float = 1e-6,
     mu: float | None = None,
-    barrier: str = "uniform",
-    terminal: float | str | None = None,
-    direction: str = "backward",
+    barrier: Barrier = "uniform",
+    terminal: Terminal = None,
+    direction: Direction = "backward",
     sources: Nodes | None = None,
     targets: Nodes | None = None,
 ) -> Flow:
     """The flow of one network (l, t, t) as a batch of one; `epsilon=0` or `mu=0` is eq. 8, plain max-flow."""
-    _cvxpy()
+    _import_cvxpy()
     check_direction(direction)
-    if barrier not in ("uniform", "capacity"):
-        raise ValueError(f"barrier must be uniform or capacity, not {barrier!r}")
-    networks = as_networks(information).cpu()
-    if len(networks) != 1:
-        raise ValueError(f"cvxpy_flow takes one network (l, t, t), not a batch of {len(networks)}: index it first")
+    one_of("barrier", barrier, BARRIERS)
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
-    above, below = as_nodes(sources, networks, None, "sources"), as_nodes(targets, networks, None, "targets")
-    network = LayeredNetwork.build(networks, None, terminal, above, below)
-    kappa, edges = float(network.kappa), int(network.edges)
+    if isinstance(information, Tensor):
+        information = information.cpu()
+    network = LayeredNetwork.parse(information, terminal, None, sources, targets)
+    only_network(network.capacity, "cvxpy_flow")
+    edges = int(network.edges)
     if mu is None:
-        mu = epsilon * kappa / (2 * edges) if edges else 0.0
+        mu = epsilon * float(network.kappa) / (2 * edges) if edges else 0.0
     if mu < 0:
-        raise ValueError(f"epsilon and mu must not be negative, not {epsilon!r} and {mu!r}")
-    if edges:
-        return _flow(network, mu, _solve(network, mu, barrier, direction))
-    nothing = np.zeros(network.capacity.numel() + network.source.numel() + network.target.numel())
-    return _flow(network, mu, _Solution(nothing, 0.0, 0.0, 0.0, 0.0, 0, 0.0, True))
+        raise ArgumentError(
+            Argument("epsilon"), " and ", Argument("mu"), f" must not be negative, not {epsilon!r} and {mu!r}"
+        )
+    solution = _solve(network, mu, barrier, direction) if edges else _no_flow(network)
+    return _flow(network, mu, solution)
 
 
 @dataclass(frozen=True)
@@ -84,78 +86,102 @@ class _Solution:
     converged: bool
 
 
-def _solve(network: LayeredNetwork, mu: float, barrier: str, direction: str) -> _Solution:
-    began = time.perf_counter()
+def _no_flow(network: LayeredNetwork) -> _Solution:
+    """The flow of a network without a path."""
+    size = network.capacity.numel() + network.source.numel() + network.target.numel()
+    return _Solution(
+        flow=np.zeros(size),
+        value=0.0,
+        conservation=0.0,
+        dual=0.0,
+        cut=0.0,
+        iterations=0,
+        seconds=0.0,
+        converged=True,
+    )
+
+
+def _solve(network: LayeredNetwork, mu: float, barrier: Barrier, direction: Direction) -> _Solution:
+    started = time.perf_counter()
     kappa = float(network.kappa)
-    capacity, source, target = (x[0].numpy() / kappa for x in (network.capacity, network.source, network.target))
+    capacity = network.capacity[0].numpy() / kappa
+    source = network.source[0].numpy() / kappa
+    target = network.target[0].numpy() / kappa
     arcs = layered_arcs(capacity, source, target, direction)
     upper = np.append(arcs.capacity, arcs.capacity.sum())
     weight = np.append(arcs.capacity, 1.0) if barrier == "capacity" else np.ones_like(upper)
-    strength = mu / kappa * weight / weight.mean()
+    edge_mu = mu / kappa * weight / weight.mean()
     incidence = _incidence(arcs)
-    share, potential, iterations = _minimise(incidence, upper, strength)
+    share, potential, iterations = _minimise(incidence, upper, edge_mu)
     flow = share * upper
     value = float(flow[-1])
-    conservation = float(np.abs(incidence.T @ flow).max() / value)
     cut = _cut(arcs, potential)
+    conservation = float(np.abs(incidence.T @ flow).max() / value)
     dual = 0.0
+    error = (cut - value) / value
     if mu:
-        cost = np.append(np.zeros_like(arcs.capacity), -1.0)
-        dual = float(np.abs(_off(cost + incidence @ potential, flow, upper - flow, strength)).max() / value)
-    full = np.zeros(capacity.size + source.size + target.size)
-    full[arcs.slot] = flow[:-1] * kappa
+        cost = incidence @ potential
+        cost[-1] -= 1.0  # of the return edge
+        dual = float(np.abs(_dual_error(cost, flow, upper - flow, edge_mu)).max() / value)
+        error = dual
+    edge_flow = np.zeros(capacity.size + source.size + target.size)
+    edge_flow[arcs.slot] = flow[:-1] * kappa
     return _Solution(
-        flow=full,
+        flow=edge_flow,
         value=value * kappa,
         conservation=conservation,
         dual=dual,
         cut=cut * kappa,
         iterations=iterations,
-        seconds=time.perf_counter() - began,
-        converged=bool(conservation < CONSERVED and (dual if mu else (cut - value) / value) < OPTIMAL),
+        seconds=time.perf_counter() - started,
+        converged=bool(conservation < MAX_IMBALANCE_SHARE and error < MAX_ERROR_SHARE),
     )
 
 
-def _off(cost: np.ndarray, flow: np.ndarray, slack: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """What each edge's flow is off because `s = z - v` does not hold with the barrier's own `z = mu / f`, `v = mu / g`.
+def _dual_error(cost: np.ndarray, flow: np.ndarray, slack: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """Error of each edge's flow because `s = z - v` does not hold with the barrier's own `z = mu / f`, `v = mu / g`.
 
-    To first order: what the barrier solver's certificate calls its dual error, here of edges that are all central.
+    To first order: the dual error of the barrier solver's certificate, here of edges that are all central.
     """
-    below, above = mu / flow, mu / slack
-    return (cost - below + above) * flow * slack / (below * slack + above * flow)
+    z = mu / flow
+    v = mu / slack
+    return (cost - z + v) * flow * slack / (z * slack + v * flow)
 
 
 def _incidence(arcs: Arcs) -> Any:
     """B (m, n) of the circulation, the return edge last: -1 at the tail, 1 at the head."""
     from scipy.sparse import coo_array
 
-    tail, head = np.append(arcs.tail, arcs.target), np.append(arcs.head, arcs.source)
-    edge, one = np.arange(len(tail)), np.ones(len(tail))
-    shape = (len(tail), 1 + max(arcs.source, arcs.target))
-    rows, columns = np.concatenate([edge, edge]), np.concatenate([tail, head])
-    return coo_array((np.concatenate([-one, one]), (rows, columns)), shape=shape).tocsc()
+    tail = np.append(arcs.tail, arcs.target)
+    head = np.append(arcs.head, arcs.source)
+    edge = np.arange(len(tail))
+    rows = np.concatenate([edge, edge])
+    columns = np.concatenate([tail, head])
+    values = np.repeat([-1.0, 1.0], len(tail))
+    return coo_array((values, (rows, columns)), shape=(len(tail), arcs.nodes)).tocsc()
 
 
-def _minimise(incidence: Any, upper: np.ndarray, strength: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def _minimise(incidence: Any, upper: np.ndarray, edge_mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Shares f / u of eq. 8 or 12, node potentials, iterations."""
-    cp = _cvxpy()
+    cp = _import_cvxpy()
     share = cp.Variable(len(upper))
     conservation = (incidence.T * upper) @ share == 0
     objective = -upper[-1] * share[-1]
     constraints = [conservation]
-    if strength.any():
-        objective -= strength @ (cp.log(share) + cp.log(1 - share))
+    if edge_mu.any():
+        objective -= edge_mu @ (cp.log(share) + cp.log(1 - share))
     else:
         constraints += [share >= 0, share <= 1]
     problem = cp.Problem(cp.Minimize(objective), constraints)
+    advice = (f" on {len(upper)} edges; raise ", Argument("epsilon"), ", or use solve()")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "may be inaccurate": the certificate tells
-            problem.solve(solver="CLARABEL", **SETTINGS)
+            warnings.simplefilter("ignore")  # "may be inaccurate": the certificate says so
+            problem.solve(solver="CLARABEL", **CLARABEL_SETTINGS)
     except cp.error.SolverError as error:
-        raise GaflowError(f"Clarabel gave up on {len(upper)} edges; raise epsilon, or use solve()") from error
+        raise GaflowError("Clarabel gave up", *advice) from error
     if share.value is None:
-        raise GaflowError(f"Clarabel ended {problem.status} on {len(upper)} edges; raise epsilon, or use solve()")
+        raise GaflowError(f"Clarabel ended {problem.status}", *advice)
     return share.value, conservation.dual_value, problem.solver_stats.num_iters
 
 
@@ -166,15 +192,14 @@ def _cut(arcs: Arcs, potential: np.ndarray) -> float:
     return float(arcs.capacity @ np.maximum(side[arcs.tail] - side[arcs.head], 0))
 
 
-def _cvxpy() -> Any:
-    # CVXPY brings a HiGHS of its own, after which that of OR-Tools (see maxflow.py) could no longer be loaded.
+def _import_cvxpy() -> Any:
+    # CVXPY brings a HiGHS of its own, after which that of OR-Tools (see integer_network.py) could no longer be loaded.
     with contextlib.suppress(ImportError):
         import ortools.graph.python.max_flow  # noqa: F401
-    try:
-        import clarabel  # noqa: F401
-        import cvxpy
-    except ImportError as error:
-        raise MissingExtraError('cvxpy_flow needs CVXPY and Clarabel: pip install "gaflow[reference]"') from error
+    need("clarabel", "reference", "cvxpy_flow needs CVXPY and Clarabel")
+    need("cvxpy", "reference", "cvxpy_flow needs CVXPY and Clarabel")
+    import cvxpy
+
     return cvxpy
 
 
@@ -182,7 +207,8 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
     """The solution as a batch of one."""
     _, layers, t, _ = network.capacity.shape
     edges, source, target = torch.as_tensor(solution.flow)[None].split([layers * t * t, t, t], 1)
-    kappa, count = float(network.kappa), int(network.edges)
+    kappa = float(network.kappa)
+    count = int(network.edges)
 
     def one(value: float | int | bool) -> Tensor:
         dtype = torch.float64 if isinstance(value, float) else None

@@ -15,12 +15,13 @@ terminal capacities) is counted over live edges and real tokens only, so padding
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
-from gaflow.flow.arguments import per_item
+from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes, per_item
 
 __all__ = ["LayeredNetwork", "Terminal"]
 
@@ -110,6 +111,22 @@ class LayeredNetwork:
             dead=dead,
             negligible=negligible.sum((-3, -2, -1)),
         )
+
+    @classmethod
+    def parse(
+        cls,
+        information: Any,
+        terminal: Terminal = None,
+        mask: Any = None,
+        sources: Nodes | None = None,
+        targets: Nodes | None = None,
+    ) -> LayeredNetwork:
+        """Check the arguments that every solver takes, and build the networks."""
+        networks = as_networks(information)
+        real = as_mask(mask, networks)
+        output_nodes = as_nodes(sources, networks, real, "sources")
+        input_nodes = as_nodes(targets, networks, real, "targets")
+        return cls.build(networks, real, terminal, output_nodes, input_nodes)
 
     def unit(self) -> Tensor:
         """The unit of flow inside the solvers, (b,): the smallest cut through a layer or the terminals, 1 if dead."""

@@ -22,32 +22,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.flow.arguments import as_networks
+from gaflow.arguments import one_of
+from gaflow.errors import Argument, ArgumentError
+from gaflow.flow.arguments import as_networks, only_network
 
 __all__ = [
     "DIRECTIONS",
+    "MAX_INTEGER_SUM",
     "Arcs",
     "DenseNetwork",
+    "Direction",
     "check_direction",
     "dense_network",
     "integral_scale",
     "layered_arcs",
 ]
 
-DIRECTIONS = ("backward", "forward")
-ROOM = 9.2e18  # for the sum of all integral capacities: below 2^63 by more than floats of that size round
-LARGEST_EXPONENT = 308  # of ten, in float64
+Direction = Literal["backward", "forward"]
+DIRECTIONS: tuple[Direction, ...] = ("backward", "forward")
+MAX_INTEGER_SUM = 9.2e18  # of all integral capacities: below 2^63 by more than floats of that size round
+MAX_EXPONENT = 308  # of ten, in float64
 
 
 @dataclass(frozen=True)
 class DenseNetwork:
-    """What Algorithm 1 or 2 returns; `n = 2 + t (l+1)` nodes, row = tail."""
+    """The result of Algorithm 1 or 2; `n = 2 + t (l+1)` nodes, row = tail."""
 
     adjacency: Tensor  # (n, n) int64, 1 where there is an edge
     lower: Tensor  # (n, n) float64, all 0
@@ -57,43 +62,43 @@ class DenseNetwork:
     source: int  # super-source
     target: int  # super-target
     gamma: float  # a power of ten
-    clamped: bool  # gamma is smaller than printed, so that int64 holds all capacities together
+    clamped: bool  # gamma is smaller than printed, for int64 to hold all capacities together
 
 
-def dense_network(information: Any, direction: str = "backward") -> DenseNetwork:
-    """The capacity matrices of one network (l, t, t): Algorithm 1, or 2 for `direction="forward"`."""
+def dense_network(information: Any, direction: Direction = "backward") -> DenseNetwork:
+    """The capacity matrices of one network (l, t, t): Algorithm 1, or 2 for `direction="forward"`.
+
+    network = gaflow.dense_network(torch.rand(2, 5, 5))
+    network.upper  # (17, 17) capacities, row = tail
+    """
     check_direction(direction)
-    networks = as_networks(information)
-    if len(networks) != 1:
-        raise ValueError(f"dense_network takes one network (l, t, t), not a batch of {len(networks)}: index it first")
-    abar = networks[0].cpu()
-    layers, t, _ = abar.shape
-    q = t * (layers + 1) + 2
-    upper = torch.zeros(q, q, dtype=torch.float64)
-    u_inf = float(t)
-    if direction == "backward":
-        upper[1 : t + 1, 0] = u_inf
-        upper[-1, -t - 1 : -1] = u_inf
-    else:
-        upper[0, 1 : t + 1] = u_inf
-        upper[-t - 1 : -1, -1] = u_inf
-    for j in range(layers):
-        start, mid, end = t * j + 1, t * (j + 1) + 1, t * (j + 2) + 1
-        if direction == "backward":
-            upper[mid:end, start:mid] = abar[j]
-        else:
-            upper[start:mid, mid:end] = abar[j].T
-    gamma, clamped = integral_scale(abar)
+    capacity = only_network(as_networks(information), "dense_network").cpu()
+    layers, t, _ = capacity.shape
+    n = t * (layers + 1) + 2
+    backward = torch.zeros(n, n, dtype=torch.float64)
+    backward[1 : t + 1, 0] = t
+    backward[-1, -t - 1 : -1] = t
+    for k in range(layers):
+        first = t * k + 1
+        above = first + t
+        backward[above : above + t, first:above] = capacity[k]
+    upper = backward
+    source = n - 1
+    target = 0
+    if direction == "forward":
+        upper = backward.T.contiguous()
+        source = 0
+        target = n - 1
+    gamma, clamped = integral_scale(capacity)
     lower = torch.zeros_like(upper)
-    ends = (q - 1, 0) if direction == "backward" else (0, q - 1)
     return DenseNetwork(
         adjacency=(upper > 0).long(),
         lower=lower,
         lower_int=(gamma * lower).long(),
         upper=upper,
         upper_int=(gamma * upper).long(),
-        source=ends[0],
-        target=ends[1],
+        source=source,
+        target=target,
         gamma=gamma,
         clamped=clamped,
     )
@@ -110,25 +115,41 @@ class Arcs:
     source: int
     target: int
 
+    @property
+    def nodes(self) -> int:
+        """The number of nodes, terminals included."""
+        return 1 + max(self.source, self.target)
 
-def layered_arcs(capacity: np.ndarray, source: np.ndarray, target: np.ndarray, direction: str) -> Arcs:
+    def crossing(self, side: np.ndarray) -> np.ndarray:
+        """Which arcs (m,) lead from nodes of `side` (n,) to others."""
+        return side[self.tail] & ~side[self.head]
+
+
+def layered_arcs(capacity: np.ndarray, source: np.ndarray, target: np.ndarray, direction: Direction) -> Arcs:
     """Arcs with positive capacity of one network: layers (l, t, t) and the terminals (t,) at either end."""
-    layers, tokens, _ = capacity.shape
-    node = 1 + np.arange((layers + 1) * tokens).reshape(layers + 1, tokens)
+    layers, t, _ = capacity.shape
+    node = 1 + np.arange((layers + 1) * t).reshape(layers + 1, t)
     last = 1 + node.size
-    tail = np.concatenate([_grid(node[1:, :, None], capacity), np.full(tokens, last), node[0]])
-    head = np.concatenate([_grid(node[:-1, None, :], capacity), node[-1], np.zeros(tokens, dtype=int)])
-    every = np.concatenate([capacity.ravel(), source, target])
-    ends = (last, 0)
+    layer_tails = np.broadcast_to(node[1:, :, None], capacity.shape)
+    layer_heads = np.broadcast_to(node[:-1, None, :], capacity.shape)
+    tail = np.concatenate([layer_tails.ravel(), np.full(t, last), node[0]])
+    head = np.concatenate([layer_heads.ravel(), node[-1], np.zeros(t, dtype=int)])
+    capacities = np.concatenate([capacity.ravel(), source, target])
+    super_source = last
+    super_target = 0
     if direction == "forward":
-        tail, head, ends = head, tail, (0, last)
-    keep = np.flatnonzero(every > 0)
-    keep = keep[np.lexsort((head[keep], tail[keep]))]
-    return Arcs(tail[keep].astype(np.int32), head[keep].astype(np.int32), every[keep], keep, *ends)
-
-
-def _grid(values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(values, like.shape).ravel()
+        tail, head = head, tail
+        super_source, super_target = super_target, super_source
+    slot = np.flatnonzero(capacities > 0)
+    slot = slot[np.lexsort((head[slot], tail[slot]))]
+    return Arcs(
+        tail=tail[slot].astype(np.int32),
+        head=head[slot].astype(np.int32),
+        capacity=capacities[slot],
+        slot=slot,
+        source=super_source,
+        target=super_target,
+    )
 
 
 def integral_scale(information: Tensor) -> tuple[float, bool]:
@@ -139,20 +160,21 @@ def integral_scale(information: Tensor) -> tuple[float, bool]:
     smallest = float(positive.min())
     beta = -math.floor(math.log10(smallest))
     # log10 rounds: just below a power of ten it gives that power, and gamma would be ten times too small.
-    if beta <= LARGEST_EXPONENT and smallest * 10.0**beta < 1:
+    if beta <= MAX_EXPONENT and smallest * 10.0**beta < 1:
         beta += 1
     # fsum: the same gamma for the same numbers, in whatever order they come.
     try:
         total = math.fsum(positive.tolist()) + 2 * information.shape[-1] ** 2
     except OverflowError:
-        raise ValueError(
-            f"the sum of all capacities overflows (largest {positive.max():.3g}): scale them down"
+        raise ArgumentError(
+            Argument("information"),
+            f" is too large: the sum of all capacities overflows (largest {positive.max():.3g}); scale it down",
         ) from None
-    largest = min(math.floor(math.log10(ROOM) - math.log10(total)), LARGEST_EXPONENT)
+    largest = math.floor(math.log10(MAX_INTEGER_SUM) - math.log10(total))
+    largest = min(largest, MAX_EXPONENT)
     return 10.0 ** min(beta, largest), largest < beta
 
 
 def check_direction(direction: str) -> None:
     """Refuse anything but the names of the two algorithms."""
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, not {direction!r}")
+    one_of("direction", direction, DIRECTIONS)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -166,7 +166,7 @@ def layer_scores(through: Array, layer: NodeLayer) -> Array:
     """The through-flow (..., t) of one node layer, or the sum over all, from that of every layer (..., l+1, t)."""
     layer = check_layer(layer)
     if layer == "all":
-        return through.sum(-2)
+        return cast(Array, through.sum(-2))
     count = through.shape[-2]
     if not -count <= layer < count:
         raise ArgumentError(

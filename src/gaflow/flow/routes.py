@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
+from torch import Tensor
 
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import Flow
 
 __all__ = ["Route", "Routes", "routes"]
@@ -60,43 +62,60 @@ class Routes:
 
 
 def routes(flow: Flow, k: int | None = 10) -> Routes:
-    """The `k` widest routes of one flow, or all of them for `k=None`: a barrier solution has as many as live edges."""
+    """The `k` widest routes of one flow, or all of them for `k=None`: a barrier solution has as many as live edges.
+
+    for route in gaflow.routes(att.flow, k=5):
+        print(route.tokens, route.share)
+    """
     if not isinstance(flow, Flow):
-        raise TypeError(f"routes takes a Flow (an attribution's is att.flow), not {type(flow).__name__}")
+        raise ArgumentTypeError(
+            Argument("flow"), f" must be a Flow (an attribution's is att.flow), not {type(flow).__name__}"
+        )
     if len(flow.value) != 1:
-        raise ValueError(f"routes takes one flow, not a batch of {len(flow.value)}: index it, flow[0]")
+        raise ArgumentError(Argument("flow"), f" must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
     if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 0):
-        raise ValueError(f"k must be a whole number >= 0, or None for all routes, not {k!r}")
-    edges, source, target = (
-        x[0].detach().cpu().double().numpy().copy() for x in (flow.edges, flow.source, flow.target)
-    )
+        raise ArgumentError(Argument("k"), f" must be a whole number >= 0, or None for all routes, not {k!r}")
+    edges = _amounts(flow.edges)
+    source = _amounts(flow.source)
+    target = _amounts(flow.target)
     value = flow.value.item()
-    if not all(np.isfinite(x).all() and (x >= 0).all() for x in (edges, source, target)):
-        raise ValueError("the flow holds negative or non-finite amounts, which are no routes: solve it again")
-    found: list[Route] = []
-    while k is None or len(found) < k:
+    layers = np.arange(len(edges))
+    widest_first: list[Route] = []
+    while k is None or len(widest_first) < k:
         nodes, amount = _widest(edges, source, target)
         if amount <= 0:
             break
         source[nodes[-1]] -= amount
-        edges[np.arange(len(edges)), nodes[1:], nodes[:-1]] -= amount
+        edges[layers, nodes[1:], nodes[:-1]] -= amount
         target[nodes[0]] -= amount
-        found.append(Route(tuple(nodes.tolist()), amount, amount / value))
-    rest = value - math.fsum(route.amount for route in found)
-    return Routes(tuple(found), max(rest, 0.0), value)
+        widest_first.append(Route(tuple(nodes.tolist()), amount, amount / value))
+    rest = value - math.fsum(route.amount for route in widest_first)
+    return Routes(tuple(widest_first), max(rest, 0.0), value)
+
+
+def _amounts(flow: Tensor) -> np.ndarray:
+    """A copy of the flow of the only item; refuses numbers that are no amounts of flow."""
+    amounts = flow[0].detach().cpu().double().numpy().copy()
+    if not (np.isfinite(amounts).all() and (amounts >= 0).all()):
+        raise ArgumentError(
+            Argument("flow"), " holds negative or non-finite amounts, which are no routes: solve it again"
+        )
+    return amounts
 
 
 def _widest(edges: np.ndarray, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
     """The nodes (l+1,) of the widest route, input first, and its width."""
     layers = len(edges)
-    width, best = source, []
+    width = source
+    best_tail = []  # of each node, from the highest layer of edges down
     for k in reversed(range(layers)):
         narrow = np.minimum(edges[k], width[:, None])
-        best.append(narrow.argmax(0))
-        width = np.take_along_axis(narrow, best[-1][None], 0)[0]
+        best = narrow.argmax(0)
+        width = np.take_along_axis(narrow, best[None], 0)[0]
+        best_tail.append(best)
     width = np.minimum(width, target)
     nodes = np.empty(layers + 1, dtype=np.int64)
     nodes[0] = width.argmax()
     for k in range(layers):
-        nodes[k + 1] = best[layers - 1 - k][nodes[k]]
+        nodes[k + 1] = best_tail[layers - 1 - k][nodes[k]]
     return nodes, float(width[nodes[0]])

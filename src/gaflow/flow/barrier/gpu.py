@@ -35,6 +35,13 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+def _kernels() -> Any:
+    """The module of kernels, which can be imported only where there is Triton."""
+    from gaflow.flow.barrier import triton_kernels
+
+    return triton_kernels
+
+
 def _blocks(tokens: int) -> int:
     """Blocks of tails in a layer."""
     return -(-tokens // TILE["ROWS"])
@@ -44,8 +51,7 @@ def linearize(
     edges: Edges, node: Tensor, shape: tuple[int, int], before: Tensor, level: Tensor, *, first: bool
 ) -> Balance:
     """Set weight and residual of all edges, and sum them up at the nodes."""
-    from gaflow.flow.barrier import triton_kernels as kernels
-
+    kernels = _kernels()
     layers, t = shape
     _, items, m = edges.variables.shape
     programs = items * layers * _blocks(t)
@@ -69,8 +75,7 @@ def linearize(
 
 def step(edges: Edges, shape: tuple[int, int], change: Tensor) -> Tensor:
     """Let all edges follow the `change` (b, n) of the potentials; how many were cut short, (b,)."""
-    from gaflow.flow.barrier import triton_kernels as kernels
-
+    kernels = _kernels()
     layers, t = shape
     _, items, m = edges.variables.shape
     programs = items * layers * _blocks(t)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, SolveError
-from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes, per_item
+from gaflow.flow.arguments import Nodes, per_item
 from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
 from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
 from gaflow.flow.barrier.linear.system import System
@@ -67,14 +67,10 @@ def solve(
         flow = gaflow.solve(torch.rand(12, 14, 14))
         flow.target[0]  # the score of each token
     """
-    networks = as_networks(information)
     solver = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
-    real = as_mask(mask, networks)
-    output_nodes = as_nodes(sources, networks, real, "sources")
-    input_nodes = as_nodes(targets, networks, real, "targets")
-    flow = solver(LayeredNetwork.build(networks, real, terminal, output_nodes, input_nodes))
+    flow = solver(LayeredNetwork.parse(information, terminal, mask, sources, targets))
     if throw and not bool(flow.converged.all()):
         raise _not_converged(flow)
     return flow

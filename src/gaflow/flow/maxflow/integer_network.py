@@ -1,4 +1,4 @@
-"""Capacities as 64-bit integers, so that OR-Tools can find exact maximum flows.
+"""Capacities as 64-bit integers, for OR-Tools to find exact maximum flows.
 
     capacity = int(gamma u)
 
@@ -20,44 +20,45 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from gaflow.errors import GaflowError, MissingExtraError
-from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes
-from gaflow.flow.network import LayeredNetwork
-from gaflow.flow.paper_algorithms import ROOM, Arcs, integral_scale, layered_arcs
+from gaflow.errors import GaflowError
+from gaflow.extras import need
+from gaflow.flow.arguments import Nodes, as_mask, as_networks
+from gaflow.flow.network import LayeredNetwork, Terminal
+from gaflow.flow.paper_algorithms import MAX_INTEGER_SUM, Arcs, Direction, integral_scale, layered_arcs
 
-__all__ = ["HEADROOM", "Integers", "Problem", "Solution", "new_solver", "push"]
+__all__ = ["IntegerFlow", "IntegerNetwork", "Problem", "maximum", "new_solver", "run_solver", "spare_bits"]
 
-HEADROOM = 62  # bits: every node's inflow stays below 2^62, so that no sum of capacities overflows
+HEADROOM_BITS = 62  # every node's inflow stays below 2^62, and no sum of capacities overflows
 
 
 @dataclass(frozen=True)
-class Integers:
+class IntegerNetwork:
     """One network in integers."""
 
-    arcs: Arcs  # live edges, with their capacities as given
+    arcs: Arcs  # live edges, with their capacities in the units of the input
     capacity: np.ndarray  # (m,) int64
     gamma: float  # a power of ten, or 1
     bits: int  # a further power of two, or 0
-    clamped: bool  # gamma is smaller than the algorithms print it, so that int64 holds all capacities together
+    clamped: bool  # gamma is smaller than the algorithms print it, for int64 to hold all capacities together
 
-    def real(self, whole: Any) -> Any:
+    def to_units(self, amounts: Any) -> Any:
         """Integer amounts in the units of the input."""
-        return np.ldexp(np.asarray(whole, dtype=np.int64) / self.gamma, -self.bits)
+        return np.ldexp(np.asarray(amounts, dtype=np.int64) / self.gamma, -self.bits)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A batch of networks as given and as pruned."""
+    """A batch of networks, before and after pruning."""
 
     network: LayeredNetwork
-    given: list[Tensor]  # (l, t', t') each: real tokens only, dead edges included, as Algorithms 1 and 2 see them
-    wide: bool  # no terminal capacity was asked for: terminals are wider than all beside them
+    unpruned: list[Tensor]  # (l, t', t') each: real tokens only, dead edges included, as Algorithms 1 and 2 see them
+    wide_terminals: bool  # no terminal capacity was given: terminals are wider than all edges beside them
 
     @classmethod
     def build(
         cls,
         information: Any,
-        terminal: float | Tensor | str | None = None,
+        terminal: Terminal = None,
         mask: Any = None,
         sources: Nodes | None = None,
         targets: Nodes | None = None,
@@ -65,36 +66,52 @@ class Problem:
         """Check the arguments, which are those of `solve`, and prune."""
         networks = as_networks(information)
         real = as_mask(mask, networks)
-        above, below = as_nodes(sources, networks, real, "sources"), as_nodes(targets, networks, real, "targets")
-        # What padding holds must not choose gamma.
-        given = [x if real is None else x[:, real[k]][:, :, real[k]] for k, x in enumerate(networks)]
-        return cls(LayeredNetwork.build(networks, real, terminal, above, below), given, terminal is None)
+        unpruned = list(networks)
+        if real is not None:  # the numbers at padding positions must not choose gamma
+            unpruned = [network[:, row][:, :, row] for network, row in zip(networks, real, strict=True)]
+        network = LayeredNetwork.parse(networks, terminal, real, sources, targets)
+        return cls(network, unpruned, wide_terminals=terminal is None)
 
-    def integers(self, item: int, direction: str = "backward", integral: bool = False) -> Integers:
+    def integers(self, item: int, direction: Direction = "backward", integral: bool = False) -> IntegerNetwork:
         """Item `item` in integers: those of Algorithms 1 and 2, or as fine as possible."""
         network = self.network
         layers = network.capacity[item].cpu().numpy()
-        source, target = network.source[item].cpu().numpy(), network.target[item].cpu().numpy()
-        gamma, bits, clamped, limit = 1.0, 0, False, math.inf
+        source = network.source[item].cpu().numpy()
+        target = network.target[item].cpu().numpy()
+        gamma = 1.0
+        bits = 0
+        clamped = False
+        limit = math.inf
         if integral:
-            gamma, clamped = integral_scale(self.given[item])
+            gamma, clamped = integral_scale(self.unpruned[item])
         elif not bool(network.dead[item]):
             limit = 2 * network.unit()[item].item()
-            bits = HEADROOM - math.frexp(float(np.minimum(layers, limit).sum((-2, -1)).max()))[1]
+            layer_sums = np.minimum(layers, limit).sum((-2, -1))
+            bits = spare_bits(layer_sums.max())
 
-        def whole(capacity: np.ndarray) -> np.ndarray:
-            return np.minimum(np.ldexp(gamma * np.minimum(capacity, limit), bits), ROOM).astype(np.int64)
+        def to_integers(capacity: np.ndarray) -> np.ndarray:
+            scaled = np.ldexp(gamma * np.minimum(capacity, limit), bits)
+            return np.minimum(scaled, MAX_INTEGER_SUM).astype(np.int64)
 
-        inner = whole(layers)
-        above, below = inner[-1].sum(-1) + 1, inner[0].sum(-2) + 1
-        if not self.wide:
-            above, below = np.minimum(whole(source), above), np.minimum(whole(target), below)
+        inner = to_integers(layers)
+        above = inner[-1].sum(-1) + 1
+        below = inner[0].sum(-2) + 1
+        if not self.wide_terminals:
+            above = np.minimum(to_integers(source), above)
+            below = np.minimum(to_integers(target), below)
         arcs = layered_arcs(layers, source, target, direction)
-        return Integers(arcs, np.concatenate([inner.ravel(), above, below])[arcs.slot], gamma, bits, clamped)
+        capacity = np.concatenate([inner.ravel(), above, below])[arcs.slot]
+        return IntegerNetwork(arcs=arcs, capacity=capacity, gamma=gamma, bits=bits, clamped=clamped)
+
+
+def spare_bits(largest_sum: float) -> int:
+    """The power of two by which capacities can be multiplied, if those of no layer sum to more than this."""
+    _, exponent = math.frexp(float(largest_sum))
+    return HEADROOM_BITS - exponent
 
 
 @dataclass(frozen=True)
-class Solution:
+class IntegerFlow:
     """A maximum flow of integers, and the two minimum cuts at either end of all of them."""
 
     flow: np.ndarray  # (m,) int64
@@ -103,36 +120,43 @@ class Solution:
     near_target: np.ndarray  # (n,) bool, the source's side of the minimum cut nearest to the target
 
 
-def push(problem: Integers) -> Solution:
-    """Solve, and check that the flow is worth its cut."""
-    arcs, capacity = problem.arcs, problem.capacity
-    n = 1 + max(arcs.source, arcs.target)
-    near, far = np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
+def run_solver(network: IntegerNetwork) -> IntegerFlow:
+    """Find a maximum flow, and check that its value is that of its cuts."""
+    arcs = network.arcs
+    capacity = network.capacity
+    near_source = np.zeros(arcs.nodes, dtype=bool)
+    near_target = np.ones(arcs.nodes, dtype=bool)
     if not len(capacity):
-        near[arcs.source], far[arcs.target] = True, False
-        return Solution(capacity, 0, near, far)
+        near_source[arcs.source] = True
+        near_target[arcs.target] = False
+        return IntegerFlow(capacity, 0, near_source, near_target)
     solver = new_solver()
     numbers = solver.add_arcs_with_capacity(arcs.tail, arcs.head, capacity)
-    status = solver.solve(arcs.source, arcs.target)
-    if status != solver.OPTIMAL:
-        raise GaflowError(f"OR-Tools found no maximum flow of {len(capacity)} edges: status {status}")
-    near[solver.get_source_side_min_cut()] = True
-    far[solver.get_sink_side_min_cut()] = False
+    maximum(solver, arcs.source, arcs.target)
+    near_source[solver.get_source_side_min_cut()] = True
+    near_target[solver.get_sink_side_min_cut()] = False
     flow = np.asarray(solver.flows(numbers), dtype=np.int64)
     value = int(flow[arcs.tail == arcs.source].sum())
-    for side in (near, far):
-        cut = int(capacity[side[arcs.tail] & ~side[arcs.head]].sum())
+    for side in (near_source, near_target):
+        cut = int(capacity[arcs.crossing(side)].sum())
         if value != cut:
             raise GaflowError(f"OR-Tools gave a flow of {value}, which is not its minimum cut {cut}; please report it")
-    return Solution(flow, value, near, far)
+    return IntegerFlow(flow, value, near_source, near_target)
+
+
+def maximum(solver: Any, source: int, target: int) -> int:
+    """The maximum flow between two nodes of an OR-Tools solver."""
+    status = solver.solve(source, target)
+    if status != solver.OPTIMAL:
+        raise GaflowError(f"OR-Tools found no maximum flow of {solver.num_arcs()} edges: status {status}")
+    return solver.optimal_flow()
 
 
 def new_solver() -> Any:
     """An empty OR-Tools solver."""
+    need("ortools.graph.python", "maxflow", "maximum flows need OR-Tools")
     try:
         from ortools.graph.python import max_flow as library
-    except ModuleNotFoundError as error:
-        raise MissingExtraError('maximum flows need OR-Tools: pip install "gaflow[maxflow]"') from error
     except ImportError as error:
         raise GaflowError(
             f"OR-Tools is installed but cannot be loaded ({error}); if CVXPY or highspy was imported before it, import "

@@ -1,7 +1,7 @@
 """Plain maximum flow (eq. 8), exactly, by OR-Tools: Attention Flow before the barrier makes it unique.
 
 Capacities become integers, either those of Algorithms 1 and 2 (`dense_network(...).upper_int`) or as fine as int64
-allows; `integers.py` says how. Flows come back in the units of the input. A layered network usually has many maximum
+allows; `integer_network.py` says how. Flows come back in the units of the input. A layered network usually has many maximum
 flows; which one is found depends on the direction the edges point to.
 
 The convention this file owns: the **certificate** of a maximum flow speaks of the capacities as given. `cut` is the
@@ -13,17 +13,15 @@ and `clamped` are those of `dense_network`.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gaflow.flow.arguments import Nodes
-from gaflow.flow.maxflow.integer_network import Integers, Problem, new_solver, push
-from gaflow.flow.network import LayeredNetwork
-from gaflow.flow.paper_algorithms import check_direction
+from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
+from gaflow.flow.network import LayeredNetwork, Terminal
+from gaflow.flow.paper_algorithms import Direction, check_direction
 from gaflow.flow.result import BatchCertificate, Flow
 
 __all__ = ["max_flow"]
@@ -31,10 +29,10 @@ __all__ = ["max_flow"]
 
 def max_flow(
     information: Any,
-    direction: str = "backward",
+    direction: Direction = "backward",
     integral: bool = True,
     *,
-    terminal: float | Tensor | str | None = None,
+    terminal: Terminal = None,
     mask: Any = None,
     sources: Nodes | None = None,
     targets: Nodes | None = None,
@@ -43,73 +41,87 @@ def max_flow(
 
     `integral=True` solves the network of Algorithm 1 (backward) or 2 (forward) with its integer capacities,
     `integral=False` scales the capacities as finely as 64 bits allow. `terminal`, `mask`, `sources` and `targets`
-    are those of `solve`: by default terminals never bind; `terminal=t` is what the algorithms print.
+    are those of `solve`: by default terminals never bind; `terminal=t` is the algorithms' choice.
+
+        flow = gaflow.max_flow(torch.rand(12, 14, 14))
+        flow.value  # (1,) the maximum
     """
-    new_solver()  # a missing library is the first thing to say
+    new_solver()  # a missing library is the first thing to report
     check_direction(direction)
     problem = Problem.build(information, terminal, mask, sources, targets)
-    solved = [_solve_one(problem, item, direction, integral) for item in range(len(problem.given))]
-    return _gather(problem.network, solved, integral)
+    batch = _Batch(problem.network)
+    for item in range(len(problem.unpruned)):
+        batch.solve(problem, item, direction, integral)
+    return batch.flow(integral)
 
 
-@dataclass(frozen=True)
-class _Solved:
-    whole: Integers
-    flow: np.ndarray  # (l t t + 2 t,) in the units of the input
-    value: float
-    cut: float
-    seconds: float
+class _Batch:
+    """Flows and certificates of a batch, filled in item by item on the CPU."""
 
+    def __init__(self, network: LayeredNetwork):
+        b, layers, t, _ = network.capacity.shape
+        self.network = network
+        self.flows = np.zeros((b, layers * t * t + 2 * t))  # in the units of the input
+        self.value = np.zeros(b)
+        self.cut = np.zeros(b)
+        self.gamma = np.zeros(b)
+        self.clamped = np.zeros(b, dtype=bool)
+        self.negligible = np.zeros(b, dtype=np.int64)
+        self.seconds = np.zeros(b)
 
-def _solve_one(problem: Problem, item: int, direction: str, integral: bool) -> _Solved:
-    began = time.perf_counter()
-    whole = problem.integers(item, direction, integral)
-    found, arcs = push(whole), whole.arcs
-    layers, t, _ = problem.network.capacity[item].shape
-    flow = np.zeros(layers * t * t + 2 * t)
-    flow[arcs.slot] = whole.real(found.flow)
-    crossing = found.near_source[arcs.tail] & ~found.near_source[arcs.head]
-    cut = float(arcs.capacity[crossing].sum())
-    return _Solved(whole, flow, float(whole.real(found.value)), cut, time.perf_counter() - began)
+    def solve(self, problem: Problem, item: int, direction: Direction, integral: bool) -> None:
+        """Solve one item."""
+        started = time.perf_counter()
+        integers = problem.integers(item, direction, integral)
+        solution = run_solver(integers)
+        arcs = integers.arcs
+        self.flows[item, arcs.slot] = integers.to_units(solution.flow)
+        self.value[item] = integers.to_units(solution.value)
+        self.cut[item] = arcs.capacity[arcs.crossing(solution.near_source)].sum()
+        self.gamma[item] = integers.gamma
+        self.clamped[item] = integers.clamped
+        self.negligible[item] = (integers.capacity == 0).sum()
+        self.seconds[item] = time.perf_counter() - started
 
-
-def _gather(network: LayeredNetwork, solved: list[_Solved], integral: bool) -> Flow:
-    """One Flow of the whole batch, on the device of the network."""
-    b, layers, t, _ = network.capacity.shape
-    device = network.capacity.device
-
-    def column(values: list[Any], dtype: torch.dtype = torch.float64) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)
-
-    flows = torch.as_tensor(np.stack([s.flow for s in solved]), device=device)
-    edges, source, target = flows.split([layers * t * t, t, t], 1)
-    edges, value, cut = (
-        edges.reshape(b, layers, t, t),
-        column([s.value for s in solved]),
-        column([s.cut for s in solved]),
-    )
-    zero, yes = torch.zeros_like(value), torch.ones_like(network.dead)
-    inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
-    outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
-    imbalance = (inflow - outflow).abs().amax((-2, -1)) / value.clamp_min(torch.finfo(value.dtype).tiny)
-    certificate = BatchCertificate(
-        conservation=imbalance,
-        dual=zero,
-        centrality=zero,
-        gap=cut - value,
-        cut=cut,
-        kappa=network.kappa,
-        mu=zero,
-        epsilon=zero,
-        edges=network.edges,
-        negligible=column([int((s.whole.capacity == 0).sum()) for s in solved], torch.int64),
-        gamma=column([s.whole.gamma if integral else 0.0 for s in solved]),
-        clamped=column([s.whole.clamped for s in solved], torch.bool),
-        dead=network.dead,
-        iterations=torch.zeros_like(network.edges),
-        seconds=column([s.seconds for s in solved]),
-        converged=yes,
-    )
-    return Flow(
-        edges, source, target, value, mu=zero, converged=yes, certificate=certificate, capacity=network.capacity
-    )
+    def flow(self, integral: bool) -> Flow:
+        """One Flow of all items, on the device of the network."""
+        network = self.network
+        b, layers, t, _ = network.capacity.shape
+        device = network.capacity.device
+        edges, source, target = torch.as_tensor(self.flows, device=device).split([layers * t * t, t, t], 1)
+        edges = edges.reshape(b, layers, t, t)
+        value = torch.as_tensor(self.value, device=device)
+        cut = torch.as_tensor(self.cut, device=device)
+        zero = torch.zeros_like(value)
+        converged = torch.ones_like(network.dead)
+        inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
+        outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
+        imbalance = (inflow - outflow).abs().amax((-2, -1))
+        certificate = BatchCertificate(
+            conservation=imbalance / value.clamp_min(torch.finfo(value.dtype).tiny),
+            dual=zero,
+            centrality=zero,
+            gap=cut - value,
+            cut=cut,
+            kappa=network.kappa,
+            mu=zero,
+            epsilon=zero,
+            edges=network.edges,
+            negligible=torch.as_tensor(self.negligible, device=device),
+            gamma=torch.as_tensor(self.gamma, device=device) if integral else zero,
+            clamped=torch.as_tensor(self.clamped, device=device),
+            dead=network.dead,
+            iterations=torch.zeros_like(network.edges),
+            seconds=torch.as_tensor(self.seconds, device=device),
+            converged=converged,
+        )
+        return Flow(
+            edges=edges,
+            source=source,
+            target=target,
+            value=value,
+            mu=zero,
+            converged=converged,
+            certificate=certificate,
+            capacity=network.capacity,
+        )

@@ -19,14 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.flow.arguments import Nodes
-from gaflow.flow.maxflow.integer_network import Problem, new_solver, push
+from gaflow.arguments import one_of
+from gaflow.errors import Argument, ArgumentError
+from gaflow.flow.arguments import Nodes, only_network
+from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
+from gaflow.flow.network import Terminal
 from gaflow.flow.paper_algorithms import Arcs
 from gaflow.flow.result import Flow
 
 __all__ = ["CutEdge", "MinCut", "min_cut"]
 
-NEAREST = ("output", "input")
+TERMINAL_TOLERANCE = 1e-9  # relative: a cut wider than the flow's bound by more means that a terminal binds
 
 
 class CutEdge(NamedTuple):
@@ -61,7 +64,7 @@ def min_cut(
     *,
     nearest: str = "output",
     integral: bool = False,
-    terminal: float | Tensor | str | None = None,
+    terminal: Terminal = None,
     mask: Any = None,
     sources: Nodes | None = None,
     targets: Nodes | None = None,
@@ -71,35 +74,41 @@ def min_cut(
     `nearest`: to the "output" or to the "input".
     `integral=True` looks for it among the integer capacities of Algorithms 1 and 2. The rest is as in `solve`: unless
     `terminal` is given, terminals never bind and never are in the cut.
+
+        cut = gaflow.min_cut(att.flow)
+        cut.bottleneck  # the layer that holds the flow back
     """
     new_solver()
-    if nearest not in NEAREST:
-        raise ValueError(f"nearest must be one of {', '.join(NEAREST)}, not {nearest!r}")
-    given = _capacity(information) if isinstance(information, Flow) else information
-    problem = Problem.build(given, terminal, mask, sources, targets)
-    if len(problem.given) != 1:
-        raise ValueError(f"min_cut takes one network (l, t, t), not a batch of {len(problem.given)}: index it first")
-    whole = problem.integers(0, integral=integral)
-    found, arcs = push(whole), whole.arcs
-    above, below = (side[arcs.tail] & ~side[arcs.head] for side in (found.near_source, found.near_target))
-    near, crossing = (found.near_source, above) if nearest == "output" else (found.near_target, below)
-    layers, t, _ = problem.network.capacity[0].shape
+    one_of("nearest", nearest, ("output", "input"))
+    capacity = _capacity(information) if isinstance(information, Flow) else information
+    problem = Problem.build(capacity, terminal, mask, sources, targets)
+    layers, t, _ = only_network(problem.network.capacity, "min_cut").shape
+    integers = problem.integers(0, integral=integral)
+    arcs = integers.arcs
+    solution = run_solver(integers)
+    crossing_output = arcs.crossing(solution.near_source)
+    crossing_input = arcs.crossing(solution.near_target)
+    side = solution.near_source
+    crossing = crossing_output
+    if nearest == "input":
+        side = solution.near_target
+        crossing = crossing_input
     edges = _edges(arcs, crossing, layers, t)
-    alive = np.zeros(len(near), dtype=bool)
+    alive = np.zeros(arcs.nodes, dtype=bool)
     alive[arcs.tail] = True
-    held = np.zeros(layers + 2)
+    layer_sums = np.zeros(layers + 2)
     for edge in edges:
-        held[edge.layer + 1] += edge.capacity
-    value = float(held.sum())
+        layer_sums[edge.layer + 1] += edge.capacity
+    value = float(layer_sums.sum())
     if isinstance(information, Flow) and terminal is None:
         _check_terminals(information, value)
     return MinCut(
         value=value,
         edges=edges,
-        side=torch.from_numpy((near & alive)[1:-1].reshape(layers + 1, t)),
-        share=torch.from_numpy(held / value if value else held),
+        side=torch.from_numpy((side & alive)[1:-1].reshape(layers + 1, t)),
+        share=torch.from_numpy(layer_sums / value if value else layer_sums),
         nearest=nearest,
-        unique=bool((above == below).all()),
+        unique=bool((crossing_output == crossing_input).all()),
         dead=bool(problem.network.dead[0]),
     )
 
@@ -107,30 +116,39 @@ def min_cut(
 def _capacity(flow: Flow) -> Tensor:
     """The capacities of a flow, which chosen sources and targets have pruned already."""
     if flow.capacity is None:
-        raise ValueError(
-            "the flow does not know its capacities: it had node capacities, so that no cut is one of edges alone, or "
-            "comes from an older file; use a method without nodes, such as agf, or give the information tensor"
+        raise ArgumentError(
+            Argument("information"),
+            " is a flow that does not know its capacities: it had node capacities, and no cut is one of edges alone, or "
+            "comes from an older file; use a method without nodes, such as agf, or give the information tensor",
         )
     return flow.capacity
 
 
 def _check_terminals(flow: Flow, value: float) -> None:
-    """Refuse a cut wider than what the flow's own certificate allows: a narrow terminal must have held it back."""
+    """Refuse a cut wider than the bound in the flow's own certificate: a narrow terminal must have held it back."""
     bound = flow.certificate.cut[0].item()
-    if bool(flow.converged[0]) and value > bound * (1 + 1e-9):
-        raise ValueError(
+    if bool(flow.converged[0]) and value > bound * (1 + TERMINAL_TOLERANCE):
+        raise ArgumentError(
             f"the terminals of this flow bind: no more than {bound:.6g} passes them, while the narrowest layers let "
-            f"{value:.6g} through; give min_cut the same terminal= that the flow was solved with"
+            f"{value:.6g} through; give min_cut the same ",
+            Argument("terminal"),
+            " that the flow was solved with",
         )
 
 
 def _edges(arcs: Arcs, crossing: np.ndarray, layers: int, t: int) -> tuple[CutEdge, ...]:
     """The crossing edges, widest first; ties in the order of the information tensor."""
-    order = np.lexsort((arcs.slot[crossing], -arcs.capacity[crossing]))
-    slot, capacity = arcs.slot[crossing][order], arcs.capacity[crossing][order]
+    slots = arcs.slot[crossing]
+    capacities = arcs.capacity[crossing]
+    order = np.lexsort((slots, -capacities))
     inner = layers * t * t
-    layer = np.where(slot < inner, slot // (t * t), np.where(slot < inner + t, layers, -1))
-    i = np.where(slot < inner, slot // t % t, np.where(slot < inner + t, 0, slot - inner - t))
-    j = np.where(slot < inner, slot % t, np.where(slot < inner + t, slot - inner, 0))
-    columns = (x.tolist() for x in (layer, i, j, capacity))
-    return tuple(CutEdge(*edge) for edge in zip(*columns, strict=True))
+    edges = []
+    for slot, capacity in zip(slots[order].tolist(), capacities[order].tolist(), strict=True):
+        if slot < inner:
+            edge = CutEdge(slot // (t * t), slot // t % t, slot % t, capacity)
+        elif slot < inner + t:
+            edge = CutEdge(layers, 0, slot - inner, capacity)
+        else:
+            edge = CutEdge(-1, slot - inner - t, 0, capacity)
+        edges.append(edge)
+    return tuple(edges)

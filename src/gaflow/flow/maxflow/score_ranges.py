@@ -26,15 +26,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import GaflowError, MissingExtraError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.extras import need
 from gaflow.flow.arguments import Nodes
-from gaflow.flow.maxflow.integer_network import Integers, Problem, new_solver, push
+from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
+from gaflow.flow.network import Terminal
 
 __all__ = ["ScoreRanges", "score_ranges"]
 
-ROUNDING = (
-    1e-12  # of the flow: 0.1 + 0.2 and 0.3 are a tie, but not as floats, which leaves scores open by a last digit
-)
+# Of the flow: 0.1 + 0.2 and 0.3 are a tie, but not as floats, which leaves scores open by a last digit.
+ROUNDING_SHARE = 1e-12
 
 
 class ScoreRanges(NamedTuple):
@@ -51,11 +52,11 @@ class ScoreRanges(NamedTuple):
     @property
     def unique(self) -> Tensor:
         """Whether all maximum flows agree on every score, but for rounding, () or (b,) bool."""
-        return (self.width <= ROUNDING * self.high.sum(-1, keepdim=True)).all(-1)
+        return (self.width <= ROUNDING_SHARE * self.high.sum(-1, keepdim=True)).all(-1)
 
     @property
     def dead(self) -> Tensor:
-        """No path from source to target, so that every score is 0, () or (b,) bool."""
+        """No path from source to target, and every score is 0, () or (b,) bool."""
         return (self.high == 0).all(-1)
 
 
@@ -64,7 +65,7 @@ def score_ranges(
     *,
     layer: int = 0,
     integral: bool = False,
-    terminal: float | Tensor | str | None = None,
+    terminal: Terminal = None,
     mask: Any = None,
     sources: Nodes | None = None,
     targets: Nodes | None = None,
@@ -74,54 +75,69 @@ def score_ranges(
     (l, t, t) gives two vectors (t,), (b, l, t, t) two matrices (b, t). `layer` asks for the nodes of another node
     layer: 0 is the input, l (or -1) the output. `integral=True` takes the integer capacities of Algorithms 1 and 2.
     The rest is as in `solve`. Exact in integers; in the units of the input, to the last digit of a layer's sum.
+
+        low, high = gaflow.score_ranges(torch.rand(12, 14, 14))
+        (high - low).max()  # how far plain maximum flow leaves a score open
     """
     new_solver()
     problem = Problem.build(information, terminal, mask, sources, targets)
     b, layers, t, _ = problem.network.capacity.shape
     if isinstance(layer, bool) or not isinstance(layer, Integral):
-        raise TypeError(f"layer must be a whole number, not {layer!r}")
+        raise ArgumentTypeError(Argument("layer"), f" must be a whole number, not {layer!r}")
     if not -layers - 1 <= layer <= layers:
-        raise ValueError(
-            f"there is no node layer {layer}: {layers} layers have node layers 0 (input) to {layers} (output)"
+        raise ArgumentError(
+            Argument("layer", layer), f" does not exist: the node layers are 0 (input) to {layers} (output)"
         )
-    found = np.zeros((2, b, t))
+    low = np.zeros((b, t))
+    high = np.zeros((b, t))
     for item in range(b):
-        whole = problem.integers(item, integral=integral)
-        if whole.capacity.any():
-            found[:, item] = whole.real(_ranges(whole, int(layer) % (layers + 1), t))
-    low, high = torch.as_tensor(found, device=problem.network.capacity.device)
-    one = _depth(information) == 3
-    return ScoreRanges(low[0], high[0]) if one else ScoreRanges(low, high)
+        integers = problem.integers(item, integral=integral)
+        if integers.capacity.any():
+            item_low, item_high = _ranges(integers, int(layer) % (layers + 1), t)
+            low[item] = integers.to_units(item_low)
+            high[item] = integers.to_units(item_high)
+    device = problem.network.capacity.device
+    ranges = ScoreRanges(torch.as_tensor(low, device=device), torch.as_tensor(high, device=device))
+    if _axes(information) == 3:
+        return ScoreRanges(ranges.low[0], ranges.high[0])
+    return ranges
 
 
-def _depth(given: Any) -> int:
+def _axes(information: Any) -> int:
     """The number of axes, also of a list of tensors."""
-    return given.ndim if hasattr(given, "ndim") else 1 + _depth(given[0]) if isinstance(given, list | tuple) else 0
+    if hasattr(information, "ndim"):
+        return information.ndim
+    if isinstance(information, list | tuple):
+        return 1 + _axes(information[0])
+    return 0
 
 
-def _ranges(whole: Integers, layer: int, t: int) -> np.ndarray:
-    """Least and largest through-flow (2, t) of the nodes of `layer`."""
-    arcs, capacity, flow = whole.arcs, whole.capacity, push(whole).flow
-    n = 1 + max(arcs.source, arcs.target)
-    entry, outlet = 1 + layer * t + np.arange(t), n + np.arange(t)
+def _ranges(integers: IntegerNetwork, layer: int, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest through-flow (t,) of the nodes of `layer`, in integers."""
+    arcs = integers.arcs
+    flow = run_solver(integers).flow
+    entry = 1 + layer * t + np.arange(t)
+    outlet = arcs.nodes + np.arange(t)
     leaving = (arcs.tail >= entry[0]) & (arcs.tail <= entry[-1])
-    tail, head = arcs.tail + leaving * (n - entry[0]), arcs.head
-    through, room = np.zeros(n + t, dtype=np.int64), np.zeros(n + t, dtype=np.int64)
-    np.add.at(through, head, flow)
-    np.add.at(room, head, capacity + 1)  # more than can enter, so that no node binds
+    tail = arcs.tail + leaving * (arcs.nodes - entry[0])
+    through = np.zeros(arcs.nodes, dtype=np.int64)
+    np.add.at(through, arcs.head, flow)
+    through = through[entry]
+    limit = np.zeros(arcs.nodes, dtype=np.int64)
+    np.add.at(limit, arcs.head, integers.capacity + 1)  # more than can enter: no node binds
     graph = _Residual(
-        tail=np.concatenate([entry, outlet, tail, head]),
-        head=np.concatenate([outlet, entry, head, tail]),
-        capacity=np.concatenate([(room - through)[entry], through[entry], capacity - flow, flow]),
+        tail=np.concatenate([entry, outlet, tail, arcs.head]),
+        head=np.concatenate([outlet, entry, arcs.head, tail]),
+        capacity=np.concatenate([limit[entry] - through, through, integers.capacity - flow, flow]),
         nodes=t,
     )
     more, less = graph.slack()
-    return np.stack([through[entry] - less, through[entry] + more])
+    return through - less, through + more
 
 
 @dataclass(frozen=True)
 class _Residual:
-    """The residual graph: first the arcs through the `nodes` that are asked for, as many back, then all others."""
+    """The residual graph: first the arcs through the `nodes` in question, as many back, then all others."""
 
     tail: np.ndarray  # (m,)
     head: np.ndarray  # (m,)
@@ -130,53 +146,52 @@ class _Residual:
 
     def slack(self) -> tuple[np.ndarray, np.ndarray]:
         """How much the through-flow of each node can grow and shrink, (t,) twice."""
-        label = _components(self.tail, self.head, self.capacity)
-        more, less = np.zeros((2, self.nodes), dtype=np.int64)
-        inner = (self.capacity > 0) & (label[self.tail] == label[self.head])
-        mine = label[self.tail[: self.nodes]]
-        mine = np.where(mine == label[self.head[: self.nodes]], mine, -1)
-        for component in np.unique(mine[mine >= 0]):
-            self._search(inner & (label[self.tail] == component), np.flatnonzero(mine == component), more, less)
+        component = _components(self.tail, self.head, self.capacity)
+        tail_component = component[self.tail]
+        inner = (self.capacity > 0) & (tail_component == component[self.head])
+        entry_component = tail_component[: self.nodes]
+        outlet_component = component[self.head[: self.nodes]]
+        open_nodes = entry_component == outlet_component
+        more = np.zeros(self.nodes, dtype=np.int64)
+        less = np.zeros(self.nodes, dtype=np.int64)
+        for label in np.unique(entry_component[open_nodes]):
+            nodes = np.flatnonzero(open_nodes & (entry_component == label))
+            self._search(inner & (tail_component == label), nodes, more, less)
         return more, less
 
     def _search(self, inside: np.ndarray, nodes: np.ndarray, more: np.ndarray, less: np.ndarray) -> None:
-        """Fill in what the `nodes` of one strongly connected component can gain and lose."""
-        kept = np.flatnonzero(inside)
-        names, ends = np.unique(np.concatenate([self.tail[kept], self.head[kept]]), return_inverse=True)
+        """Fill in how much the `nodes` of one strongly connected component can gain and lose."""
+        arcs = np.flatnonzero(inside)
+        labels, ends = np.unique(np.concatenate([self.tail[arcs], self.head[arcs]]), return_inverse=True)
         tail, head = ends.astype(np.int32).reshape(2, -1)
         solver = new_solver()
-        solver.add_arcs_with_capacity(tail, head, self.capacity[kept])
-        others = kept >= 2 * self.nodes
-        leave, enter = (np.bincount(x[others], minlength=len(names)) for x in (tail, head))
-        entry, outlet = np.searchsorted(names, self.tail[nodes]), np.searchsorted(names, self.head[nodes])
-        for node, a, z in zip(nodes.tolist(), entry.tolist(), outlet.tolist(), strict=True):
-            own = [(k, int(self.capacity[k])) for k in (node, self.nodes + node) if inside[k]]
-            places = [(int(np.searchsorted(kept, k)), capacity) for k, capacity in own]
-            for place, _ in places:
-                solver.set_arc_capacity(place, 0)
-            if leave[z] and enter[a]:
-                more[node] = _value(solver, z, a)
-            if leave[a] and enter[z]:
-                less[node] = _value(solver, a, z)
-            for place, capacity in places:
-                solver.set_arc_capacity(place, capacity)
-
-
-def _value(solver: Any, source: int, target: int) -> int:
-    status = solver.solve(source, target)
-    if status != solver.OPTIMAL:
-        raise GaflowError(f"OR-Tools found no maximum flow of {solver.num_arcs()} residual edges: status {status}")
-    return solver.optimal_flow()
+        solver.add_arcs_with_capacity(tail, head, self.capacity[arcs])
+        others = arcs >= 2 * self.nodes
+        out_degree = np.bincount(tail[others], minlength=len(labels))
+        in_degree = np.bincount(head[others], minlength=len(labels))
+        entries = np.searchsorted(labels, self.tail[nodes]).tolist()
+        outlets = np.searchsorted(labels, self.head[nodes]).tolist()
+        for node, entry, outlet in zip(nodes.tolist(), entries, outlets, strict=True):
+            through_arcs = [arc for arc in (node, self.nodes + node) if inside[arc]]
+            for arc in through_arcs:
+                solver.set_arc_capacity(int(np.searchsorted(arcs, arc)), 0)
+            if out_degree[outlet] and in_degree[entry]:
+                more[node] = maximum(solver, outlet, entry)
+            if out_degree[entry] and in_degree[outlet]:
+                less[node] = maximum(solver, entry, outlet)
+            for arc in through_arcs:
+                solver.set_arc_capacity(int(np.searchsorted(arcs, arc)), int(self.capacity[arc]))
 
 
 def _components(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> np.ndarray:
     """The strongly connected component of every node, over arcs of positive capacity."""
-    try:
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-    except ImportError as error:
-        raise MissingExtraError('score_ranges needs SciPy: pip install "gaflow[maxflow]"') from error
-    there = capacity > 0
-    n = 1 + int(max(tail.max(), head.max()))
-    graph = coo_array((np.ones(there.sum(), dtype=np.int8), (tail[there], head[there])), shape=(n, n))
-    return connected_components(graph.tocsr(), connection="strong")[1]
+    need("scipy.sparse.csgraph", "maxflow", "score_ranges needs SciPy")
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    positive = capacity > 0
+    nodes = 1 + int(max(tail.max(), head.max()))
+    ones = np.ones(positive.sum(), dtype=np.int8)
+    graph = coo_array((ones, (tail[positive], head[positive])), shape=(nodes, nodes))
+    _, labels = connected_components(graph.tocsr(), connection="strong")
+    return labels

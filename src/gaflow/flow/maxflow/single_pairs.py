@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gaflow.errors import GaflowError
-from gaflow.flow.maxflow.integer_network import HEADROOM, new_solver
+from gaflow.flow.maxflow.integer_network import maximum, new_solver, spare_bits
 from gaflow.flow.paper_algorithms import layered_arcs
 
 __all__ = ["pair_values"]
@@ -20,18 +19,16 @@ __all__ = ["pair_values"]
 def pair_values(capacity: np.ndarray, outputs: Sequence[int]) -> np.ndarray:
     """Maximum flows (n, t) from each of `outputs` to every input node of one network (l, t, t), each pair by itself."""
     layers, tokens, _ = capacity.shape
-    none = np.zeros(tokens)
-    arcs = layered_arcs(capacity, none, none, "backward")
+    no_terminals = np.zeros(tokens)
+    arcs = layered_arcs(capacity, no_terminals, no_terminals, "backward")
     values = np.zeros((len(outputs), tokens))
     if not len(arcs.tail):
         return values
-    bits = HEADROOM - math.frexp(float(capacity.sum((-2, -1)).max()))[1]
+    bits = spare_bits(capacity.sum((-2, -1)).max())
     solver = new_solver()
     solver.add_arcs_with_capacity(arcs.tail, arcs.head, np.ldexp(arcs.capacity, bits).astype(np.int64))
     for row, output in enumerate(outputs):
         for token in range(tokens):
-            status = solver.solve(1 + layers * tokens + output, 1 + token)
-            if status != solver.OPTIMAL:
-                raise GaflowError(f"OR-Tools found no maximum flow from {output} to {token}: status {status}")
-            values[row, token] = math.ldexp(solver.optimal_flow(), -bits)
+            value = maximum(solver, 1 + layers * tokens + output, 1 + token)
+            values[row, token] = math.ldexp(value, -bits)
     return values
