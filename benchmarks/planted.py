@@ -31,7 +31,7 @@ import torch
 from benchmarks.report import provenance
 from benchmarks.train_classifier import Training, accuracy, encode, fine_tune, read, repeatable, split, weight_hash
 from gaflow import METHODS, Explainer
-from gaflow.evaluation.planted_words import KINDS, Planted, Recovery, plant, planted_words, recovery
+from gaflow.evaluation import PLANTED_KINDS, Planted, Recovery, plant, planted_words, recovery
 
 LEARNT = 0.95  # accuracy on planted texts from which on a model may be said to go by the rule
 
@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, help="folder or hub id of the encoder")
     parser.add_argument("--data", required=True)
-    parser.add_argument("--kind", choices=KINDS, default=Settings.kind)
+    parser.add_argument("--kind", choices=PLANTED_KINDS, default=Settings.kind)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=Settings.texts)
     parser.add_argument("--methods", default=",".join(Settings.methods))

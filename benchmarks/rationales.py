@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from benchmarks.asking import Subject, markdown, shown
 from gaflow import Explainer
-from gaflow.evaluation.rationales import auprc, rationale_mask, select_top, token_f1
+from gaflow.evaluation import auprc, rationale_mask, select_top, token_f1
 from gaflow.inputs.segmentation import Span
 from gaflow.methods import Method
 

@@ -2,22 +2,27 @@
 
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.faithfulness import evaluate
-from gaflow.evaluation.planted_words import Planted, Recovery, plant, planted_words, recovery
-from gaflow.evaluation.rationales import plausibility
+from gaflow.evaluation.planted_words import PLANTED_KINDS, Planted, Recovery, plant, planted_words, recovery
+from gaflow.evaluation.rationales import auprc, plausibility, rationale_mask, select_top, token_f1
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
 from gaflow.evaluation.soft_masking import Soft
 
 __all__ = [
+    "PLANTED_KINDS",
     "Bounds",
     "Evaluation",
     "Planted",
     "Recovery",
     "Soft",
     "aso",
+    "auprc",
     "evaluate",
     "plant",
     "planted_words",
     "plausibility",
+    "rationale_mask",
     "recovery",
+    "select_top",
+    "token_f1",
 ]

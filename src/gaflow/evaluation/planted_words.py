@@ -39,9 +39,9 @@ from gaflow.inputs.offsets import Span
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CONTEXT", "KINDS", "WORDS", "Planted", "Recovery", "plant", "planted_words", "recovery"]
+__all__ = ["CONTEXT", "PLANTED_KINDS", "WORDS", "Planted", "Recovery", "plant", "planted_words", "recovery"]
 
-KINDS = ("single", "context", "pair")
+PLANTED_KINDS = ("single", "context", "pair")
 WORDS = ("zeroqx", "oneqx", "twoqx", "threeqx", "fourqx", "fiveqx", "sixqx", "sevenqx", "eightqx", "nineqx")  # by class
 CONTEXT = "contextqx"
 _MEASURES = ("precision", "mean_rank", "depth")
@@ -60,7 +60,7 @@ class Planted:
 
 def planted_words(kind: str, classes: int, words: Sequence[str] | None = None) -> tuple[str, ...]:
     """The words that `plant` uses: one per class, then the context, if there is one; two for a pair."""
-    one_of("kind", kind, KINDS)
+    one_of("kind", kind, PLANTED_KINDS)
     count = {"single": classes, "context": classes + 1, "pair": 2}[kind]
     if words is not None:
         planted = tuple(words)
