@@ -24,7 +24,7 @@ of inputs that share a pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,34 +203,16 @@ def _kind(device: Device) -> str:
 
 def longest_text(geometry: Geometry, memory: int, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu") -> int:
     """The most tokens of a text whose peak is within `memory` bytes; 0 if not even one token is."""
-
-    def fits(length: int) -> bool:
-        return estimate(geometry, length, 1, method_cost, device).peak <= memory
-
-    return _largest(fits, 1 + math.isqrt(max(memory, 0)))  # a pair of tokens costs a byte at the very least
+    lengths = range(1, 1 + math.isqrt(max(memory, 0)))  # a pair of tokens costs a byte at the very least
+    return bisect_right(lengths, memory, key=lambda n: estimate(geometry, n, 1, method_cost, device).peak)
 
 
 def largest_batch(
     geometry: Geometry, length: int, memory: int, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu"
 ) -> int:
     """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
-
-    def fits(batch_size: int) -> bool:
-        return estimate(geometry, length, batch_size, method_cost, device).peak <= memory
-
-    return _largest(fits, 1 + max(memory, 0) // estimate(geometry, length).trace)
-
-
-def _largest(fits: Callable[[int], bool], too_large: int) -> int:
-    """The largest number below `too_large` that fits, by bisection; 0 if none does."""
-    largest = 0
-    while too_large - largest > 1:
-        middle = (largest + too_large) // 2
-        if fits(middle):
-            largest = middle
-        else:
-            too_large = middle
-    return largest
+    batch_sizes = range(1, 1 + max(memory, 0) // estimate(geometry, length).trace)
+    return bisect_right(batch_sizes, memory, key=lambda n: estimate(geometry, length, n, method_cost, device).peak)
 
 
 def solve_flops(layers: int, length: int) -> int:

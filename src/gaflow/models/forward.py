@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -131,13 +132,14 @@ def forward(
     """
     model = uncompiled(model)
     adapter = find_adapter(model)
+    run = partial(_run, model, batch, residual, embeddings, verify_dependence)
     try:
-        return _run(model, batch, adapter, residual, embeddings, verify_dependence)
+        return run(adapter)
     except UnsupportedModelError as refusal:
         if adapter is not RETURNED:
             raise
         try:
-            return _run(model, batch, SOFTMAXES, residual, embeddings, verify_dependence)
+            return run(SOFTMAXES)
         except UnsupportedModelError:
             raise refusal from None
 
@@ -145,10 +147,10 @@ def forward(
 def _run(
     model: nn.Module,
     batch: Batch,
-    adapter: Adapter,
     residual: bool,
     embeddings: Tensor | None,
     verify_dependence: bool,
+    adapter: Adapter,
 ) -> ForwardPass:
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()

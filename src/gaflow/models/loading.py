@@ -182,19 +182,18 @@ def _task_of(model: nn.Module, task: str | None) -> str:
     """The task of a model object, by its class; `task` decides where the class does not show it."""
     name = type(model).__name__
     shown_task = task_of(name, _main_input(type(model)))
-    if task is None and shown_task is None:
+    if task is not None and shown_task not in (None, task):
+        raise UnsupportedModelError(
+            f"{name} is for {shown_task}, not for {task}; leave out ", Argument("task"), ", or use a model for it"
+        )
+    known_task = task or shown_task
+    if known_task is None:
         raise UnsupportedModelError(
             f"cannot tell the task of {name}; if its output is class logits, pass ",
             Argument("task", "text-classification"),
             f" (the tasks are {', '.join(TASKS)})",
         )
-    if task is None or shown_task is None:
-        return task or shown_task or ""
-    if task != shown_task:
-        raise UnsupportedModelError(
-            f"{name} is for {shown_task}, not for {task}; leave out ", Argument("task"), ", or use a model for it"
-        )
-    return task
+    return known_task
 
 
 def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:

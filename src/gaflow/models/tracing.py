@@ -15,7 +15,7 @@ The convention this file owns: rows and columns of padding are zero, and a trace
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -70,15 +70,10 @@ class TracedModel:
 
     def alone(self, item: int) -> TracedModel:
         """The same for one text of the batch."""
-        batch = self.batch
         only = slice(item, item + 1)
-        one = Batch(
-            inputs={name: value[only] for name, value in batch.inputs.items()},
-            mask=batch.mask[only],
-            padded=batch.padded,
-            encodings=batch.encodings[only],
-        )
-        return TracedModel(self.model, one, [self.terms[item]], self.report)
+        inputs = {name: value[only] for name, value in self.batch.inputs.items()}
+        batch = replace(self.batch, inputs=inputs, mask=self.batch.mask[only], encodings=self.batch.encodings[only])
+        return replace(self, batch=batch, terms=[self.terms[item]])
 
 
 @dataclass(frozen=True)

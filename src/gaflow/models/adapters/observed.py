@@ -60,17 +60,16 @@ class AttentionLayer:
 
     def gradient(self, of_parts: Sequence[Tensor | None]) -> Tensor:
         """dy/dA, (b, h, t, t), from dy/da of the parts; None is zero."""
-        gradients = []
-        for part, gradient in zip(self.parts, of_parts, strict=True):
-            gradients.append(torch.zeros_like(part) if gradient is None else gradient.view_as(part))
-        if self.layout is None:
-            return gradients[0]
         wide_parts = []
         products = []
-        for part, gradient in zip(self.parts, gradients, strict=True):
+        for part, of_part in zip(self.parts, of_parts, strict=True):
+            gradient = torch.zeros_like(part) if of_part is None else of_part.view_as(part)
+            if self.layout is None:
+                return gradient
             wide = part.to(accumulation_dtype(part))
             wide_parts.append(wide)
             products.append(wide * gradient.to(wide.dtype))
+        assert self.layout is not None
         weights = self.layout(*wide_parts)
         return torch.where(weights > 0, self.layout(*products) / weights.clamp_min(1e-45), 0)
 

@@ -9,7 +9,7 @@ neighbours counts for the block of its stride.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class _Stages:
     def _enter_next(self, fine: Grid, coarse: Grid, extra: int) -> Tensor:
         patches = self.nodes[self._extra :]
         origins: list[list[int]] = []  # the positions of the stage before that each patch comes from
-        for block in _blocks(fine, coarse):
+        for block in _blocks(fine, _strided(fine[0], coarse[0]), _strided(fine[1], coarse[1])):
             origins.append([patches[cell] for cell in block])
         first_positions = [block[0] for block in origins]
         # a new token comes from nowhere, and takes a position that is left
@@ -61,17 +61,16 @@ def _cells(grid: Grid) -> Tensor:
     return torch.arange(grid[0] * grid[1]).view(grid)
 
 
-def _blocks(fine: Grid, coarse: Grid) -> list[list[int]]:
-    """For each cell of a coarse grid, the cells of a fine one that it covers."""
-    down = _stride(fine[0], coarse[0])
-    right = _stride(fine[1], coarse[1])
-    cells = _cells(fine)
-    blocks = []
-    for row in range(coarse[0]):
-        for column in range(coarse[1]):
-            block = cells[row * down : (row + 1) * down, column * right : (column + 1) * right]
-            blocks.append(block.flatten().tolist())
-    return blocks
+def _blocks(grid: Grid, rows: Sequence[slice], columns: Sequence[slice]) -> list[list[int]]:
+    """The cells of a grid in each block of rows and columns."""
+    cells = _cells(grid)
+    return [cells[row, column].flatten().tolist() for row in rows for column in columns]
+
+
+def _strided(fine: int, coarse: int) -> list[slice]:
+    """The cells of a fine axis that each cell of a coarse one covers."""
+    step = _stride(fine, coarse)
+    return [slice(start * step, (start + 1) * step) for start in range(coarse)]
 
 
 def _stride(fine: int, coarse: int) -> int:
@@ -144,22 +143,17 @@ def reduced_keys(observed: ObservedPass) -> list[AttentionLayer]:
 
 def _pooled_blocks(grid: Grid, count: int, config: Any) -> list[list[int]]:
     """The patches that each of `count` keys is made of."""
-    if not getattr(config, "linear_attention", False):
-        return _blocks(grid, _coarse_grid(grid, count))
-    # keys are averages over a fixed number of parts of the picture, which may overlap
-    side = math.isqrt(count)
-    cells = _cells(grid)
-    blocks = []
-    for row in range(side):
-        for column in range(side):
-            block = cells[_pooled_range(row, side, grid[0]), _pooled_range(column, side, grid[1])]
-            blocks.append(block.flatten().tolist())
-    return blocks
+    height, width = grid
+    if getattr(config, "linear_attention", False):
+        side = math.isqrt(count)
+        return _blocks(grid, _pooled(height, side), _pooled(width, side))
+    coarse_height, coarse_width = _coarse_grid(grid, count)
+    return _blocks(grid, _strided(height, coarse_height), _strided(width, coarse_width))
 
 
-def _pooled_range(part: int, parts: int, size: int) -> slice:
-    """The cells of one part in adaptive pooling."""
-    return slice(part * size // parts, math.ceil((part + 1) * size / parts))
+def _pooled(size: int, parts: int) -> list[slice]:
+    """The cells of each part of an axis in adaptive pooling, where parts may overlap."""
+    return [slice(part * size // parts, math.ceil((part + 1) * size / parts)) for part in range(parts)]
 
 
 def _coarse_grid(grid: Grid, count: int) -> Grid:
