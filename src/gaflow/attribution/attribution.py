@@ -262,7 +262,7 @@ def load(path: str | Path) -> Attribution:
         raise GaflowError(f"{path} is damaged: {error}") from error
 
 
-def _read_only(values: Any) -> np.ndarray:
+def _read_only(values: np.ndarray) -> np.ndarray:
     """A float64 copy that cannot be written to."""
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.attribution.files import stored_fields
+from gaflow.attribution.files import StoredValues, stored_fields
 from gaflow.errors import MissingExtraError
 from gaflow.extras import need
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["to_captum", "to_dict", "to_pandas", "to_shap"]
 
 
-def to_dict(att: Attribution) -> dict[str, Any]:
+def to_dict(att: Attribution) -> StoredValues:
     """Everything but flows, pictures and sounds, as plain JSON values."""
     values = stored_fields(att)
     values["special_mask"] = att.special_mask

@@ -11,6 +11,7 @@ all, and its contents fit together or loading it fails with the reason.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
 __all__ = ["FORMAT", "STORED_NAMES", "from_tensors_and_json", "read", "stored_fields", "to_tensors_and_json", "write"]
+
+StoredValues = dict[str, Any]  # as JSON has them
 
 FORMAT = 1
 STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
@@ -79,7 +82,7 @@ def write(path: str | Path, att: Attribution) -> None:
         write_atomically(path, save(tensors, {_KEY: json.dumps(values)}))
 
 
-def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read(path: str | Path) -> tuple[dict[str, Tensor], StoredValues]:
     """The tensors and the JSON values in a file that `write` made."""
     path = Path(path)
     if not path.is_file():
@@ -95,7 +98,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, values
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -107,7 +110,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     return tensors, json.loads(metadata[_KEY])
 
 
-def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
+def _read_json(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
     content = json.loads(path.read_bytes())
     tensors = {}
     for name, array in content["tensors"].items():  # which the JSON of `att.to_dict()` does not have
@@ -116,7 +119,7 @@ def _read_json(path: Path) -> tuple[dict[str, Tensor], Any]:
     return tensors, content[_KEY]
 
 
-def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], StoredValues]:
     """The arrays of an attribution as tensors that share no memory, and its other fields as JSON values."""
     tensors = {"scores": torch.from_numpy(att.scores.copy())}
     if att.layers is not None:
@@ -134,7 +137,7 @@ def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], dict[str, 
     return independent, values
 
 
-def stored_fields(att: Attribution) -> dict[str, Any]:
+def stored_fields(att: Attribution) -> StoredValues:
     """The fields by the key that they are stored under, without flows, picture and sound."""
     values = {}
     for field in fields(att):
@@ -145,7 +148,7 @@ def stored_fields(att: Attribution) -> dict[str, Any]:
     return values
 
 
-def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
+def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> StoredValues:
     """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together.
 
     Keys that this version does not know are ignored, and fields that older versions did not have get their default.
@@ -184,17 +187,17 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: dict[str, Any]) ->
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} should be text")
     return value
 
 
-def _optional_number(value: Any) -> float | None:
+def _optional_number(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _offsets(stored: Any, segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
+def _offsets(stored: Iterable[Span], segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
     """Offsets that lie in the text (or sound) or in the pair, as the segment of each token says."""
     lengths = {0: length, 1: pair_length, -1: max(length, pair_length)}  # a mask stands in one of the two
     offsets = []
@@ -205,13 +208,13 @@ def _offsets(stored: Any, segments: tuple[int, ...], length: int, pair_length: i
     return tuple(offsets)
 
 
-def _target(stored: Any) -> ResolvedTarget:
+def _target(stored: list[int] | int | str) -> ResolvedTarget:
     if isinstance(stored, list):
         return int(stored[0]), int(stored[1])
     return stored if isinstance(stored, str) else int(stored)
 
 
-def _positions(stored: Any, count: int) -> tuple[int, ...]:
+def _positions(stored: Iterable[int], count: int) -> tuple[int, ...]:
     positions = tuple(int(position) for position in stored)
     for position in positions:
         if not 0 <= position < count:
@@ -219,7 +222,7 @@ def _positions(stored: Any, count: int) -> tuple[int, ...]:
     return positions
 
 
-def _layer(values: dict[str, Any], has_layers: bool) -> NodeLayer | None:
+def _layer(values: StoredValues, has_layers: bool) -> NodeLayer | None:
     """The scored layer. Files from before it was stored have it in the name of the method."""
     layer = values.get("layer", layer_in_name(values["method"]))
     if layer is None or not has_layers:

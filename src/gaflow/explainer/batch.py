@@ -62,7 +62,7 @@ class BatchResult:
 def explain_batch(
     runner: Runner,
     encodings: Sequence[Encoding],
-    targets: Sequence[Any],
+    targets: Sequence[object],
     methods: Sequence[Method],
     *,
     keep_flow: bool = False,
@@ -90,7 +90,7 @@ def explain_batch(
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         traced, outputs = _trace(runner, batch, targets, residual, report_part)
         if not batch.mask.shape[1]:
-            batch, traced = _name_media_tokens(runner.model, batch, traced)
+            batch, traced = _name_media_tokens(runner, batch, traced)
         if on_gpu:
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
@@ -116,7 +116,7 @@ def _class_logits(traced: Trace) -> list[tuple[float, ...] | None]:
 
 
 def _trace(
-    runner: Runner, batch: Batch, targets: Sequence[Any], residual: bool, report: Callable[[float], object]
+    runner: Runner, batch: Batch, targets: Sequence[object], residual: bool, report: Callable[[float], object]
 ) -> tuple[Trace, list[ExplainedOutput]]:
     """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
     with borrow(runner.model):
@@ -126,10 +126,10 @@ def _trace(
     return traced, outputs
 
 
-def _name_media_tokens(model: Any, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
+def _name_media_tokens(runner: Runner, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:
     """The batch and its trace with tokens for pictures or sounds: only the trace shows how many the model made."""
     count = traced.mask.shape[1]
-    encodings = tuple(name_tokens(encoding, count, model) for encoding in batch.encodings)
+    encodings = tuple(name_tokens(encoding, count, runner.model) for encoding in batch.encodings)
     batch = replace(batch, mask=traced.mask, encodings=encodings)
     traced_model = replace(traced.require_model(), batch=batch)
     return batch, replace(traced, model=traced_model)
@@ -190,7 +190,7 @@ def _certificates(scores: Scores) -> list[Certificate | None]:
     return [certificates[k].combine(against[k]) for k in range(count)]
 
 
-def _checked_values(method: Method, scores: Any, traced: Trace) -> Tensor:
+def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:
     """The scores (b, t) in float64 on the host, checked: anybody may write a method."""
     if not isinstance(scores, Scores):
         raise ArgumentTypeError(f"method {method.name!r} returned {type(scores).__name__}; a method returns Scores")

@@ -41,8 +41,8 @@ class Explainer:
         device: where a model that is loaded by name goes. None is the GPU if there is one.
         dtype: of a model that is loaded by name. None is float32.
 
-    A model object stays where and as it is. Every call leaves it exactly as it was. Labels, padding and length limit
-    are read once, here: make a new explainer if you change the model's config or the tokenizer.
+    A model object stays where it is, and every call leaves it exactly as it was. Labels, padding and length limit are
+    read once: make a new explainer if you change the model's config or the tokenizer.
 
         >>> explainer = gaflow.Explainer("distilbert-base-uncased-finetuned-sst-2-english")
         >>> explainer("although this dog is not cute, it is very smart.").words()
@@ -160,7 +160,7 @@ class Explainer:
 
     def compare(
         self,
-        text: Any,
+        text: Input,
         methods: Sequence[AnyMethod | None] | None = None,
         target: Target = None,
         *,
@@ -190,7 +190,7 @@ class Explainer:
         return {method.name: results.attribution(method) for method in compared}
 
     def predictions(
-        self, text: Any, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
+        self, text: Input, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
     ) -> list[ExplainedOutput]:
         """The outputs that you can explain for a text, the most probable first: classes, entities, answers or words.
 
@@ -241,8 +241,7 @@ def explain(
 ) -> Attribution | list[Attribution]:
     """Explain a text, or each text of a list, in one call.
 
-    `options` are those of a call of an `Explainer`, such as `batch_size` and `windows`. Every call of `explain` loads
-    the model: make an `Explainer` to use a model more than once.
+    `options` are those of an `Explainer`'s call. Each `explain` loads the model: to use it again, make an `Explainer`.
 
         >>> gaflow.explain("a very smart dog").words()
         >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")

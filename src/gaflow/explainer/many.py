@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
@@ -25,7 +25,8 @@ from gaflow.inputs.encoding import Encoding, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving, is_out_of_memory
 from gaflow.progress import Report, silent, within
-from gaflow.tasks.targets import ExplainedOutput, parse_all
+from gaflow.tasks import Input
+from gaflow.tasks.targets import ExplainedOutput, Target, parse_all
 
 __all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each", "prepare_one"]
 
@@ -42,7 +43,7 @@ class PreparedText:
 
     name: str  # in error messages
     encoding: Encoding
-    target: Any = None  # resolved by the head for this text; None: the prediction
+    target: object = None  # resolved by the head for this text; None: the prediction
     windows: tuple[Window, ...] = ()  # of a long text; none, or one, if the model reads it at once
 
     @property
@@ -67,7 +68,7 @@ class TextResults:
 
 
 def prepare(
-    runner: Runner, texts: list[Any], target: Any, *, truncation: bool, windows: WindowsArgument
+    runner: Runner, texts: Sequence[Input], target: Target | list[Target], *, truncation: bool, windows: WindowsArgument
 ) -> list[PreparedText]:
     """Check and encode texts, and find their targets: a list has one for each text, anything else is for all."""
     targets = parse_all(runner.head, target, len(texts))
@@ -75,19 +76,21 @@ def prepare(
     return _prepare(runner, texts, targets, names, truncation, windows)
 
 
-def prepare_one(runner: Runner, text: Any, target: Any, *, truncation: bool, windows: WindowsArgument) -> PreparedText:
+def prepare_one(
+    runner: Runner, text: Input, target: Target, *, truncation: bool, windows: WindowsArgument
+) -> PreparedText:
     """The same for a single text."""
     (prepared,) = _prepare(runner, [text], [runner.head.parse(target)], ["text"], truncation, windows)
     return prepared
 
 
 def prepare_each(
-    runner: Runner, texts: Sequence[Any], target: Any, *, truncation: bool = False, windows: WindowsArgument = None
+    runner: Runner, texts: Sequence[Input], target: Target, *, truncation: bool = False, windows: WindowsArgument = None
 ) -> list[PreparedText | str]:
     """The same for texts that share a target; a string in place of a text says why it cannot be read."""
     parsed = runner.head.parse(target)
 
-    def prepare_some(items: Sequence[Any]) -> list[PreparedText]:
+    def prepare_some(items: Sequence[Input]) -> list[PreparedText]:
         count = len(items)
         return _prepare(runner, items, [parsed] * count, ["the text"] * count, truncation, windows)
 
@@ -96,8 +99,8 @@ def prepare_each(
 
 def _prepare(
     runner: Runner,
-    items: Sequence[Any],
-    targets: Sequence[Any],
+    items: Sequence[Input],
+    targets: Sequence[object],
     names: Sequence[str],
     truncation: bool,
     windows: WindowsArgument,
@@ -172,7 +175,7 @@ class _Part:
     index: int  # of the text
     name: str  # of the text
     window: Window
-    target: Any
+    target: object
     share: float  # of its text, for progress
 
 

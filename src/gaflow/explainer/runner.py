@@ -17,7 +17,7 @@ from gaflow.methods import Method
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
-from gaflow.tasks import TASKS, InputReader
+from gaflow.tasks import TASKS, Input, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
 
@@ -56,7 +56,7 @@ class Runner:
             )
         return self.head
 
-    def encode(self, items: Sequence[Any], *, names: Sequence[str], truncation: bool = False) -> list[Encoding]:
+    def encode(self, items: Sequence[Input], *, names: Sequence[str], truncation: bool = False) -> list[Encoding]:
         """Encodings of texts, pictures or sounds; error messages call them by `names`."""
         reader = InputReader(self.model, self.tokenizer, self.limit, truncation)
         return TASKS[self.task].read(reader, items, names)
