@@ -113,7 +113,9 @@ def encode(
     """
     if names is None:
         names = [f"texts[{k}]" for k in range(len(texts))]
-    checked = [check_text(text, name) for text, name in zip(texts, names, strict=True)]
+    checked = []
+    for text, name in zip(texts, names, strict=True):
+        checked.append(check_text(text, name))
     encodings: list[Encoding] = []
     for _, group in groupby(checked, key=lambda text: text[1] is None):  # a tokenizer call takes pairs or none
         encodings += _tokenize(tokenizer, list(group))
@@ -175,7 +177,8 @@ def _tokenize(
                 )
         else:
             text_offsets = offsets[k]
-            segments = tuple(-1 if segment is None else segment for segment in output.sequence_ids(k))
+            sequence_ids = output.sequence_ids(k)
+            segments = tuple(-1 if sequence is None else sequence for sequence in sequence_ids)
         encodings.append(
             Encoding(
                 text=text,

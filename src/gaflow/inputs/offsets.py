@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from gaflow.inputs.segmentation import Span, continues_character, word_units
@@ -96,8 +97,8 @@ def _search(text: str, tokens: Sequence[str]) -> list[Span | None]:
 def _next_occurrence(folded: str, surface: str, cursor: int, word_starts: Sequence[int], unknown: int) -> int:
     """Where `surface` comes next, or -1; after unknown words, preferably at the beginning of a later word."""
     if unknown and surface:
-        later = [start for start in word_starts if start >= cursor]
-        for start in later[unknown:]:
+        later = bisect_left(word_starts, cursor)
+        for start in word_starts[later + unknown :]:
             if folded.startswith(surface, start):
                 return start
     return folded.find(surface, cursor)

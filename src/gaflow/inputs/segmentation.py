@@ -97,7 +97,11 @@ def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list
         words[-1].tokens += whitespace
     elif whitespace:
         return [TokenGroup(0, len(text), tuple(sorted(whitespace)))]
-    return [TokenGroup(starts[word.first], ends[word.last], tuple(sorted(word.tokens))) for word in words]
+    groups = []
+    for word in words:
+        tokens = tuple(sorted(word.tokens))
+        groups.append(TokenGroup(starts[word.first], ends[word.last], tokens))
+    return groups
 
 
 @dataclass
@@ -128,13 +132,20 @@ def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> 
         end_of_tokens = max(token_end for _, token_end in spans)
         if end_of_tokens > start:
             sentences[last] = (start, min(end_of_tokens, end))
-    return [TokenGroup(*sentences[k], tuple(sorted(tokens))) for k, tokens in sorted(members.items())]
+    groups = []
+    for sentence, tokens in sorted(members.items()):
+        start, end = sentences[sentence]
+        groups.append(TokenGroup(start, end, tuple(sorted(tokens))))
+    return groups
 
 
 def _sentences(text: str) -> list[Span]:
     """Spans of the sentences, in order, without the whitespace between them."""
     has_capitals = text != text.lower()
-    ends = [match.end() for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match, has_capitals)]
+    ends = []
+    for match in _SENTENCE_END.finditer(text):
+        if _ends_sentence(text, match, has_capitals):
+            ends.append(match.end())
     sentences = []
     start = 0
     for end in [*ends, len(text)]:

@@ -41,13 +41,16 @@ class ClassificationHead:
         """The head that a model's config describes."""
         names = getattr(config, "id2label", None) or {}
         count = getattr(config, "num_labels", None) or len(names)
-        labels = tuple(str(names.get(k, names.get(str(k), f"LABEL_{k}"))) for k in range(count))
+        labels = []
+        for k in range(count):
+            name = names.get(k, names.get(str(k), f"LABEL_{k}"))
+            labels.append(str(name))
         problem = getattr(config, "problem_type", None)
         if problem == "regression":
-            return cls(labels, "none")
+            return cls(tuple(labels), "none")
         if problem == "multi_label_classification" or count == 1:
-            return cls(labels, "sigmoid")
-        return cls(labels, "softmax")
+            return cls(tuple(labels), "sigmoid")
+        return cls(tuple(labels), "softmax")
 
     def parse(self, target: object) -> ClassTarget | None:
         """The class index or pair of indices that `target` means; None stays None."""
@@ -88,7 +91,9 @@ class ClassificationHead:
             )
         outputs = []
         for row, target in zip(logits_on_host(logits), targets, strict=True):
-            outputs.append(self._output(row, int(row.argmax()) if target is None else target))
+            if target is None:
+                target = int(row.argmax())
+            outputs.append(self._output(row, target))
         return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
@@ -110,10 +115,14 @@ class ClassificationHead:
     def _probability(self, logits: Tensor, target: ClassTarget) -> float | None:
         """Probability of the explained class from one input's logits (c,); None if the head gives none."""
         if isinstance(target, tuple):
-            return torch.sigmoid(logits[target[0]] - logits[target[1]]).item() if self.link == "softmax" else None
+            if self.link != "softmax":
+                return None
+            return torch.sigmoid(logits[target[0]] - logits[target[1]]).item()
         if self.link == "softmax":
             return logits.softmax(-1)[target].item()
-        return torch.sigmoid(logits[target]).item() if self.link == "sigmoid" else None
+        if self.link == "sigmoid":
+            return torch.sigmoid(logits[target]).item()
+        return None
 
     def _index(self, target: object) -> int:
         if isinstance(target, str):

@@ -84,7 +84,9 @@ class LanguageModelHead:
             words = next(two_sides(words[0]), words)
         tokens = []
         for word in words:
-            tokens.append(word if isinstance(word, int) else self._find_token(word, encoding, position, name))
+            if isinstance(word, str):
+                word = self._find_token(word, encoding, position, name)
+            tokens.append(word)
         if len(tokens) == 2 and tokens[0] == tokens[1]:
             raise target_error(f" contrasts {self._text(tokens[0])!r} with itself; give two different words")
         return ResolvedTokens(position, tuple(tokens))
@@ -99,7 +101,9 @@ class LanguageModelHead:
             for token in tokens:
                 if not 0 <= token < len(on_host):
                     raise target_error(f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}")
-            outputs.append(self._output(on_host, position, tokens or (int(on_host.argmax()),)))
+            if not tokens:
+                tokens = (int(on_host.argmax()),)
+            outputs.append(self._output(on_host, position, tokens))
         return outputs
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:

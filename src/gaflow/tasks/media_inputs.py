@@ -47,7 +47,8 @@ def read_pictures(reader: InputReader, pictures: Sequence[object], names: Sequen
             raise UnsupportedModelError(f"{type(reader.processor).__name__} makes no pixel values of a picture")
         values = batch[0]
         pixels = _colours(values, reader.processor)
-        image = Image(pixels, _patch_grid(reader.model.config, height=pixels.shape[0], width=pixels.shape[1]))
+        height, width, _ = pixels.shape
+        image = Image(pixels, _patch_grid(reader.model.config, height, width))
         inputs = {"pixel_values": values.to(_dtype_of(reader.model))}
         encodings.append(Encoding(title, None, inputs, media=image))
     return encodings
@@ -132,7 +133,8 @@ def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: Any) -
         for k in range(times):
             start = k * step
             end = (k + 1) * step
-            tokens.append(f"{band}{start / sound.rate:.3f}-{end / sound.rate:.3f} s")
+            seconds = f"{start / sound.rate:.3f}-{end / sound.rate:.3f}"
+            tokens.append(f"{band}{seconds} s")
             offsets.append((min(samples, round(start)), min(samples, round(end))))
     segments = tuple(0 if start < end else -1 for start, end in offsets)  # intervals after the sound are special
     return replace(encoding, tokens=tuple(tokens), offsets=tuple(offsets), segments=segments)
@@ -228,7 +230,7 @@ def _colours(values: Tensor, processor: Any) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def _patch_grid(config: Any, *, height: int, width: int) -> tuple[int, int]:
+def _patch_grid(config: Any, height: int, width: int) -> tuple[int, int]:
     """Rows and columns of the patches that the config describes; one patch if it describes none."""
     vision_config = getattr(config, "vision_config", None)
     size: Any = getattr(config, "patch_size", None) or getattr(vision_config, "patch_size", None)
@@ -236,7 +238,9 @@ def _patch_grid(config: Any, *, height: int, width: int) -> tuple[int, int]:
         size = (size, size)
     if not isinstance(size, list | tuple) or len(size) != 2:
         return 1, 1
-    return max(1, height // size[0]), max(1, width // size[1])
+    rows = height // size[0]
+    columns = width // size[1]
+    return max(1, rows), max(1, columns)
 
 
 def _check_sound(item: object, name: str) -> Sound:

@@ -67,8 +67,11 @@ class QuestionAnsweringHead:
             match = re.fullmatch(r"(span|start|end)(?:=(.*))?", target, re.DOTALL)
             if match is not None:
                 part, target = match.groups()
-        elif isinstance(target, tuple) and len(target) == 2 and target[0] in ("span", "start", "end"):
-            part, target = target
+        elif isinstance(target, tuple) and len(target) == 2:
+            first, second = target
+            if isinstance(first, str) and first in _COLUMNS:
+                part = first
+                target = second
         if target is None:
             return AnswerTarget(part)
         return AnswerTarget(part, *_parse_answers(target))

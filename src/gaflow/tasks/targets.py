@@ -52,7 +52,10 @@ class LogitTerm(NamedTuple):
 
 def contrast_terms(positions: Iterable[tuple[int, ...]]) -> tuple[LogitTerm, ...]:
     """One logit, or the difference of two."""
-    return tuple(LogitTerm(weight, position) for weight, position in zip((1.0, -1.0), positions, strict=False))
+    terms = []
+    for weight, position in zip((1.0, -1.0), positions, strict=False):
+        terms.append(LogitTerm(weight, position))
+    return tuple(terms)
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,14 @@ def explained_scalar(logits: Tensor, terms: Sequence[Sequence[LogitTerm]]) -> Te
     indices = []  # (b, count) into the flat logits of one input
     weights = []  # (b, count)
     for item_terms in terms:
-        item_indices = [int(np.ravel_multi_index(position, logits.shape[1:])) for _, position in item_terms]
-        item_weights = [weight for weight, _ in item_terms]
+        item_indices = []
+        item_weights = []
+        for weight, position in item_terms:
+            item_indices.append(int(np.ravel_multi_index(position, logits.shape[1:])))
+            item_weights.append(weight)
         missing = count - len(item_terms)
         indices.append(item_indices + item_indices[:1] * missing)
         weights.append(item_weights + [0.0] * missing)
     selected = logits.flatten(1).gather(1, torch.tensor(indices).to(logits.device))
-    return (selected * torch.tensor(weights, dtype=torch.float64).to(logits.device, logits.dtype)).sum(1)
+    weight_tensor = torch.tensor(weights, dtype=torch.float64).to(logits.device, logits.dtype)
+    return (selected * weight_tensor).sum(1)

@@ -36,7 +36,9 @@ def read_single(reader: InputReader, texts: Sequence[object], names: Sequence[st
 
 def read_questions(reader: InputReader, questions: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Tuples (question, context), where the context holds the answer, or dicts of these two."""
-    pairs = [_question_and_context(question, name) for question, name in zip(questions, names, strict=True)]
+    pairs = []
+    for question, name in zip(questions, names, strict=True):
+        pairs.append(_question_and_context(question, name))
     encodings = reader.encode(pairs, names, strategy="only_second")
     for encoding, name in zip(encodings, names, strict=True):
         if 1 not in encoding.segments:
@@ -66,8 +68,10 @@ def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[st
     tokenizer = reader.processor
     if getattr(tokenizer, "mask_token_id", None) is None:
         raise GaflowError("the tokenizer has no mask token, so it cannot say which token is to be filled in")
-    encodings = reader.encode(texts, names)
-    return [_separate_masks(encoding, tokenizer, name) for encoding, name in zip(encodings, names, strict=True)]
+    encodings = []
+    for encoding, name in zip(reader.encode(texts, names), names, strict=True):
+        encodings.append(_separate_masks(encoding, tokenizer, name))
+    return encodings
 
 
 def _separate_masks(encoding: Encoding, tokenizer: Any, name: str) -> Encoding:

@@ -146,10 +146,13 @@ class TokenClassificationHead:
             sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
         terms = []
         for sign, tags in zip((1.0, -1.0), sides, strict=False):
-            terms += [LogitTerm(sign / len(tokens), (k, c)) for k, c in zip(tokens, tags, strict=True)]
+            for position in zip(tokens, tags, strict=True):
+                terms.append(LogitTerm(sign / len(tokens), position))
         start, end = span.span
-        text = encoding.source(encoding.segments[tokens[0]])[start:end] or encoding.tokens[tokens[0]]
-        target = f"#{tokens[0]}" if len(tokens) == 1 else f"{start}:{end}"
+        first = tokens[0]
+        source = encoding.source(encoding.segments[first])
+        text = source[start:end] or encoding.tokens[first]
+        target = f"#{first}" if len(tokens) == 1 else f"{start}:{end}"
         prediction = f"{self._types(predicted)}: {text}"
         label = prediction
         if tag is not None:
@@ -169,11 +172,13 @@ class TokenClassificationHead:
 
     def _entities(self, logits: Tensor, encoding: Encoding) -> list[TokenSpan]:
         """The runs of tokens that the model tags as entities."""
-        can_merge = _OUTSIDE in self.labels or any(_PREFIX.fullmatch(label) for label in self.labels)
+        has_prefixes = any(_PREFIX.fullmatch(label) for label in self.labels)
+        can_merge = has_prefixes or _OUTSIDE in self.labels
         runs: list[list[int]] = []
         previous: tuple[str, int] | None = None  # type and segment of the entity that the token before is in
         for k in _ordinary_tokens(encoding):
-            prefix, kind = _split(self.labels[int(logits[k].argmax())])
+            predicted = int(logits[k].argmax())
+            prefix, kind = _split(self.labels[predicted])
             if kind == _OUTSIDE:
                 previous = None
                 continue
@@ -244,11 +249,15 @@ def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence
     """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
     if len(sides) == 1:
         probabilities = logits.softmax(-1)
-        return sum(probabilities[k, c].item() for k, c in zip(tokens, sides[0], strict=True)) / len(tokens)
+        total = 0.0
+        for token, tag in zip(tokens, sides[0], strict=True):
+            total += probabilities[token, tag].item()
+        return total / len(tokens)
     if len(tokens) > 1:
         return None
-    first, second = sides
-    return torch.sigmoid(logits[tokens[0], first[0]] - logits[tokens[0], second[0]]).item()
+    token = tokens[0]
+    (first_tag,), (second_tag,) = sides
+    return torch.sigmoid(logits[token, first_tag] - logits[token, second_tag]).item()
 
 
 def _probability_or_zero(output: ExplainedOutput) -> float:
