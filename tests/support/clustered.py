@@ -17,7 +17,7 @@ import torch
 import gaflow
 from gaflow.data import Row
 from gaflow.jobs import Ray, attribute, ray_engine
-from gaflow.jobs.engine import ShardRows, ShardSettings
+from gaflow.jobs.engine import JobSettings, ShardRows
 from gaflow.methods import Scores
 from tests.support.models import bert
 
@@ -109,7 +109,7 @@ def fail_at_every_text(out):
 def _compute_one_shard(explainer, method):
     with Ray(workers=9, threads=1)(explainer) as running:
         shards = iter([ShardRows(0, [Row(0, "a dog")])])
-        computed = running.compute(ShardSettings((method,)), shards, lambda done: None, lambda: False)
+        computed = running.compute(JobSettings((method,)), shards, lambda done: None, lambda: False)
         try:
             next(computed)
         except gaflow.GaflowError as error:

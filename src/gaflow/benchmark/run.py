@@ -138,7 +138,7 @@ def run_benchmark(
     _check_sources(sources)
     _check_explainer(explainer, settings)
     if not all(_is_stored(source) for source in sources.values()):
-        settings.find_methods()
+        settings.job(settings.find_methods())  # checks them
     model = describe_model(explainer)
     outcomes: list[DataSetOutcome] = []
     for name, source in sources.items():
@@ -222,10 +222,9 @@ class _DataSetBenchmark:
         explaining_progress, masking_progress = _split_progress(progress, len(self.settings.replacements))
         with claim(self.folder, SETTINGS):
             methods = self.settings.find_methods()
-            left_out = self._read_settings([describe_method(method) for method in methods], stored=False)
-            if left_out is None:
-                left_out = _unsupported_methods(self.explainer, data, methods, self.settings.limit)
-                self._write_settings([describe_method(method) for method in methods], False, left_out)
+            described = [describe_method(method) for method in methods]
+            limit = self.settings.limit
+            left_out = self._begin(described, False, lambda: _unsupported_methods(self.explainer, data, methods, limit))
             methods = tuple(method for method in methods if method.name not in left_out)
             job = self._explain(data, methods, explaining_progress)
             if not job.finished:
@@ -244,34 +243,33 @@ class _DataSetBenchmark:
             scores = open_stored_scores(self.folder / ATTRIBUTIONS, names, self.settings.shard_size)
             return self._evaluate(scores, left_out, job.computed, masking_progress)
 
-    def of_stored_scores(self, place: Path, progress: Progress) -> DataSetOutcome:
+    def of_stored_scores(self, path: Path, progress: Progress) -> DataSetOutcome:
         """Evaluate attributions that are stored elsewhere."""
         with claim(self.folder, SETTINGS):
             names = self.settings.stored_names()
-            if self._read_settings(names, stored=True) is None:
-                self._write_settings(names, True, {})
-            scores = open_stored_scores(place, names, self.settings.shard_size)
-            _check_model(self.model, scores, place)
+            self._begin(names, True, dict)
+            scores = open_stored_scores(path, names, self.settings.shard_size)
+            _check_model(self.model, scores, path)
             return self._evaluate(scores, {}, 0, progress)
 
-    def _read_settings(self, methods: list[Any] | None, stored: bool) -> dict[str, str] | None:
-        """The methods that an earlier run left out, and why; None if there was none. Other settings are refused."""
+    def _begin(
+        self, methods: list[Any] | None, stored: bool, find_unsupported: Callable[[], dict[str, str]]
+    ) -> dict[str, str]:
+        """The methods to leave out and why: those of an earlier run with the same settings, or those found now."""
         path = self.folder / SETTINGS
+        settings = {"name": self.name, "stored": stored, "methods": methods}
         if not path.exists():
-            return None
+            value = {"asked": settings, "left_out": find_unsupported()}
+            write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+            return value["left_out"]
         try:
             value = json.loads(path.read_text("utf-8"))
-            settings = dict(value["asked"])
+            earlier_settings = dict(value["asked"])
             left_out = {str(method): str(reason) for method, reason in value["left_out"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path} is damaged ({error}); restore it, or start again in a new folder") from error
-        refuse_other(settings, {"name": self.name, "stored": stored, "methods": methods}, self.folder)
+        refuse_other(earlier_settings, settings, self.folder)
         return left_out
-
-    def _write_settings(self, methods: list[Any] | None, stored: bool, left_out: dict[str, str]) -> None:
-        settings = {"name": self.name, "stored": stored, "methods": methods}
-        value = {"asked": settings, "left_out": left_out}
-        write_atomically(self.folder / SETTINGS, (json.dumps(value, indent=2) + "\n").encode())
 
     def _explain(self, data: DataSet, methods: tuple[Method, ...], progress: Progress) -> Outcome:
         folder = self.folder / ATTRIBUTIONS
@@ -285,9 +283,10 @@ class _DataSetBenchmark:
     ) -> DataSetOutcome:
         self._write_example(scores)
         left_out = {**left_out, **scores.left_out}
-        without_text = {} if scores.job is None else scores.job["skipped"]
-        skipped = dict(Counter(without_text) + Counter(scores.skipped))
-        facts = {"data_set": self.name, "skipped": skipped, "left_out": left_out}
+        skipped = Counter(scores.skipped)
+        if scores.job is not None:
+            skipped = Counter(scores.job["skipped"]) + skipped
+        facts = {"data_set": self.name, "skipped": dict(skipped), "left_out": left_out}
         evaluations = evaluate_stored_scores(
             self.explainer, scores, self.folder, self.settings, self.model, facts, progress, self.stop
         )
@@ -298,7 +297,7 @@ class _DataSetBenchmark:
             texts=sum(scores.sizes),
             explained=explained,
             masked=evaluations.masked,
-            skipped=skipped,
+            skipped=dict(skipped),
             left_out=left_out,
             evaluations=evaluations.folders,
         )
@@ -347,14 +346,14 @@ def _short_text(explainer: Explainer, data: DataSet, limit: int | None) -> Text 
     return None
 
 
-def _check_model(model: Mapping[str, Any], scores: StoredScores, place: Path) -> None:
+def _check_model(model: Mapping[str, Any], scores: StoredScores, path: Path) -> None:
     """Refuse to judge the explanations of one model by another."""
     if scores.job is None:
         return
     explained = scores.job["model"]
-    if any(explained[name] != model[name] for name in ("weights", "tokenizer")):
+    if explained["weights"] != model["weights"] or explained["tokenizer"] != model["tokenizer"]:
         raise JobError(
-            f"the attributions in {str(place)!r} explain the model {explained['name']!r}, not {model['name']!r}: "
+            f"the attributions in {str(path)!r} explain the model {explained['name']!r}, not {model['name']!r}: "
             "weights or tokenizer differ; give that model"
         )
 

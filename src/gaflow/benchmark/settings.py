@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from gaflow.arguments import whole_number
 from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.arguments import EvaluationSettings
+from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod
-from gaflow.jobs.engine import ShardSettings
-from gaflow.jobs.run import JobSettings, check_sizes
+from gaflow.jobs.engine import JobSettings
 from gaflow.methods import Method, find_method
 
 __all__ = ["BenchmarkSettings"]
@@ -29,20 +29,15 @@ class BenchmarkSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_list("methods", self.methods)
-        _check_list("replacements", self.replacements)
-        check_sizes(
-            batch_size=self.evaluation.batch_size,
-            shard_size=self.shard_size,
-            sample=self.sample,
-            limit=self.limit,
-            seed=self.evaluation.seed,
-        )
+        whole_number("shard_size", self.shard_size)
+        for name in ("methods", "replacements"):
+            if getattr(self, name) == ():
+                raise ArgumentError(Argument(name), " must be a list with at least one entry")
 
     def find_methods(self) -> tuple[Method, ...]:
         """The methods that explain the texts of a data set."""
         methods = PAPER_METHODS if self.methods is None else self.methods
-        return tuple(find_method(method) for method in methods)
+        return tuple(_find(method) for method in methods)
 
     def stored_names(self) -> list[str] | None:
         """The names of methods whose scores are stored, which may be those of other libraries; None: all."""
@@ -50,18 +45,15 @@ class BenchmarkSettings:
             return None
         names = []
         for method in self.methods:
-            names.append(method.strip() if isinstance(method, str) else find_method(method).name)
+            names.append(method.strip() if isinstance(method, str) else _find(method).name)
         return names
 
     def job(self, methods: tuple[Method, ...]) -> JobSettings:
         """The job that computes the attributions of a data set."""
-        explaining = ShardSettings(
+        return JobSettings(
             methods=methods,
             batch_size=self.evaluation.batch_size,
             truncation=self.evaluation.truncation,
-        )
-        return JobSettings(
-            explaining,
             shard_size=self.shard_size,
             sample=self.sample,
             limit=self.limit,
@@ -69,6 +61,5 @@ class BenchmarkSettings:
         )
 
 
-def _check_list(name: str, values: Any) -> None:
-    if values is not None and not values:
-        raise ArgumentError(Argument(name), " must be a list with at least one entry")
+def _find(method: AnyMethod) -> Method:
+    return find_method(DEFAULT if method is None else method)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,9 +35,10 @@ _COLUMNS = ["row", "text", "pair", "text_hash", "method", "scores", "target", "c
 
 Table = Any  # a pyarrow.Table
 Key = tuple[int | None, str]  # of a text: its row in the data set, and its hash
+_ByText = dict[Key, dict[str, Stored]]  # text -> method -> attribution
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScoredTexts:
     """A part of the texts with all their scores."""
 
@@ -63,14 +64,14 @@ class StoredScores:
     example: Table  # the rows of one text that fits on a line
 
 
-def holds_attributions(place: Path) -> bool:
+def holds_attributions(path: Path) -> bool:
     """Whether a file or folder holds attributions rather than texts."""
-    if (place / MANIFEST).is_file():
+    if (path / MANIFEST).is_file():
         return True
-    if place.is_dir():
-        files = sorted(place.glob("*.parquet"))
+    if path.is_dir():
+        files = sorted(path.glob("*.parquet"))
     else:
-        files = [place] if place.suffix.lower() == ".parquet" else []
+        files = [path] if path.suffix.lower() == ".parquet" else []
     if not files:
         return False
     need_pyarrow()
@@ -84,44 +85,45 @@ def holds_attributions(place: Path) -> bool:
     return all(name in names for name in REQUIRED_COLUMNS)
 
 
-def open_stored_scores(place: Path, methods: Sequence[str] | None = None, part_size: int = 250) -> StoredScores:
-    """The attributions stored at `place`, of all methods or those named.
+def open_stored_scores(path: Path, methods: Sequence[str] | None = None, part_size: int = 250) -> StoredScores:
+    """The attributions stored at `path`, of all methods or those named.
 
     The parts of a job are its shards; those of files from elsewhere have `part_size` texts.
     """
-    if (place / MANIFEST).is_file():
-        return _open_job(place, methods)
-    return _open_files(place, methods, part_size)
+    if (path / MANIFEST).is_file():
+        return _open_job(path, methods)
+    return _open_files(path, methods, part_size)
 
 
-def _open_job(place: Path, methods: Sequence[str] | None) -> StoredScores:
-    manifest = _finished_manifest(place)
+def _open_job(path: Path, methods: Sequence[str] | None) -> StoredScores:
+    manifest = _finished_manifest(path)
     shards = manifest.in_order()
     surveys = []
-    texts: dict[Key, dict[str, _Entry]] = {}
+    texts: _Entries = {}
     for shard in shards:
-        check_shard(place, shard)
-        survey = _survey(_read_table(place / shard.file, _SURVEY_COLUMNS))
+        check_shard(path, shard)
+        survey = _survey(_read_table(path / shard.file, _SURVEY_COLUMNS))
         surveys.append(survey)
         texts |= survey
-    comparable = _select(texts, methods, place)
-    parts: list[tuple[Path, list[Key]]] = []
+    comparable = _select(texts, methods, path)
+    files: list[Path] = []
+    parts: list[list[Key]] = []
     example = comparable.example()
     example_file = None
     for shard, survey in zip(shards, surveys, strict=True):
         keys = [key for key in survey if key in comparable.texts]
         if keys:
-            parts.append((place / shard.file, keys))
+            files.append(path / shard.file)
+            parts.append(keys)
         if example in survey:
-            example_file = place / shard.file
+            example_file = path / shard.file
     assert example_file is not None
 
     def read(number: int) -> ScoredTexts:
-        file, keys = parts[number]
-        return _read_shard(_read_table(file, _COLUMNS), keys, comparable.methods)
+        return _scored_texts(_read_shard(files[number]), parts[number], comparable.methods)
 
     return comparable.stored_scores(
-        sizes=[len(keys) for _, keys in parts],
+        parts=parts,
         checksums={shard.file: shard.sha256 for shard in shards},
         job=manifest.job,
         read=read,
@@ -129,46 +131,38 @@ def _open_job(place: Path, methods: Sequence[str] | None) -> StoredScores:
     )
 
 
-def _finished_manifest(place: Path) -> Manifest:
-    manifest = Manifest.read(place)
+def _finished_manifest(path: Path) -> Manifest:
+    manifest = Manifest.read(path)
     if not manifest.finished:
         total = manifest.job.get("texts", "?")
         raise DataError(
-            f"the job in {str(place)!r} is not finished ({manifest.texts} of {total} texts); run it again first"
+            f"the job in {str(path)!r} is not finished ({manifest.texts} of {total} texts); run it again first"
         )
     if manifest.job.get("windows"):
         raise DataError(
-            f"the texts in {str(place)!r} were read in windows, but faithfulness is measured on what a model reads at "
+            f"the texts in {str(path)!r} were read in windows, but faithfulness is measured on what a model reads at "
             "once; attribute them anew with truncation"
         )
     return manifest
 
 
-def _open_files(place: Path, methods: Sequence[str] | None, part_size: int) -> StoredScores:
-    stored = _read_by_text(place)
+def _open_files(path: Path, methods: Sequence[str] | None, part_size: int) -> StoredScores:
+    stored = _read_by_text(path)
     texts = {}
     for key, by_method in stored.items():
         texts[key] = {method: _entry(item) for method, item in by_method.items()}
-    comparable = _select(texts, methods, place)
+    comparable = _select(texts, methods, path)
     keys = list(comparable.texts)
     parts = [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
     example = comparable.example()
     example_text = stored[example][comparable.methods[0]].text
-    files = parquet_files(place)
+    files = parquet_files(path)
 
     def read(number: int) -> ScoredTexts:
-        by_text = [stored[key] for key in parts[number]]
-        firsts = [by_method[comparable.methods[0]] for by_method in by_text]
-        return ScoredTexts(
-            texts=[item.input for item in firsts],
-            scores={method: [by_method[method] for by_method in by_text] for method in comparable.methods},
-            target=[item.target for item in firsts],
-            gold=[item.gold for item in firsts],
-            truncated=any(item.truncated for by_method in by_text for item in by_method.values()),
-        )
+        return _scored_texts(stored, parts[number], comparable.methods)
 
     return comparable.stored_scores(
-        sizes=[len(part) for part in parts],
+        parts=parts,
         checksums={file.name: sha256(file.read_bytes()).hexdigest() for file in files},
         job=None,
         read=read,
@@ -187,15 +181,15 @@ def _example_of_files(files: Sequence[Path], key: Key, methods: Sequence[str], t
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _read_by_text(place: Path) -> dict[Key, dict[str, Stored]]:
+def _read_by_text(path: Path) -> _ByText:
     """The attributions of every text by method, in the order in which texts first occur."""
-    texts: dict[Key, dict[str, Stored]] = {}
-    for item in read_attributions(place):
+    texts: _ByText = {}
+    for item in read_attributions(path):
         by_method = texts.setdefault((item.row, item.text_hash), {})
         if item.method not in by_method:
             by_method[item.method] = item
         elif item.row is not None:
-            raise DataError(f"{str(place)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
+            raise DataError(f"{str(path)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
     return texts
 
 
@@ -223,6 +217,9 @@ def _entry(item: Stored) -> _Entry:
     return _Entry(tokens, error, item.gold)
 
 
+_Entries = dict[Key, dict[str, _Entry]]  # text -> method -> entry
+
+
 @dataclass(frozen=True)
 class _Comparable:
     """The methods and texts that can be compared."""
@@ -238,7 +235,7 @@ class _Comparable:
 
     def stored_scores(
         self,
-        sizes: Sequence[int],
+        parts: Sequence[Sequence[Key]],
         checksums: Mapping[str, str],
         job: Mapping[str, Any] | None,
         read: Callable[[int], ScoredTexts],
@@ -250,7 +247,7 @@ class _Comparable:
             methods=self.methods,
             left_out=self.left_out,
             skipped=self.skipped,
-            sizes=tuple(sizes),
+            sizes=tuple(map(len, parts)),
             gold=all(entry.gold is not None for entry in self.texts.values()),
             digest=sha256(listed.encode()).hexdigest(),
             job=job,
@@ -259,9 +256,9 @@ class _Comparable:
         )
 
 
-def _select(texts: Mapping[Key, Mapping[str, _Entry]], requested: Sequence[str] | None, place: Path) -> _Comparable:
+def _select(texts: _Entries, requested: Sequence[str] | None, path: Path) -> _Comparable:
     """The methods that have scores, and the texts for which all of them have."""
-    names = _requested_methods(texts, requested, place)
+    names = _requested_methods(texts, requested, path)
     left_out = _methods_without_scores(texts, names)
     methods = tuple(name for name in names if name not in left_out)
     compared = methods or names
@@ -279,38 +276,31 @@ def _select(texts: Mapping[Key, Mapping[str, _Entry]], requested: Sequence[str] 
             selected[key] = entries[compared[0]]
     if not selected or not methods:
         causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or left_out.values()
-        raise DataError(f"no text in {str(place)!r} has scores by every method: {'; '.join(causes)}")
+        raise DataError(f"no text in {str(path)!r} has scores by every method: {'; '.join(causes)}")
     return _Comparable(methods, left_out, selected, dict(sorted(skipped.items())))
 
 
-def _requested_methods(
-    texts: Mapping[Key, Mapping[str, _Entry]], requested: Sequence[str] | None, place: Path
-) -> tuple[str, ...]:
-    """The methods to compare, as they are stored."""
+def _requested_methods(texts: _Entries, requested: Sequence[str] | None, path: Path) -> tuple[str, ...]:
+    """The methods to compare, as they are stored; a name may differ in case if that leaves no doubt."""
     stored: dict[str, None] = {}
     for entries in texts.values():
         stored.update(dict.fromkeys(entries))
-    if not stored:
-        raise DataError(f"no attributions by any method in {str(place)!r}; it has none")
-    if requested is None:
-        return tuple(stored)
-    names = tuple(_stored_spelling(name, stored) for name in requested)
+    names = []
+    for name in stored if requested is None else requested:
+        similar = [other for other in stored if other.casefold() == name.casefold()]
+        if name not in stored and len(similar) == 1:
+            (name,) = similar
+        names.append(name)
     missing = [name for name in names if name not in stored]
+    if not names:
+        missing = ["any method"]
     if missing:
-        raise DataError(f"no attributions by {', '.join(missing)} in {str(place)!r}; it has {', '.join(stored)}")
-    return names
+        listed = ", ".join(stored) or "none"
+        raise DataError(f"no attributions by {', '.join(missing)} in {str(path)!r}; it has {listed}")
+    return tuple(names)
 
 
-def _stored_spelling(name: str, stored: Iterable[str]) -> str:
-    """The name itself if it is stored, or else the only stored one that differs in case alone."""
-    names = list(stored)
-    similar = [other for other in names if other.casefold() == name.casefold()]
-    if name not in names and len(similar) == 1:
-        return similar[0]
-    return name
-
-
-def _methods_without_scores(texts: Mapping[Key, Mapping[str, _Entry]], names: Sequence[str]) -> dict[str, str]:
+def _methods_without_scores(texts: _Entries, names: Sequence[str]) -> dict[str, str]:
     """Methods without scores for more than half of the texts, with the most frequent reason."""
     left_out = {}
     for name in names:
@@ -349,45 +339,55 @@ def _read_table(file: Path, columns: list[str]) -> Table:
     return table
 
 
-def _survey(table: Table) -> dict[Key, dict[str, _Entry]]:
+def _survey(table: Table) -> _Entries:
     """The entries of all texts of a shard by method."""
-    import pyarrow.compute as pc
+    import pyarrow.compute
 
+    pc: Any = pyarrow.compute  # has no types
     tokens = pc.list_value_length(table["segments"]).to_pylist()
     columns = [table[name].to_pylist() for name in ("row", "text_hash", "method", "error", "gold")]
-    texts: dict[Key, dict[str, _Entry]] = {}
+    texts: _Entries = {}
     for count, row, text_hash, method, error, gold in zip(tokens, *columns, strict=True):
         entries = texts.setdefault((row, text_hash), {})
         entries[method] = _Entry(count or 0, error, gold)
     return texts
 
 
-def _read_shard(table: Table, keys: Sequence[Key], methods: Sequence[str]) -> ScoredTexts:
-    """Texts and scores of a shard, the scores as views of one array."""
+def _read_shard(file: Path) -> _ByText:
+    """The attributions of a shard, without tokens and offsets; the scores are views of one array."""
+    table = _read_table(file, _COLUMNS)
     lists = table["scores"].combine_chunks()
     values = lists.values.to_numpy(zero_copy_only=False)
     ends = lists.offsets.to_numpy()
-    rows = table.drop_columns("scores").to_pylist()
-    positions: dict[tuple[Key, str], int] = {}
-    for position, row in enumerate(rows):
-        positions[(row["row"], row["text_hash"]), row["method"]] = position
-    scores: dict[str, list[Any]] = {}
-    for method in methods:
-        of_method = [positions[key, method] for key in keys]
-        scores[method] = [values[ends[k] : ends[k + 1]] for k in of_method]
-    firsts = [rows[positions[key, methods[0]]] for key in keys]
-    texts: list[Text] = []
-    targets: list[ResolvedTarget | None] = []
-    for row in firsts:
-        texts.append(row["text"] if row["pair"] is None else (row["text"], row["pair"]))
-        targets.append(row["target"] if row["contrast"] is None else (row["target"], row["contrast"]))
-    return ScoredTexts(
-        texts=texts,
-        scores=scores,
-        target=targets,
-        gold=[row["gold"] for row in firsts],
-        truncated=any(row["truncated"] for row in firsts),
-    )
+    texts: _ByText = {}
+    for k, row in enumerate(table.drop_columns("scores").to_pylist()):
+        by_method = texts.setdefault((row["row"], row["text_hash"]), {})
+        by_method[row["method"]] = Stored(
+            text=row["text"],
+            text_pair=row["pair"],
+            method=row["method"],
+            scores=values[ends[k] : ends[k + 1]],
+            target=row["target"] if row["contrast"] is None else (row["target"], row["contrast"]),
+            gold=row["gold"],
+            truncated=bool(row["truncated"]),
+        )
+    return texts
+
+
+def _scored_texts(stored: _ByText, keys: Sequence[Key], methods: Sequence[str]) -> ScoredTexts:
+    texts = ScoredTexts([], {method: [] for method in methods}, [], [], truncated=False)
+    for key in keys:
+        by_method = stored[key]
+        first = by_method[methods[0]]
+        texts.texts.append(first.input)
+        texts.target.append(first.target)
+        texts.gold.append(first.gold)
+        for method in methods:
+            item = by_method[method]
+            # scores of our own jobs belong to the tokens of the model, and need no offsets
+            texts.scores[method].append(item.scores if item.offsets is None else item)
+            texts.truncated = texts.truncated or item.truncated
+    return texts
 
 
 def _read_rows(file: Path, key: Key, methods: Sequence[str], text: str | None = None) -> Table:

@@ -68,8 +68,9 @@ def open_data(
     if isinstance(source, Sequence):
         return DataSet("a list", partial(_memory_rows, lambda: source, columns, "a list"), columns, label_names)
     if callable(source):
+        function: Any = source
         name = getattr(source, "__name__", "a function")
-        return DataSet(name, partial(_memory_rows, source, columns, name), columns, label_names)
+        return DataSet(name, partial(_memory_rows, function, columns, name), columns, label_names)
     raise ArgumentTypeError(
         Argument("source"),
         " must be a path, a hub id, a list of texts or a function that returns an iterator, not "

@@ -16,6 +16,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from gaflow.arguments import whole_number
 from gaflow.data.rows import Row
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
@@ -27,20 +28,34 @@ from gaflow.methods import Method
 from gaflow.progress import Report, within
 from gaflow.tasks.targets import Target
 
-__all__ = ["ComputedShard", "Engine", "Local", "RunningEngine", "ShardRows", "ShardSettings", "Stop", "compute_shard"]
+__all__ = ["ComputedShard", "Engine", "JobSettings", "Local", "RunningEngine", "ShardRows", "Stop", "compute_shard"]
 
 Stop = Callable[[], bool]  # whether the run should end; asked after every batch
 
 
 @dataclass(frozen=True)
-class ShardSettings:
-    """How texts are explained: together with an explainer, everything that decides the numbers of a shard."""
+class JobSettings:
+    """Everything that decides the files of a job, beside explainer and data set."""
 
     methods: tuple[Method, ...]
     target: Target = None
     batch_size: int = 16
     truncation: bool = False
     windows: Windows | None = None
+    shard_size: int = 1000  # texts
+    sample: int | None = None  # texts of the paper's sample; None: all
+    limit: int | None = None  # rows that are read; None: all
+    seed: int = 0  # of the sample
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        whole_number("batch_size", self.batch_size)
+        whole_number("shard_size", self.shard_size)
+        if self.sample is not None:
+            whole_number("sample", self.sample)
+        if self.limit is not None:
+            whole_number("limit", self.limit)
+        whole_number("seed", self.seed, least=0)
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ class RunningEngine:
     """
 
     device: str  # the kind that texts are explained on: "cpu", "cuda", ...
-    compute: Callable[[ShardSettings, Iterator[ShardRows], Report, Stop], Iterator[ComputedShard]]
+    compute: Callable[[JobSettings, Iterator[ShardRows], Report, Stop], Iterator[ComputedShard]]
 
 
 Engine = Callable[[Explainer], AbstractContextManager[RunningEngine]]
@@ -89,7 +104,7 @@ class Local:
 
 
 def _compute_here(
-    explainer: Explainer, settings: ShardSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
+    explainer: Explainer, settings: JobSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
 ) -> Iterator[ComputedShard]:
     texts = 0
     for shard in shards:
@@ -103,7 +118,7 @@ def _compute_here(
 
 
 def compute_shard(
-    explainer: Explainer, settings: ShardSettings, shard: ShardRows, report: Report, stop: Stop = lambda: False
+    explainer: Explainer, settings: JobSettings, shard: ShardRows, report: Report, stop: Stop = lambda: False
 ) -> ComputedShard | None:
     """Compute one shard; None if `stop` ended it."""
     began = datetime.now(UTC)
@@ -133,7 +148,7 @@ def compute_shard(
 
 
 def _explain_rows(
-    explainer: Explainer, settings: ShardSettings, rows: list[Row], report: Report, stop: Stop, timings: Timings
+    explainer: Explainer, settings: JobSettings, rows: list[Row], report: Report, stop: Stop, timings: Timings
 ) -> list[Record] | None:
     """The stored rows of all texts in their order; None if `stop` ended it."""
     names = [method.name for method in settings.methods]

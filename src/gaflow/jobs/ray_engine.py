@@ -17,9 +17,11 @@ import logging
 import os
 import platform
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -29,7 +31,7 @@ from gaflow.arguments import whole_number
 from gaflow.errors import Argument, ArgumentError, JobError
 from gaflow.explainer.explainer import Explainer
 from gaflow.extras import need
-from gaflow.jobs.engine import ComputedShard, RunningEngine, ShardRows, ShardSettings, Stop, compute_shard
+from gaflow.jobs.engine import ComputedShard, JobSettings, RunningEngine, ShardRows, Stop, compute_shard
 from gaflow.progress import Report
 
 __all__ = ["Ray", "start_ray"]
@@ -41,6 +43,13 @@ _SECONDS = 1.0  # between two questions how far the workers are
 
 Promise = Any  # a ray.ObjectRef
 Actor = Any  # a Ray handle of a `_Worker`
+
+
+def ray_module() -> Any:
+    """Ray, which is optional and without types."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    need("ray", "ray", "engine 'ray' needs Ray")
+    return import_module("ray")
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,7 @@ class Ray:
     @contextmanager
     def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
         """At work on the cluster; a local one that was started for this run ends with it."""
-        need("ray", "ray", "engine 'ray' needs Ray")
-        import ray
-
+        ray = ray_module()
         connected_before = ray.is_initialized()
         if not connected_before:
             start_ray()
@@ -114,9 +121,7 @@ def room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, int]) -> in
 
 def start_ray(**options: Any) -> None:
     """Connect to a cluster or start one on this machine, again and again if the machine is busy."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    import ray
-
+    ray = ray_module()
     for _ in range(_STARTS):
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -135,137 +140,119 @@ class _Pool:
     """The workers of one run. Each is loading the model, computing a shard, or idle."""
 
     def __init__(self, explainer: Explainer, device: str, threads: int, resources: Mapping[str, int], size: int):
-        import ray
-
-        self._ray = ray
         self._size = size
-        self._model: Promise = ray.put(_portable(explainer))
-        self._worker_arguments = (device, threads)
-        self._worker_class = ray.remote(
+        self._model: Promise = ray_module().put(_portable(explainer))
+        worker_class = ray_module().remote(
             num_cpus=resources["CPU"],
             num_gpus=resources.get("GPU", 0),
             max_restarts=_RESTARTS,
             max_task_retries=0,  # a shard goes to another worker instead of waiting for the restart
             max_concurrency=2,  # a worker answers how far it is while it computes
         )(_Worker)
+        self._start: Callable[[], Actor] = partial(worker_class.remote, device, threads)
         self._workers: list[Actor] = []
-        self._loading: dict[Promise, Actor] = {}
-        self._computing: dict[Promise, tuple[Actor, ShardRows]] = {}
+        self._calls: dict[Promise, tuple[Actor, ShardRows | None]] = {}  # None: the worker loads the model
         self._idle: list[Actor] = []
         self._queue: deque[ShardRows] = deque()  # shards that no worker has
         self._losses: Counter[int] = Counter()  # shard -> workers lost
 
     def compute(
-        self, settings: ShardSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
+        self, settings: JobSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
     ) -> Iterator[ComputedShard]:
         """Shards in the order in which they are finished; `stop` gives up those that are not."""
-        sent_settings = self._ray.put(settings)
+        sent_settings = ray_module().put(settings)
         self._queue.extend(islice(shards, self._size))
         for _ in range(len(self._queue)):
-            self._start_worker()
+            worker = self._start()
+            self._workers.append(worker)
+            self._load(worker)
         texts = 0  # in finished shards
         reported = 0
-        shard: ComputedShard | None = None
-        while self._queue or self._computing or shard is not None:
+        finished: ComputedShard | None = None
+        while self._queue or self._shards_underway() or finished is not None:
             while self._queue and self._idle:
-                self._submit(self._queue.popleft(), sent_settings)
+                worker = self._idle.pop()
+                shard = self._queue.popleft()
+                self._calls[worker.compute.remote(sent_settings, shard)] = (worker, shard)
                 self._queue.extend(islice(shards, 1))
-            if shard is None:
+            if finished is None:
                 reported = max(reported, texts + self._texts_underway())  # a shard that lost its worker begins again
             else:  # written while the workers compute the next ones
-                texts += shard.entry.texts
+                texts += finished.entry.texts
                 reported = max(reported, texts)
-                yield shard
+                yield finished
             report(reported)
             if stop():
                 return
-            shard = self._wait()
+            finished = self._wait()
 
     def close(self) -> None:
         """End all workers."""
         for worker in self._workers:
-            self._ray.kill(worker)
-
-    def _start_worker(self) -> None:
-        worker = self._worker_class.remote(*self._worker_arguments)
-        self._workers.append(worker)
-        self._load(worker)
+            ray_module().kill(worker)
 
     def _load(self, worker: Actor) -> None:
         """Send the model to a worker, as soon as Ray has started or restarted it."""
         promise = worker.load.options(max_task_retries=-1).remote(self._model)
-        self._loading[promise] = worker
+        self._calls[promise] = (worker, None)
 
-    def _submit(self, shard: ShardRows, settings: Promise) -> None:
-        worker = self._idle.pop()
-        self._computing[worker.compute.remote(settings, shard)] = (worker, shard)
+    def _shards_underway(self) -> list[Actor]:
+        """The workers that compute a shard."""
+        return [worker for worker, shard in self._calls.values() if shard is not None]
 
     def _wait(self) -> ComputedShard | None:
         """A shard that got finished; None if there was none within a second."""
-        promises = [*self._computing, *self._loading]
-        finished, _ = self._ray.wait(promises, num_returns=1, timeout=_SECONDS)
-        if not finished:
+        ray = ray_module()
+        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=_SECONDS)
+        if not ready:
             return None
-        (promise,) = finished
-        if promise in self._loading:
-            self._finish_loading(promise)
-            return None
-        return self._finish_computing(promise)
-
-    def _finish_loading(self, promise: Promise) -> None:
-        worker = self._loading.pop(promise)
+        worker, shard = self._calls.pop(ready[0])
         try:
-            self._result(promise)
-        except self._ray.exceptions.RayActorError as error:  # restarted too often
-            self._workers.remove(worker)
-            if not self._workers:
-                raise JobError("no worker could be started: ", *_advice(error)) from None
-        else:
-            self._idle.append(worker)
-
-    def _finish_computing(self, promise: Promise) -> ComputedShard | None:
-        worker, shard = self._computing.pop(promise)
-        try:
-            computed = self._result(promise)
-        except self._ray.exceptions.RayActorError as error:  # the worker is lost, and Ray restarts it
-            self._losses[shard.number] += 1
-            if self._losses[shard.number] == _LOSSES:
-                message = f"shard {shard.number} has lost its worker, {_LOSSES} times: "
-                raise JobError(message, *_advice(error)) from None
-            self._queue.appendleft(shard)
-            self._load(worker)
+            computed = ray.get(ready[0])
+        except ray.exceptions.RayTaskError as error:  # of our own code
+            raise error.cause from None
+        except ray.exceptions.RayActorError as error:
+            self._replace(worker, shard, error)
             return None
         self._idle.append(worker)
         return computed
 
-    def _result(self, promise: Promise) -> Any:
-        """The result of a call; an error of our own code is raised as it is."""
-        try:
-            return self._ray.get(promise)
-        except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from None
+    def _replace(self, worker: Actor, shard: ShardRows | None, error: Any) -> None:
+        """Continue without a worker that is lost, until Ray has restarted it."""
+        if shard is None:  # restarted too often
+            self._workers.remove(worker)
+            if self._workers:
+                return
+            problem = "no worker could be started"
+        else:
+            self._losses[shard.number] += 1
+            if self._losses[shard.number] < _LOSSES:
+                self._queue.appendleft(shard)
+                self._load(worker)
+                return
+            problem = f"shard {shard.number} has lost its worker, {_LOSSES} times"
+        lines = str(error).splitlines()
+        reason = lines[-1] if error.actor_init_failed else lines[0]  # the end of a traceback, or Ray's own summary
+        raise JobError(
+            f"{problem}: {reason} If memory ran out there, use a smaller ",
+            Argument("batch_size"),
+            "; what is finished is kept, and the same call goes on",
+        ) from None
 
     def _texts_underway(self) -> int:
         """Texts that are done in unfinished shards, according to the workers that answer within a second."""
-        promises = [worker.texts_done.remote() for worker, _ in self._computing.values()]
+        ray = ray_module()
+        promises = [worker.texts_done.remote() for worker in self._shards_underway()]
         if not promises:
             return 0
         texts = 0
-        answered, _ = self._ray.wait(promises, num_returns=len(promises), timeout=_SECONDS)
+        answered, _ = ray.wait(promises, num_returns=len(promises), timeout=_SECONDS)
         for promise in answered:
             try:
-                texts += self._ray.get(promise)
-            except self._ray.exceptions.RayError:  # the worker is being lost; the promise of its shard says so too
+                texts += ray.get(promise)
+            except ray.exceptions.RayError:  # the worker is being lost; the promise of its shard says so too
                 continue
         return texts
-
-
-def _advice(error: Any) -> tuple[str | Argument, ...]:
-    """The end of a message about lost workers, from a `RayActorError`."""
-    lines = str(error).splitlines()
-    reason = lines[-1] if error.actor_init_failed else lines[0]  # the end of a traceback, or Ray's own first sentence
-    advice = "; what is finished is kept, and the same call goes on"
-    return (f"{reason} If memory ran out there, use a smaller ", Argument("batch_size"), advice)
 
 
 class _Worker:
@@ -285,7 +272,7 @@ class _Worker:
                 type(model)(model.config)  # transformers learns what a class can record when one is made, not unpickled
         self._explainer = Explainer(model.to(self._device), tokenizer, task=task)
 
-    def compute(self, settings: ShardSettings, shard: ShardRows) -> ComputedShard:
+    def compute(self, settings: JobSettings, shard: ShardRows) -> ComputedShard:
         """One shard."""
         assert self._explainer is not None
         computed = compute_shard(self._explainer, settings, shard, self._report)

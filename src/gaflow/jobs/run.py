@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import distinct, one_of, whole_number
+from gaflow.arguments import distinct, one_of
 from gaflow.data.labels import Classes
 from gaflow.data.rows import Row, Survey, rows_of, survey
 from gaflow.data.sampling import Sample, draw_sample
@@ -18,7 +18,7 @@ from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
-from gaflow.jobs.engine import Engine, Local, RunningEngine, ShardRows, ShardSettings, Stop
+from gaflow.jobs.engine import Engine, JobSettings, Local, RunningEngine, ShardRows, Stop
 from gaflow.jobs.folder import append_timing, claim, resume
 from gaflow.jobs.manifest import Manifest
 from gaflow.jobs.ray_engine import Ray
@@ -29,7 +29,7 @@ from gaflow.progress import Progress, Report, reporting
 from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
 
-__all__ = ["ENGINES", "JobSettings", "Outcome", "attribute", "check_sizes", "find_engine", "run_job"]
+__all__ = ["ENGINES", "Outcome", "attribute", "find_engine", "run_job"]
 
 ENGINES: dict[str, Engine] = {"local": Local(), "ray": Ray()}
 
@@ -46,38 +46,6 @@ class Outcome:
     errors: int  # rows (a text and a method) without scores
     skipped: dict[str, int]  # reason -> rows of the data set without text
     shards: int
-
-
-@dataclass(frozen=True)
-class JobSettings:
-    """Everything that decides the files of a job, beside explainer and data set."""
-
-    explaining: ShardSettings
-    shard_size: int = 1000  # texts
-    sample: int | None = None  # texts of the paper's sample; None: all
-    limit: int | None = None  # rows that are read; None: all
-    seed: int = 0  # of the sample
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_sizes(
-            batch_size=self.explaining.batch_size,
-            shard_size=self.shard_size,
-            sample=self.sample,
-            limit=self.limit,
-            seed=self.seed,
-        )
-
-
-def check_sizes(*, batch_size: int, shard_size: int, sample: int | None, limit: int | None, seed: int) -> None:
-    """Check the numbers that runs and benchmarks share."""
-    whole_number("batch_size", batch_size)
-    whole_number("shard_size", shard_size)
-    if sample is not None:
-        whole_number("sample", sample)
-    if limit is not None:
-        whole_number("limit", limit)
-    whole_number("seed", seed, least=0)
 
 
 def attribute(
@@ -109,14 +77,17 @@ def attribute(
         attribute(gaflow.Explainer(), "reviews.csv", "attributions", ["agf", "attcat"])
         stored = list(read_attributions("attributions"))
     """
-    explaining = ShardSettings(
+    settings = JobSettings(
         methods=_find_methods(methods),
         target=target,
         batch_size=batch_size,
         truncation=truncation,
         windows=find_windows(windows, truncation),
+        shard_size=shard_size,
+        sample=sample,
+        limit=limit,
+        seed=seed,
     )
-    settings = JobSettings(explaining, shard_size=shard_size, sample=sample, limit=limit, seed=seed)
     start_engine = find_engine(engine)
     explainer.runner.class_head("a data-set run").parse(target)
     data = open_data(source)
@@ -139,13 +110,13 @@ def find_engine(engine: str | Engine) -> Engine:
 def _find_methods(methods: Sequence[AnyMethod] | None) -> tuple[Method, ...]:
     if isinstance(methods, str):
         raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
-    if methods is None:
-        return (find_method(DEFAULT),)
-    found_methods = tuple(find_method(method) for method in methods)
-    if not found_methods:
+    settings = []
+    for method in [None] if methods is None else methods:
+        settings.append(find_method(DEFAULT if method is None else method))
+    if not settings:
         raise ArgumentError(Argument("methods"), " must name at least one method")
-    distinct("methods", [method.name for method in found_methods], "name each method once")
-    return found_methods
+    distinct("methods", [method.name for method in settings], "name each method once")
+    return tuple(settings)
 
 
 def run_job(
@@ -170,7 +141,7 @@ def run_job(
         texts = _texts(rows_of(data, classes, settings.limit), sample)
         shards = _shards(texts, settings.shard_size)
         with reporting(progress, job["texts"], "text") as report:
-            return _compute_missing(running, settings.explaining, folder, manifest, shards, report, stop)
+            return _compute_missing(running, settings, folder, manifest, shards, report, stop)
 
 
 def _describe_job(
@@ -182,7 +153,6 @@ def _describe_job(
     device: str,
 ) -> dict[str, Any]:
     """Everything that decides the numbers, in JSON."""
-    explaining = settings.explaining
     job = {
         "schema": VERSION,
         "data": {
@@ -197,16 +167,16 @@ def _describe_job(
         "unlabelled": None if data.columns.label is None else surveyed.unlabelled,
         "sample": None if sample is None else _describe_sample(sample, settings),
         "model": model | {"device": device},
-        "methods": [describe_method(method) for method in explaining.methods],
-        "target": explaining.target,
-        "truncation": explaining.truncation,
-        "batch_size": explaining.batch_size,
+        "methods": [describe_method(method) for method in settings.methods],
+        "target": settings.target,
+        "truncation": settings.truncation,
+        "batch_size": settings.batch_size,
         "batch_memory": budget(device),
         "shard_size": settings.shard_size,
         "versions": versions(),
     }
-    if explaining.windows:
-        job["windows"] = asdict(explaining.windows)
+    if settings.windows:
+        job["windows"] = asdict(settings.windows)
     return job
 
 
@@ -237,7 +207,7 @@ def _shards(rows: Iterator[Row], size: int) -> Iterator[ShardRows]:
 
 def _compute_missing(
     running: RunningEngine,
-    settings: ShardSettings,
+    settings: JobSettings,
     folder: Path,
     manifest: Manifest,
     shards: Iterator[ShardRows],

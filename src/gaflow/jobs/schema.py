@@ -85,28 +85,14 @@ def records(row: Row, results: TextResults, methods: Iterable[str], labels: Sequ
         "gold_label": None if row.gold is None else labels[row.gold],
     }
     rows: list[Record] = []
-    token_columns: dict[tuple[int, int, int], Record] = {}
     for method in methods:
         result = results.by_method[method]
         record = common | {"method": method}
         if isinstance(result, str):
             rows.append(record | {"error": result})
-            continue
-        # methods that share an encoding share these lists too, which saves most of the memory
-        encoding = (id(result.tokens), id(result.offsets), id(result.segments))
-        if encoding not in token_columns:
-            token_columns[encoding] = _token_columns(result)
-        rows.append(record | token_columns[encoding] | _result_columns(result) | {"logits": results.logits})
+        else:
+            rows.append(record | _result_columns(result) | {"logits": results.logits})
     return rows
-
-
-def _token_columns(attribution: Attribution) -> Record:
-    return {
-        "tokens": attribution.tokens,
-        "offsets": [list(span) for span in attribution.offsets],
-        "segments": attribution.segments,
-        "special_mask": attribution.special_mask,
-    }
 
 
 def _result_columns(attribution: Attribution) -> Record:
@@ -120,6 +106,10 @@ def _result_columns(attribution: Attribution) -> Record:
         del values["seconds"]  # would differ from run to run
         certificate = _json(values)
     return {
+        "tokens": attribution.tokens,
+        "offsets": attribution.offsets,
+        "segments": attribution.segments,
+        "special_mask": attribution.special_mask,
         "scores": attribution.scores,
         "target": target,
         "contrast": contrast,
@@ -151,5 +141,6 @@ def shard_bytes(rows: Sequence[Record]) -> bytes:
     columns = {name: [row.get(name) for row in rows] for name in SCHEMA}
     table = pa.Table.from_pydict(columns, schema=arrow_schema())
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=_DICTIONARY_ENCODED)
+    dictionary: Any = _DICTIONARY_ENCODED  # pyarrow's types know only True and False
+    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=dictionary)
     return sink.getvalue().to_pybytes()

@@ -33,6 +33,7 @@ from gaflow.tasks.targets import ResolvedTarget
 __all__ = ["REQUIRED_COLUMNS", "Stored", "read_attributions"]
 
 REQUIRED_COLUMNS = ("text", "scores", "method")
+_UNCHANGED = ("row", "method", "label", "probability", "output", "prediction", "gold", "gold_label", "error")
 _ROWS = 256  # held at a time
 _TEXT = 0  # segments
 _PAIR = 1
@@ -92,7 +93,7 @@ class Stored:
 
 
 def read_attributions(
-    place: str | Path, *, methods: Sequence[str] | None = None, verify: bool = True
+    path: str | Path, *, methods: Sequence[str] | None = None, verify: bool = True
 ) -> Iterator[Stored]:
     """All stored attributions of a job's folder, a folder of Parquet files or one file, in their order.
 
@@ -101,7 +102,7 @@ def read_attributions(
         for stored in read_attributions("attributions", methods=["agf"]):
             print(stored.row, stored.scores)
     """
-    path = Path(place)
+    path = Path(path)
     if isinstance(methods, str):
         raise ArgumentTypeError(Argument("methods"), f" must be a list of names, not the string {methods!r}")
     if not path.exists():
@@ -154,84 +155,61 @@ def _parse(record: Record) -> Stored:
         missing_pair = name == "pair" and value is None
         if not isinstance(value, str) and not missing_pair:
             raise TypeError(f"{name} is {type(value).__name__}, not text")
-    target = record.get("target")
+    target: Any = record.get("target")
     contrast = record.get("contrast")
     logits = record.get("logits")
+    unchanged: dict[str, Any] = {name: record.get(name) for name in _UNCHANGED}
     stored = Stored(
         text=text,
-        method=record["method"],
-        scores=None,
-        row=record.get("row"),
         text_pair=pair,
+        scores=None,
         text_hash=text_hash(text, pair),
         target=target if contrast is None else (target, contrast),
-        label=record.get("label"),
-        probability=record.get("probability"),
-        output=record.get("output"),
-        prediction=record.get("prediction"),
         logits=None if logits is None else tuple(logits),
-        gold=record.get("gold"),
-        gold_label=record.get("gold_label"),
         truncated=bool(record.get("truncated")),
         diagnostics=json.loads(record.get("facts") or "{}"),
         certificate=json.loads(record.get("certificate") or "null"),
+        **unchanged,
     )
-    if record.get("error") is not None or record["scores"] is None:
-        return replace(stored, error=record.get("error") or "there are no scores")
+    if stored.error is not None or record["scores"] is None:
+        return replace(stored, error=stored.error or "there are no scores")
     scores = np.array(record["scores"], dtype=np.float64)
     for name in ("tokens", "offsets", "segments", "special_mask"):
         values = record.get(name)
         if values is not None and len(values) != len(scores):
             raise ValueError(f"{len(scores)} scores but {len(values)} {name}")
-    tokens, offsets, segments = _parse_tokens(text, pair, record)
+    tokens, offsets, segments = _parse_tokens(text, pair or "", record, len(scores))
     if not np.isfinite(scores).all():
         raise ValueError("scores are not all finite numbers")
     return replace(stored, scores=scores, tokens=tokens, offsets=offsets, segments=segments)
 
 
 def _parse_tokens(
-    text: str, pair: str | None, record: Record
+    text: str, pair: str, record: Record, count: int
 ) -> tuple[tuple[str, ...], tuple[Span, ...], tuple[int, ...] | None]:
     """Tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
     tokens = record.get("tokens")
     offsets = record.get("offsets")
-    segments = _parse_segments(pair, record)
-    if offsets is None and tokens is None:
-        raise ValueError("there are neither tokens nor offsets")
-    sources = {_TEXT: text, _PAIR: pair or "", _SPECIAL: ""}
-    token_segments = segments
-    if token_segments is None:
-        token_segments = (_TEXT,) * len(tokens if offsets is None else offsets)
+    segments = record.get("segments")
+    special_mask = record.get("special_mask")
+    if segments is None and special_mask is not None and record.get("pair") is None:
+        segments = [_SPECIAL if special else _TEXT for special in special_mask]
+    sources = {_TEXT: text, _PAIR: pair, _SPECIAL: ""}
+    token_segments = [_TEXT] * count if segments is None else segments
     if offsets is None:
-        offsets = _search_offsets(sources, tokens or (), token_segments)
+        if tokens is None:
+            raise ValueError("there are neither tokens nor offsets")
+        offsets = _search_offsets(sources, tokens, token_segments)
     spans = tuple((int(start), int(end)) for start, end in offsets)
-    for span, segment in zip(spans, token_segments, strict=True):
-        _check_span(span, segment, sources)
+    for (start, end), segment in zip(spans, token_segments, strict=True):
+        inside = segment in sources and 0 <= start <= end
+        if not inside or (segment != _SPECIAL and end > len(sources[segment])):
+            raise ValueError(f"offset {(start, end)} lies outside the text")
     if tokens is None:
         tokens = []
         for (start, end), segment in zip(spans, token_segments, strict=True):
             tokens.append(sources[segment][start:end])
-    return tuple(tokens), spans, segments
-
-
-def _parse_segments(pair: str | None, record: Record) -> tuple[int, ...] | None:
-    """The segments; of a single text, the special tokens say as much."""
-    segments = record.get("segments")
-    special_mask = record.get("special_mask")
-    if segments is not None:
-        return tuple(segments)
-    if special_mask is None or pair is not None:
-        return None
-    return tuple(_SPECIAL if special else _TEXT for special in special_mask)
-
-
-def _check_span(span: Span, segment: int, sources: Mapping[int, str]) -> None:
-    start, end = span
-    fits = segment in sources and 0 <= start <= end
-    if fits and segment != _SPECIAL:
-        fits = end <= len(sources[segment])
-    if not fits:
-        raise ValueError(f"offset {span} lies outside the text")
+    return tuple(tokens), spans, None if segments is None else tuple(segments)
 
 
 def _search_offsets(sources: Mapping[int, str], tokens: Sequence[str], segments: Sequence[int]) -> list[Span]:
