@@ -19,6 +19,7 @@ import torch
 
 from gaflow.errors import JobError
 from gaflow.explainer.explainer import Explainer
+from gaflow.inputs.transformers_types import PretrainedModel, Tokenizer
 from gaflow.methods import FlowMethod, Method
 
 __all__ = ["describe_method", "describe_model", "differences", "refuse_other", "versions"]
@@ -53,7 +54,7 @@ def describe_model(explainer: Explainer) -> Description:
     }
 
 
-def _model_name(model: Any) -> str:
+def _model_name(model: PretrainedModel) -> str:
     name = str(getattr(model.config, "name_or_path", "") or type(model).__name__)
     path = Path(name)
     if path == _EMBEDDED:
@@ -73,7 +74,7 @@ def _hash_weights(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _hash_tokenizer(tokenizer: Any) -> str:
+def _hash_tokenizer(tokenizer: Tokenizer) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         state = sorted(tokenizer.get_vocab().items())

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import Tokenizer
 
 __all__ = ["Batch", "Padding", "batches", "collate", "neutral_tokens"]
 
@@ -61,7 +61,7 @@ def batches(
         yield group
 
 
-def neutral_tokens(tokenizer: Any, padding: Padding) -> dict[str, int]:
+def neutral_tokens(tokenizer: Tokenizer, padding: Padding) -> dict[str, int]:
     """Ids of tokens that can stand in for another one, the best first: those of "pad", "mask" and "unk" that exist."""
     tokens = {}
     for name in ("pad", "mask", "unk"):

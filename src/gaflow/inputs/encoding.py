@@ -15,6 +15,7 @@ from gaflow.errors import Argument, ArgumentTypeError, TextError
 from gaflow.inputs.media import Media
 from gaflow.inputs.offsets import search_spans, tidy_spans
 from gaflow.inputs.segmentation import Span
+from gaflow.inputs.transformers_types import Tokenizer
 
 __all__ = ["Encoding", "Text", "check_text", "encode"]
 
@@ -96,7 +97,7 @@ def _check_string(text: object, name: str) -> str:
 
 
 def encode(
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     texts: Sequence[object],
     names: Sequence[str] | None = None,
     *,
@@ -149,7 +150,7 @@ def _check_room_for_pair(name: str, encoding: Encoding, limit: int, strategy: st
 
 
 def _tokenize(
-    tokenizer: Any, texts: Sequence[TextAndPair], limit: int | None = None, strategy: str = "longest_first"
+    tokenizer: Tokenizer, texts: Sequence[TextAndPair], limit: int | None = None, strategy: str = "longest_first"
 ) -> list[Encoding]:
     """Encodings of texts that all have a pair or all have none, cut to `limit` tokens."""
     output = tokenizer(

@@ -26,11 +26,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from gaflow.arguments import whole_number
+from gaflow.inputs.transformers_types import ModelConfig
 
 __all__ = [
     "ONE_TRACE",
@@ -75,7 +75,7 @@ class Geometry:
     number_bytes: int = 4  # of a number in the trace: float32, or the model's dtype if that is wider
 
     @classmethod
-    def of(cls, config: Any, number_bytes: int = 4) -> Geometry | None:
+    def of(cls, config: ModelConfig, number_bytes: int = 4) -> Geometry | None:
         """The sizes in a transformers config; None where it does not describe a single stack of attention layers.
 
         Of an encoder-decoder the encoder is traced. Its decoder reads a text of the same length and keeps about as much.
@@ -96,7 +96,7 @@ class Geometry:
         )
 
 
-def _first_size(config: Any, *names: str) -> int:
+def _first_size(config: ModelConfig, *names: str) -> int:
     """The first of these settings that is a positive whole number, else 0."""
     for name in names:
         value = getattr(config, name, None)

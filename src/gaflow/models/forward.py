@@ -23,6 +23,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gaflow.errors import UnsupportedModelError, unsupported
 from gaflow.inputs.batch import Batch
+from gaflow.inputs.transformers_types import ModelOutput
 from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
 from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads
@@ -224,7 +225,7 @@ def _arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = T
     return arguments
 
 
-def _logits(model: nn.Module, outputs: Any, differentiable: bool = True) -> Tensor:
+def _logits(model: nn.Module, outputs: ModelOutput, differentiable: bool = True) -> Tensor:
     logits = getattr(outputs, "logits", None)
     start_logits = getattr(outputs, "start_logits", None)
     end_logits = getattr(outputs, "end_logits", None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from gaflow.inputs.batch import Padding
+from gaflow.inputs.transformers_types import ModelConfig, Tokenizer
 from gaflow.models.adapters import runs_alone
 from gaflow.models.restore import modules_of
 
@@ -15,9 +14,9 @@ __all__ = ["length_limit", "padding_of"]
 _UNLIMITED = 10**9  # tokenizers write 1e30 when they do not know their limit
 
 
-def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
+def length_limit(model: nn.Module, tokenizer: Tokenizer) -> int | None:
     """The most tokens that model and tokenizer take, special tokens included; None if neither has a limit."""
-    config: Any = getattr(model, "config", None)
+    config: ModelConfig = getattr(model, "config", None)
     limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
     for module in modules_of(model):
         for name, child in module._modules.items():
@@ -29,7 +28,7 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     return min(real, default=None)
 
 
-def padding_of(model: nn.Module, tokenizer: Any) -> Padding:
+def padding_of(model: nn.Module, tokenizer: Tokenizer) -> Padding:
     """The padding that model and tokenizer agree on; the model's own padding token is the one it looks for."""
     if getattr(model, "main_input_name", "input_ids") != "input_ids":
         return Padding(0, left=True)  # pictures and sounds are never padded

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
+from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.tasks import TASKS, task_of
 
 __all__ = ["Loaded", "load_model", "outline"]
@@ -29,14 +30,14 @@ _ASSETS = Path(__file__).parents[1] / "assets"
 class Loaded:
     """A model ready to be traced, and its tokenizer."""
 
-    model: Any  # PreTrainedModel or anything that behaves like one
-    tokenizer: Any  # or image processor, or feature extractor
+    model: PretrainedModel  # PreTrainedModel or anything that behaves like one
+    tokenizer: Tokenizer  # or image processor, or feature extractor
     task: str
 
 
 def load_model(
-    model: Any,
-    tokenizer: Any,
+    model: PretrainedModel,
+    tokenizer: Tokenizer,
     task: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
@@ -77,7 +78,7 @@ def outline(model: str | Path | None, task: str | None = None) -> Loaded:
     return Loaded(empty.eval(), _load_tokenizer(name, task), task)
 
 
-def _from_name(name: str, tokenizer: Any, task: str | None, device: torch.device, dtype: torch.dtype) -> Loaded:
+def _from_name(name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype) -> Loaded:
     with _without_progress_bars(), _naming(name):
         config, task = _load_config(name, task)
         model, report = _model_class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
@@ -149,7 +150,7 @@ def _load_config(name: str, task: str | None) -> tuple[Any, str]:
     return config, task or "text-classification"
 
 
-def _architecture(config: Any) -> str | None:
+def _architecture(config: ModelConfig) -> str | None:
     """The class that the model was saved as."""
     architectures = getattr(config, "architectures", None)
     return architectures[0] if architectures else None

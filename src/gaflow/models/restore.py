@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from gaflow.errors import unsupported
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.embeddings import roots
 
 __all__ = ["RANDOM", "borrow", "modules_of", "uncompiled"]
@@ -155,7 +156,7 @@ def _configs(modules: Sequence[nn.Module]) -> list[Any]:
     """The configs in the model that choose an attention implementation, outer ones first."""
     configs: dict[int, Any] = {}
 
-    def add(config: Any) -> None:
+    def add(config: ModelConfig) -> None:
         if id(config) not in configs and hasattr(config, "_attn_implementation"):
             configs[id(config)] = config
             for name in getattr(config, "sub_configs", None) or ():

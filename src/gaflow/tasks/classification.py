@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 
 __all__ = ["ClassTarget", "ClassificationHead"]
@@ -37,7 +37,7 @@ class ClassificationHead:
     link: str  # "softmax", "sigmoid" or "none"
 
     @classmethod
-    def of(cls, config: Any) -> ClassificationHead:
+    def of(cls, config: ModelConfig) -> ClassificationHead:
         """The head that a model's config describes."""
         names = getattr(config, "id2label", None) or {}
         count = getattr(config, "num_labels", None) or len(names)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gaflow.inputs.encoding import Encoding, encode
+from gaflow.inputs.transformers_types import PretrainedModel, Processor
 
 __all__ = ["InputReader"]
 
@@ -15,8 +16,8 @@ __all__ = ["InputReader"]
 class InputReader:
     """All that a task needs to turn inputs into encodings."""
 
-    model: Any  # pictures and sounds depend on its config and dtype; texts do not
-    processor: Any  # tokenizer, image processor or feature extractor
+    model: PretrainedModel  # pictures and sounds depend on its config and dtype; texts do not
+    processor: Processor  # tokenizer, image processor or feature extractor
     limit: int | None = None  # the most tokens that the model takes, special ones included
     truncation: bool = False  # cut longer texts
 

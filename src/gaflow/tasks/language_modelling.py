@@ -19,13 +19,14 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentTypeError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import Tokenizer
 from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 from gaflow.tasks.text_inputs import masks_of
 
@@ -53,7 +54,7 @@ class ResolvedTokens(NamedTuple):
 class LanguageModelHead:
     """The output of a language model at one position."""
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     masked: bool  # at a mask; otherwise after the last token
     labels: tuple[str, ...] = ()
 

@@ -26,6 +26,7 @@ from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
 from gaflow.inputs.segmentation import Span
+from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Processor
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import as_integer
 
@@ -80,7 +81,7 @@ def read_sounds(reader: InputReader, sounds: Sequence[object], names: Sequence[s
     return encodings
 
 
-def name_tokens(encoding: Encoding, count: int, model: Any) -> Encoding:
+def name_tokens(encoding: Encoding, count: int, model: PretrainedModel) -> Encoding:
     """The encoding of a picture or sound once the model has made `count` tokens of it."""
     media = encoding.media
     if isinstance(media, Image):
@@ -115,7 +116,7 @@ def _largest_square(count: int) -> int:
     return rows
 
 
-def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: Any) -> Encoding:
+def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: ModelConfig) -> Encoding:
     """Frames, or patches of a spectrogram: each stands for an interval of the sound, and for a band of it."""
     grid = _spectrogram_grid(config, count)
     if grid is None:
@@ -140,7 +141,7 @@ def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: Any) -
     return replace(encoding, tokens=tuple(tokens), offsets=tuple(offsets), segments=segments)
 
 
-def _spectrogram_grid(config: Any, count: int) -> tuple[int, int] | None:
+def _spectrogram_grid(config: ModelConfig, count: int) -> tuple[int, int] | None:
     """Bands and times of the patches that a spectrogram is cut into, if the config describes such, `count` in all."""
     if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
         return None
@@ -153,7 +154,7 @@ def _special_tokens(count: int) -> list[str]:
     return ["[CLS]" if k == 0 else f"[extra {k}]" for k in range(count)]
 
 
-def _least_samples(config: Any) -> int:
+def _least_samples(config: ModelConfig) -> int:
     """How many samples the convolutions of a model make one frame of; 1 where they do not read samples."""
     kernels = getattr(config, "conv_kernel", None) or ()
     strides = getattr(config, "conv_stride", None) or ()
@@ -163,7 +164,7 @@ def _least_samples(config: Any) -> int:
     return samples
 
 
-def _samples_per_frame(config: Any, encoding: Encoding, count: int) -> float:
+def _samples_per_frame(config: ModelConfig, encoding: Encoding, count: int) -> float:
     strides = getattr(config, "conv_stride", None)
     if strides:
         return float(math.prod(strides))
@@ -215,7 +216,7 @@ def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     return np.ascontiguousarray(values)
 
 
-def _colours(values: Tensor, processor: Any) -> np.ndarray:
+def _colours(values: Tensor, processor: Processor) -> np.ndarray:
     """Pixel values (c, h, w) as the colours (h, w, 3) that they stand for."""
     plain = values.float().cpu()
     if getattr(processor, "do_normalize", False):
@@ -230,7 +231,7 @@ def _colours(values: Tensor, processor: Any) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def _patch_grid(config: Any, height: int, width: int) -> tuple[int, int]:
+def _patch_grid(config: ModelConfig, height: int, width: int) -> tuple[int, int]:
     """Rows and columns of the patches that the config describes; one patch if it describes none."""
     vision_config = getattr(config, "vision_config", None)
     size: Any = getattr(config, "patch_size", None) or getattr(vision_config, "patch_size", None)
@@ -265,6 +266,6 @@ def _check_sound(item: object, name: str) -> Sound:
     return Sound(samples.astype(np.float32), rate)
 
 
-def _dtype_of(model: Any) -> torch.dtype:
+def _dtype_of(model: PretrainedModel) -> torch.dtype:
     weight = next(model.parameters(), None)
     return torch.float32 if weight is None else weight.dtype

@@ -13,6 +13,7 @@ from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TextError
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import Tokenizer
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.text_location import quote
 
@@ -74,7 +75,7 @@ def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[st
     return encodings
 
 
-def _separate_masks(encoding: Encoding, tokenizer: Any, name: str) -> Encoding:
+def _separate_masks(encoding: Encoding, tokenizer: Tokenizer, name: str) -> Encoding:
     """The encoding with its masks as special tokens."""
     masks = masks_of(encoding.inputs["input_ids"], tokenizer)
     mask_token = tokenizer.mask_token
@@ -91,7 +92,7 @@ def _separate_masks(encoding: Encoding, tokenizer: Any, name: str) -> Encoding:
     return replace(encoding, segments=tuple(segments))
 
 
-def masks_of(token_ids: Sequence[int], tokenizer: Any) -> list[int]:
+def masks_of(token_ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """The positions of the masks."""
     return [k for k, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import ExplainedOutput, LogitTerm, logits_on_host, target_error
 from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
@@ -60,7 +60,7 @@ class TokenClassificationHead:
     labels: tuple[str, ...]  # (c,)
 
     @classmethod
-    def of(cls, config: Any) -> TokenClassificationHead:
+    def of(cls, config: ModelConfig) -> TokenClassificationHead:
         """The head that a model's config describes."""
         return cls(ClassificationHead.of(config).labels)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from gaflow.errors import unsupported
+from gaflow.inputs.transformers_types import ModelConfig, ModelOutput, PretrainedModel
 from gaflow.models.adapters.full_attention import (
     encoder_attention,
     encoder_softmaxes,
@@ -42,7 +42,7 @@ class Adapter:
     alone: bool = False  # padding changes the output: only texts of one length may run together
     aligned: bool = True  # whether the hidden states that the model returns are those of these layers
 
-    def hidden(self, outputs: Any) -> tuple[Tensor, ...]:
+    def hidden(self, outputs: ModelOutput) -> tuple[Tensor, ...]:
         """The hidden states of the layers, as far as the model returns them."""
         if not self.aligned:
             return ()
@@ -114,7 +114,7 @@ REFUSED: dict[str, str] = {  # model type -> reason why no network can be built
 _OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")
 
 
-def find_adapter(model: Any) -> Adapter:
+def find_adapter(model: PretrainedModel) -> Adapter:
     """The adapter of a model, by the model type in its config; a model that cannot be traced is refused."""
     config = getattr(model, "config", None)
     model_type = getattr(config, "model_type", None)
@@ -128,13 +128,13 @@ def find_adapter(model: Any) -> Adapter:
     return _ENCODER if getattr(config, "is_encoder_decoder", False) else RETURNED
 
 
-def runs_alone(model: Any) -> bool:
+def runs_alone(model: PretrainedModel) -> bool:
     """Whether padding changes the output of a model, so that only inputs of one length may share a batch."""
     adapter = ADAPTERS.get(getattr(getattr(model, "config", None), "model_type", ""))
     return adapter is not None and adapter.alone
 
 
-def _other_mixers(config: Any) -> list[str]:
+def _other_mixers(config: ModelConfig) -> list[str]:
     """The types of layers in a config that mix tokens without softmax attention."""
     mixers = set()
     for part in (config, getattr(config, "text_config", None)):

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from gaflow.errors import unsupported
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, Softmax
 
 __all__ = [
@@ -61,7 +62,7 @@ def encoder_softmaxes(observed: ObservedPass) -> list[AttentionLayer]:
 
 
 def one_softmax_per_layer(
-    observed: ObservedPass, layer_softmaxes: Sequence[Softmax], config: Any
+    observed: ObservedPass, layer_softmaxes: Sequence[Softmax], config: ModelConfig
 ) -> list[AttentionLayer]:
     """Layers from softmaxes (b, h, t, t) or (b * h, t, t), if there are as many as the config has layers."""
     layer_count = getattr(getattr(config, "text_config", config), "num_hidden_layers", None)

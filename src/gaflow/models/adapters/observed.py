@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
+from gaflow.inputs.transformers_types import ModelOutput, PretrainedModel
 from gaflow.models.attention_tensors import accumulation_dtype
 
 __all__ = [
@@ -154,8 +155,8 @@ def group_by_call(softmaxes: Iterable[Softmax], name: str) -> list[tuple[ModuleC
 class ObservedPass:
     """A forward pass of a borrowed model."""
 
-    model: Any
-    outputs: Any
+    model: PretrainedModel
+    outputs: ModelOutput
     mask: Tensor  # (b, t) bool: real tokens; (b, 0) for inputs whose nodes only the model knows
     softmaxes: Sequence[Softmax] = ()  # in order; none unless they were recorded
 

@@ -6,12 +6,11 @@ that pools nodes of the layer below is their average. A key that was copied upwa
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from gaflow.errors import unsupported
+from gaflow.inputs.transformers_types import ModelConfig, ModelOutput
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, positioned_layer
 
 __all__ = ["canine", "funnel", "perceiver"]
@@ -42,7 +41,7 @@ def funnel(observed: ObservedPass) -> list[AttentionLayer]:
     return layers
 
 
-def _pooled_pairs(nodes: list[int], config: Any) -> list[list[int]]:
+def _pooled_pairs(nodes: list[int], config: ModelConfig) -> list[list[int]]:
     """Positions that are pooled together; a separate [CLS] stays by itself."""
     pairs = []
     if config.separate_cls:
@@ -52,7 +51,7 @@ def _pooled_pairs(nodes: list[int], config: Any) -> list[list[int]]:
     return pairs
 
 
-def _upsampled(nodes: list[int], t: int, config: Any) -> list[list[int]]:
+def _upsampled(nodes: list[int], t: int, config: ModelConfig) -> list[list[int]]:
     """The position that each token of the decoder was copied from, if there is one."""
     stride = 2 ** (len(config.block_sizes) - 1)
     origins = []
@@ -102,7 +101,7 @@ def _block_diagonal(blocks: tuple[Tensor, ...]) -> Tensor:
     return matrix
 
 
-def _reads_one_node(outputs: Any) -> bool:
+def _reads_one_node(outputs: ModelOutput) -> bool:
     """Whether the head reads one node for the text, so that the logits have no axis of tokens."""
     logits = getattr(outputs, "logits", None)
     return isinstance(logits, Tensor) and logits.dim() == 2

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, group_by_call, positioned_layer
 
 __all__ = ["hiera", "levit", "reduced_keys", "swin"]
@@ -141,7 +142,7 @@ def reduced_keys(observed: ObservedPass) -> list[AttentionLayer]:
     return layers
 
 
-def _pooled_blocks(grid: Grid, count: int, config: Any) -> list[list[int]]:
+def _pooled_blocks(grid: Grid, count: int, config: ModelConfig) -> list[list[int]]:
     """The patches that each of `count` keys is made of."""
     height, width = grid
     if getattr(config, "linear_attention", False):
