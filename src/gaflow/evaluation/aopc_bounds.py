@@ -17,7 +17,6 @@ that exist, so its bounds are reached, but there may be better ones: NAOPC can t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,31 +50,17 @@ class Bounds:
         `base` (b,) are the log-probabilities of the `targets` (b,) with nothing masked.
         """
         sizes = np.array([len(ordinary) for ordinary in masker.positions])
-        texts = _Texts(masker, base, targets, [_level_weights(int(n), levels) for n in sizes])
-        short = (sizes <= self.exact) & (sizes <= self.longest)
-        long = (sizes > self.exact) & (sizes <= self.longest)
+        texts = _Texts(masker, base, targets, [_level_weights(n, levels) for n in sizes.tolist()])
+        bounded = sizes <= self.longest
+        short = np.flatnonzero(bounded & (sizes <= self.exact))
+        long = np.flatnonzero(bounded & (sizes > self.exact))
         bounds = np.full((len(masker), 2), np.nan)
-        if short.any():
-            bounds[short] = _solve_exactly(texts, np.flatnonzero(short), within(report, 0, 0.5))
-        if long.any():
-            bounds[long] = self._search(texts, np.flatnonzero(long), within(report, 0.5, 0.5))
+        if len(short):
+            bounds[short] = _solve_exactly(texts, short.tolist(), within(report, 0, 0.5))
+        if len(long):
+            bounds[long] = _search(texts, long.tolist(), self.beam, within(report, 0.5, 0.5))
         report(1.0)
         return bounds
-
-    def _search(self, texts: _Texts, indices: np.ndarray, report: Report) -> list[tuple[float, float]]:
-        """Lowest and highest AOPC of the texts `indices`, all of which grow by a token at a time."""
-        searches = [_Search.start(k, texts.size(k), texts.weights[k]) for k in indices.tolist()]
-        last_size = max(search.last_size for search in searches)
-        for size in range(1, last_size + 1):
-            growing = [search for search in searches if size <= search.last_size]
-            masks = texts.no_masks()
-            for search in growing:
-                masks[search.text] = search.grow()
-            losses = texts.losses(masks)
-            for search in growing:
-                search.select(self.beam, losses[search.text], size)
-            report(size / last_size)
-        return [search.ends for search in searches]
 
 
 @dataclass(frozen=True)
@@ -87,10 +72,6 @@ class _Texts:
     targets: np.ndarray  # (b,)
     weights: list[np.ndarray]  # per text: share of levels that mask 0, 1, ... tokens
 
-    def size(self, text: int) -> int:
-        """Ordinary tokens of a text."""
-        return len(self.masker.positions[text])
-
     def no_masks(self) -> list[np.ndarray]:
         """For every text a list of no masks, (0, n)."""
         return [np.zeros((0, len(ordinary)), dtype=bool) for ordinary in self.masker.positions]
@@ -99,118 +80,100 @@ class _Texts:
         """Loss of probability (r,) by each of the masks (r, n) of every text."""
         outputs = self.masker(masks, report)
         losses = []
-        for k, target in enumerate(self.targets):
-            losses.append(np.exp(self.base[k]) - np.exp(outputs[k][:, target]))
+        for text, target in enumerate(self.targets):
+            masked = outputs[text][:, target]
+            losses.append(np.exp(self.base[text]) - np.exp(masked))
         return losses
 
 
-@dataclass(frozen=True)
+def _level_weights(n: int, levels: Sequence[int]) -> np.ndarray:
+    """Share of levels that mask 0, 1, ... tokens of n, up to the most that any level masks."""
+    counts = [masked_count(n, level) for level in levels]
+    return np.bincount(counts) / len(levels)
+
+
+def _solve_exactly(texts: _Texts, indices: list[int], report: Report) -> list[tuple[float, float]]:
+    """Lowest and highest AOPC of the texts `indices`, from the losses of all sets of their tokens."""
+    masks = texts.no_masks()
+    for text in indices:
+        n = masks[text].shape[1]
+        masks[text] = _all_subsets(n)[1:]
+    losses = texts.losses(masks, report)
+    return [_extreme_chains(losses[text], texts.weights[text]) for text in indices]
+
+
+def _all_subsets(n: int) -> np.ndarray:
+    """All subsets of n tokens, (2^n, n): set number s has the tokens of the bits of s."""
+    numbers = np.arange(1 << n)[:, None]
+    return (numbers >> np.arange(n)) & 1 == 1
+
+
+def _extreme_chains(losses: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Lowest and highest weighted sum of losses (2^n - 1,) along a chain of sets that grow by one token."""
+    losses = np.append(0.0, losses)  # of the empty set too, so that set number s is at s
+    subsets = _all_subsets(len(losses).bit_length() - 1)
+    sizes = subsets.sum(1)
+    lowest = np.zeros(len(losses))
+    highest = np.zeros(len(losses))
+    for size in range(1, len(weights)):
+        sets = np.flatnonzero(sizes == size)
+        _, tokens = np.nonzero(subsets[sets])
+        without_token = sets[:, None] ^ (1 << tokens.reshape(-1, size))
+        loss = weights[size] * losses[sets]
+        lowest[sets] = lowest[without_token].min(1) + loss
+        highest[sets] = highest[without_token].max(1) + loss
+    largest = sizes == len(weights) - 1
+    return float(lowest[largest].min()), float(highest[largest].max())
+
+
+def _search(texts: _Texts, indices: list[int], width: int, report: Report) -> np.ndarray:
+    """Lowest and highest AOPC (i, 2) of the texts `indices`, all of which grow by a token at a time."""
+    empty_sets = [np.zeros((1, len(ordinary)), dtype=bool) for ordinary in texts.masker.positions]
+    beams = []
+    for text in indices:
+        for sign in (-1, 1):
+            beams.append(_Beam(text, sign, texts.weights[text], empty_sets[text], np.zeros(1)))
+    last_size = max(len(beam.weights) for beam in beams) - 1
+    for size in range(1, last_size + 1):
+        growing = [beam for beam in beams if size < len(beam.weights)]
+        masks = texts.no_masks()
+        for beam in growing:
+            beam.grow()
+            masks[beam.text] = np.concatenate([masks[beam.text], beam.sets])
+        losses = texts.losses(masks)
+        for beam in growing:
+            beam_losses, losses[beam.text] = np.split(losses[beam.text], [len(beam.sets)])
+            beam.select(width, beam_losses, size)
+        report(size / last_size)
+    extremes = [beam.sign * (beam.sign * beam.values).max() for beam in beams]
+    return np.reshape(extremes, (-1, 2))
+
+
+@dataclass
 class _Beam:
     """Sets of one text's tokens, and their AOPC so far."""
 
+    text: int
+    sign: int  # 1: towards the highest AOPC, -1: towards the lowest
+    weights: np.ndarray  # share of levels that mask 0, 1, ... tokens
     sets: np.ndarray  # (s, n) bool
     values: np.ndarray  # (s,)
-    sign: int  # 1: towards the highest AOPC, -1: towards the lowest
 
-    @classmethod
-    def start(cls, n: int, sign: int) -> _Beam:
-        """The empty set."""
-        return cls(np.zeros((1, n), dtype=bool), np.zeros(1), sign)
-
-    def grow(self) -> _Beam:
-        """Every set with one token more, once, with the best value among the sets that it grew from."""
+    def grow(self) -> None:
+        """Replace the sets by all with one token more, with the best value among the sets that they grew from."""
         rows, tokens = np.nonzero(~self.sets)
         best_first = np.argsort(-self.sign * self.values[rows], kind="stable")
         rows = rows[best_first]
         grown = self.sets[rows]
         grown[np.arange(len(rows)), tokens[best_first]] = True
-        unique, first = np.unique(grown, axis=0, return_index=True)
-        return _Beam(unique, self.values[rows][first], self.sign)
-
-    def select(self, width: int, losses: np.ndarray, weights: np.ndarray, size: int) -> _Beam:
-        """The best sets of `size` tokens, with their `losses` (s,) added to the values."""
-        next_weight = next(weight for weight in weights[size:] if weight > 0)
-        outlook = self.values + next_weight * losses
-        best = np.argsort(-self.sign * outlook, kind="stable")[:width]
-        values = self.values + weights[size] * losses
-        return _Beam(self.sets[best], values[best], self.sign)
-
-
-@dataclass
-class _Search:
-    """The search for the lowest and the highest AOPC of one text."""
-
-    text: int
-    weights: np.ndarray  # share of levels that mask 0, 1, ... tokens
-    lowest: _Beam
-    highest: _Beam
-
-    @classmethod
-    def start(cls, text: int, n: int, weights: np.ndarray) -> _Search:
-        """The search from the empty set of a text's n tokens."""
-        return cls(text, weights, lowest=_Beam.start(n, -1), highest=_Beam.start(n, 1))
-
-    @property
-    def last_size(self) -> int:
-        """The most tokens that any level masks."""
-        return len(self.weights) - 1
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Lowest and highest AOPC."""
-        return float(self.lowest.values.min()), float(self.highest.values.max())
-
-    def grow(self) -> np.ndarray:
-        """Add a token to all sets; returns the sets of both beams, (s, n)."""
-        self.lowest = self.lowest.grow()
-        self.highest = self.highest.grow()
-        return np.concatenate([self.lowest.sets, self.highest.sets])
+        self.sets, first = np.unique(grown, axis=0, return_index=True)
+        self.values = self.values[rows[first]]
 
     def select(self, width: int, losses: np.ndarray, size: int) -> None:
-        """Reduce both beams to their best sets, by the losses (s,) of the sets that `grow` returned."""
-        low_losses, high_losses = np.split(losses, [len(self.lowest.sets)])
-        self.lowest = self.lowest.select(width, low_losses, self.weights, size)
-        self.highest = self.highest.select(width, high_losses, self.weights, size)
-
-
-def _level_weights(n: int, levels: Sequence[int]) -> np.ndarray:
-    """Share of levels that mask 0, 1, ... tokens of n, up to the most that any level masks."""
-    count = Counter(masked_count(n, level) for level in levels)
-    return np.array([count[size] / len(levels) for size in range(max(count) + 1)])
-
-
-def _solve_exactly(texts: _Texts, indices: np.ndarray, report: Report) -> list[tuple[float, float]]:
-    """Lowest and highest AOPC of the texts `indices`, from the losses of all sets of their tokens."""
-    masks = texts.no_masks()
-    for k in indices:
-        masks[k] = _all_subsets(texts.size(k))
-    losses = texts.losses(masks, report)
-    return [_extreme_chains(losses[k], texts.weights[k]) for k in indices]
-
-
-def _all_subsets(n: int) -> np.ndarray:
-    """All subsets of n tokens except the empty one, (2^n - 1, n)."""
-    return ((np.arange(1, 1 << n)[:, None] >> np.arange(n)) & 1).astype(bool)
-
-
-def _extreme_chains(losses: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Lowest and highest weighted sum of losses (2^n - 1,) along a chain of sets that grow by one token."""
-    losses = np.concatenate([[0.0], losses])  # of the empty set too, so that set number s is at s
-    n = len(losses).bit_length() - 1
-    numbers = np.arange(len(losses))
-    sizes = ((numbers[:, None] >> np.arange(n)) & 1).sum(1)
-    low = np.full(len(losses), np.inf)
-    high = np.full(len(losses), -np.inf)
-    low[0] = 0.0
-    high[0] = 0.0
-    for size in range(1, len(weights)):
-        sets = numbers[sizes == size]
-        for token in range(n):
-            with_token = sets[(sets >> token) & 1 == 1]
-            without_token = with_token ^ (1 << token)
-            low[with_token] = np.minimum(low[with_token], low[without_token])
-            high[with_token] = np.maximum(high[with_token], high[without_token])
-        low[sets] += weights[size] * losses[sets]
-        high[sets] += weights[size] * losses[sets]
-    largest = sizes == len(weights) - 1
-    return float(low[largest].min()), float(high[largest].max())
+        """Reduce the beam to the best sets of `size` tokens, with their `losses` (s,) added to the values."""
+        next_weight = next(weight for weight in self.weights[size:] if weight > 0)
+        outlook = self.values + next_weight * losses
+        best = np.argsort(-self.sign * outlook, kind="stable")[:width]
+        values = self.values + self.weights[size] * losses
+        self.sets = self.sets[best]
+        self.values = values[best]

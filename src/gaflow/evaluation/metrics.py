@@ -87,20 +87,14 @@ class ClassCounts:
                 return texts.sum(-2)
             return np.tensordot(weights, texts, (1, texts.ndim - 2))
 
-        correct_counts = []
-        predicted_counts = []
-        gold_counts = []
+        by_class = []
         for label in range(classes):
             has_gold = np.broadcast_to((gold == label)[:, None], predicted.shape)
             has_prediction = predicted == label
-            correct_counts.append(count(has_prediction & has_gold))
-            predicted_counts.append(count(has_prediction))
-            gold_counts.append(count(has_gold))
-        return cls(
-            correct=np.stack(correct_counts, -1).astype(np.float64),
-            predicted=np.stack(predicted_counts, -1).astype(np.float64),
-            gold=np.stack(gold_counts, -1).astype(np.float64),
-        )
+            is_correct = has_prediction & has_gold
+            by_class.append(np.stack([count(is_correct), count(has_prediction), count(has_gold)]))
+        correct, predictions, labels = np.stack(by_class, -1).astype(np.float64)
+        return cls(correct=correct, predicted=predictions, gold=labels)
 
     def rates(self) -> dict[str, np.ndarray]:
         """Accuracy, macro F1, precision and recall (..., c)."""

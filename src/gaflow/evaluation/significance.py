@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from gaflow.arguments import open_fraction, whole_number
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "resample_counts", "sign_flip_test", "violation"]
+__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "interval", "resample_counts", "sign_flip_test", "violation"]
 
 _NUMBERS_AT_ONCE = 1 << 22  # drawn, so that they fit into memory
 
@@ -89,8 +89,7 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
     bounds = np.full((m, m), np.nan)
     if m < 2:
         return bounds
-    upper_triangle = np.triu_indices(m, 1)
-    pairs = list(zip(*upper_triangle, strict=True))
+    first, second = np.triu_indices(m, 1)  # of every pair
     generator = np.random.default_rng(seed)
     index_type = np.uint16 if n <= 1 << 16 else np.uint32  # small ones, which NumPy sorts by radix
     resampled = []
@@ -98,15 +97,16 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
         drawn = generator.integers(0, n, (m, count, n), dtype=index_type)
         indices = np.sort(drawn, axis=-1, kind="stable").astype(np.intp)
         samples = np.take_along_axis(rows[:, None], indices, -1)
-        violations = [_paired_violation(samples[i] - samples[j]) for i, j in pairs]
+        violations = [_paired_violation(samples[i] - samples[j]) for i, j in zip(first, second, strict=True)]
         resampled.append(np.stack(violations, 1))
     spread = np.concatenate(resampled).std(0, ddof=1)
-    observed = np.array([_paired_violation((rows[i] - rows[j])[None])[0] for i, j in pairs])
-    z = NormalDist().inv_cdf((1 - confidence) / len(pairs))
+    differences = rows[first] - rows[second]
+    observed = _paired_violation(differences)
+    z = NormalDist().inv_cdf((1 - confidence) / len(first))
     margin = -spread * z
-    equal = np.array([np.array_equal(rows[i], rows[j]) for i, j in pairs], dtype=bool)
-    bounds[upper_triangle] = np.where(equal, 1.0, np.clip(observed + margin, 0.0, 1.0))
-    bounds.T[upper_triangle] = np.where(equal, 1.0, np.clip(1 - observed + margin, 0.0, 1.0))
+    margin[~differences.any(1)] = np.inf  # of equal samples neither is better: the bound is 1
+    bounds[first, second] = np.clip(observed + margin, 0.0, 1.0)
+    bounds[second, first] = np.clip(1 - observed + margin, 0.0, 1.0)
     return bounds
 
 
@@ -175,6 +175,13 @@ def bootstrap_means(values: np.ndarray, resamples: int = 1000, seed: int = 0) ->
     return (sums / n).reshape(resamples, *values.shape[1:])
 
 
+def interval(resampled: np.ndarray, confidence: float) -> np.ndarray:
+    """Ends (2, ...) of the interval that holds the central share `confidence` of resampled values (r, ...)."""
+    open_fraction("confidence", confidence)
+    tail = (1 - confidence) / 2
+    return np.quantile(resampled, (tail, 1 - tail), axis=0)
+
+
 def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
     """Two-sided p-values (...) of paired `differences` (n, ...) having mean 0.
 
@@ -185,7 +192,7 @@ def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int =
     columns = differences.reshape(n, -1)
     observed = np.abs(columns.sum(0)) * (1 - 1e-12)  # sums that differ only by rounding are equal
     hits = np.zeros(columns.shape[1])
-    if n < 40 and 2**n <= resamples:
+    if 2**n <= resamples:
         signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
         hits += (np.abs(signs @ columns) >= observed).sum(0)
         return (hits / 2**n).reshape(differences.shape[1:])
