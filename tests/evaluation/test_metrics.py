@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-from gaflow.evaluation.metrics import ClassCounts, aopc, better, lodds
+from gaflow.evaluation.metrics import aopc, better, classification_rates, lodds
 
 
 def by_sklearn(gold, predicted):
@@ -25,7 +25,7 @@ def test_rates_are_those_of_scikit_learn(classes):
     gold = generator.integers(0, max(2, classes - 1), 12)  # one class is nobody's label
     predicted = generator.integers(0, classes, (3, 12, 4))
     predicted[0, :, 0] = 0
-    found = ClassCounts.of(gold, predicted, classes).rates()
+    found = classification_rates(gold, predicted, classes)
     for method in range(3):
         for level in range(4):
             for name, value in by_sklearn(gold, predicted[method, :, level]).items():
@@ -37,7 +37,7 @@ def test_weights_count_texts_several_times():
     gold, predicted = generator.integers(0, 3, 10), generator.integers(0, 3, (2, 10, 2))
     drawn = generator.integers(0, 10, (5, 10))
     weights = np.stack([np.bincount(d, minlength=10) for d in drawn]).astype(float)
-    found = ClassCounts.of(gold, predicted, 3, weights).rates()
+    found = classification_rates(gold, predicted, 3, weights)
     for r, chosen in enumerate(drawn):
         for name, value in by_sklearn(gold[chosen], predicted[1, chosen, 0]).items():
             assert found[name][r, 1, 0] == pytest.approx(value, abs=1e-12)

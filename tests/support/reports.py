@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gaflow.evaluation.arguments import parse_conditions
+from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.evaluation.result import Evaluation
 
 METHODS = ("ig", "attcat", "agf", "random")
@@ -17,7 +17,7 @@ LEVELS = tuple(range(10, 100, 10))
 def evaluation(methods=METHODS, *, texts=12, seed=0, classes=("neg", "pos"), gold=True, replacement="pad", **more):
     """Numbers out of nothing; later methods lose less."""
     generator = np.random.default_rng(seed)
-    conditions = parse_conditions("both", LEVELS, True)
+    conditions = EvaluationSettings(levels=LEVELS).conditions
     shape = (len(methods), texts, len(conditions))
     losses = generator.gamma(2.0, 0.5, shape) / (1 + np.arange(len(methods)))[:, None, None]
     manifest = {"model": {"name": "m", "device": "cpu"}, "seed": 0, "truncated": 1, "skipped": {}, "left_out": {}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from gaflow.arguments import distinct, is_whole_number, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
+from gaflow.evaluation.masking import Condition
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
@@ -29,7 +31,6 @@ __all__ = [
     "EvaluationSettings",
     "GivenScores",
     "encode_texts",
-    "parse_conditions",
     "parse_labels",
     "parse_methods",
     "parse_scores",
@@ -60,12 +61,20 @@ class EvaluationSettings:
     seed: int = 0  # of the control
 
     def __post_init__(self) -> None:
-        parse_conditions(self.order, self.levels, self.eraser)
+        one_of("order", self.order, ("top", "bottom", "both"))
+        valid = [is_whole_number(level) and 1 <= level <= 100 for level in self.levels]
+        if not valid or not all(valid) or len(set(self.levels)) < len(valid):
+            message = f" must be different whole per cents from 1 to 100, not {list(self.levels)!r}"
+            raise ArgumentError(Argument("levels"), message)
 
     @property
-    def conditions(self) -> tuple[tuple[str, int], ...]:
+    def conditions(self) -> tuple[Condition, ...]:
         """Every (order, per cent) to mask."""
-        return parse_conditions(self.order, self.levels, self.eraser)
+        orders = ("top", "bottom") if self.order == "both" else (self.order,)
+        conditions = list(product(orders, self.levels))
+        if self.eraser:
+            conditions += product(("top", "keep"), BINS)
+        return tuple(dict.fromkeys(conditions))
 
 
 def softmax_head(explainer: Explainer) -> ClassificationHead:
@@ -101,7 +110,7 @@ def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, coun
     classes = np.empty(count, dtype=np.int64)
     for k, item in enumerate(items):
         try:
-            index = None if item is None else head.parse(item)
+            index = head.parse(item)
         except (TypeError, TargetError):
             index = None
         if not isinstance(index, int):
@@ -110,21 +119,6 @@ def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, coun
             raise ArgumentError(Argument("labels"), message)
         classes[k] = index
     return classes
-
-
-def parse_conditions(order: str, levels: Sequence[int], eraser: bool) -> tuple[tuple[str, int], ...]:
-    """Every (order, per cent) to mask."""
-    one_of("order", order, ("top", "bottom", "both"))
-    valid = [is_whole_number(level) and 1 <= level <= 100 for level in levels]
-    if not valid or not all(valid) or len(set(levels)) < len(valid):
-        message = f" must be different whole per cents from 1 to 100, not {list(levels)!r}"
-        raise ArgumentError(Argument("levels"), message)
-    orders = ("top", "bottom") if order == "both" else (order,)
-    conditions = [(name, level) for name in orders for level in levels]
-    if eraser:
-        conditions += [("top", level) for level in BINS]
-        conditions += [("keep", level) for level in BINS]
-    return tuple(dict.fromkeys(conditions))
 
 
 def parse_methods(methods: Sequence[AnyMethod] | None, scores: GivenScores | None) -> dict[str, Method]:
@@ -163,12 +157,8 @@ def parse_targets(head: ClassificationHead, target: Any, predicted: np.ndarray) 
         if isinstance(requested, tuple):
             message = f" of texts[{k}] is a contrast, which has no probability of its own; pass one class"
             raise TargetError(Argument("target"), message)
-        if requested is None:
-            continue
-        if not 0 <= requested < len(head.labels):
-            message = f" {requested} of texts[{k}] is out of range: the model has {len(head.labels)} classes"
-            raise TargetError(Argument("target"), message)
-        targets[k] = requested
+        if requested is not None:
+            targets[k] = requested
     return targets
 
 

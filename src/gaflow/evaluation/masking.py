@@ -59,27 +59,18 @@ def masks(scores: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
     for direction, key in enumerate((-scores, scores)):
         order = np.argsort(key, axis=-1, kind="stable")
         np.put_along_axis(ranks[..., direction, :], order, np.arange(n), -1)
-    cuts = _cuts(n, tuple(conditions))
-    ranked_first = ranks[..., cuts.direction, :] < cuts.count[:, None]
-    return ranked_first ^ cuts.keep[:, None]
-
-
-@dataclass(frozen=True)
-class _Cuts:
-    """Where each condition cuts the ranked tokens of a text."""
-
-    direction: np.ndarray  # (c,) 0: by decreasing score, 1: by increasing score
-    keep: np.ndarray  # (c,) bool: mask all but those ranked first
-    count: np.ndarray  # (c,) tokens ranked first
+    directions, counts, keep = _cuts(n, tuple(conditions))
+    ranked_first = ranks[..., directions, :] < counts[:, None]
+    return ranked_first ^ keep[:, None]
 
 
 @lru_cache(maxsize=4096)
-def _cuts(n: int, conditions: tuple[Condition, ...]) -> _Cuts:
-    return _Cuts(
-        direction=np.array([int(order == "bottom") for order, _ in conditions]),
-        keep=np.array([order == "keep" for order, _ in conditions]),
-        count=np.array([masked_count(n, level) for _, level in conditions]),
-    )
+def _cuts(n: int, conditions: tuple[Condition, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each condition (c,): direction of ranking, count of tokens ranked first, and whether these are kept."""
+    orders, levels = zip(*conditions, strict=True)
+    directions = np.array([int(order == "bottom") for order in orders])
+    counts = np.array([masked_count(n, level) for level in levels])
+    return directions, counts, np.array(orders) == "keep"
 
 
 @dataclass(frozen=True)

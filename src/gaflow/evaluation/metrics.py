@@ -16,17 +16,14 @@ The convention this file owns: **texts are the last axis but one**, conditions o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["BINS", "RATES", "ClassCounts", "aopc", "better", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
+__all__ = ["BINS", "aopc", "better", "classification_rates", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
 
 BINS = (1, 5, 10, 20, 50)  # per cent of the tokens, ERASER's
 LEAST_GAP = 1e-4  # of probability between a text and no words, for a fraction of it to mean anything
-RATES = ("accuracy", "f1", "precision", "recall")
 _DIRECTIONS = {
     ("aopc", "top"): 1,
     ("aopc", "bottom"): -1,
@@ -65,50 +62,37 @@ def soft_comprehensiveness(base: np.ndarray, zero: np.ndarray, lost: np.ndarray)
         return np.where(gap >= LEAST_GAP, np.clip(lost / gap, 0.0, 1.0), np.nan)
 
 
-@dataclass(frozen=True)
-class ClassCounts:
-    """How many texts have a class as gold label, as prediction and as both, for every condition of masking."""
+def classification_rates(
+    gold: np.ndarray, predicted: np.ndarray, classes: int, weights: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Accuracy, macro F1, precision and recall (..., c) from gold labels (n,) and predictions (..., n, c).
 
-    correct: np.ndarray  # (..., c, classes)
-    predicted: np.ndarray  # (..., c, classes)
-    gold: np.ndarray  # (..., c, classes)
+    `weights` (r, n) counts texts several times, and the rates then have r rows first.
+    """
 
-    @classmethod
-    def of(
-        cls, gold: np.ndarray, predicted: np.ndarray, classes: int, weights: np.ndarray | None = None
-    ) -> ClassCounts:
-        """Counts from gold labels (n,) and predictions (..., n, c).
+    def count(texts: np.ndarray) -> np.ndarray:
+        if weights is None:
+            return texts.sum(-2)
+        return np.tensordot(weights, texts, (1, texts.ndim - 2))
 
-        `weights` (r, n) counts texts several times, and the counts then have r rows first.
-        """
+    by_class = []
+    for label in range(classes):
+        has_gold = np.broadcast_to((gold == label)[:, None], predicted.shape)
+        has_prediction = predicted == label
+        is_correct = has_prediction & has_gold
+        by_class.append(np.stack([count(is_correct), count(has_prediction), count(has_gold)]))
+    correct_count, predicted_count, gold_count = np.stack(by_class, -1).astype(np.float64)  # (..., c, classes) each
+    either_count = gold_count + predicted_count
+    class_count = (either_count > 0).sum(-1)
 
-        def count(texts: np.ndarray) -> np.ndarray:
-            if weights is None:
-                return texts.sum(-2)
-            return np.tensordot(weights, texts, (1, texts.ndim - 2))
+    def macro(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+        zeros = np.zeros_like(numerator)
+        rates = np.divide(numerator, denominator, out=zeros, where=denominator > 0)
+        return rates.sum(-1) / class_count
 
-        by_class = []
-        for label in range(classes):
-            has_gold = np.broadcast_to((gold == label)[:, None], predicted.shape)
-            has_prediction = predicted == label
-            is_correct = has_prediction & has_gold
-            by_class.append(np.stack([count(is_correct), count(has_prediction), count(has_gold)]))
-        correct, predictions, labels = np.stack(by_class, -1).astype(np.float64)
-        return cls(correct=correct, predicted=predictions, gold=labels)
-
-    def rates(self) -> dict[str, np.ndarray]:
-        """Accuracy, macro F1, precision and recall (..., c)."""
-        either = self.gold + self.predicted
-        class_count = (either > 0).sum(-1)
-
-        def macro(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-            zeros = np.zeros_like(numerator)
-            by_class = np.divide(numerator, denominator, out=zeros, where=denominator > 0)
-            return by_class.sum(-1) / class_count
-
-        return {
-            "accuracy": self.correct.sum(-1) / self.gold.sum(-1),
-            "f1": macro(2 * self.correct, either),
-            "precision": macro(self.correct, self.predicted),
-            "recall": macro(self.correct, self.gold),
-        }
+    return {
+        "accuracy": correct_count.sum(-1) / gold_count.sum(-1),
+        "f1": macro(2 * correct_count, either_count),
+        "precision": macro(correct_count, predicted_count),
+        "recall": macro(correct_count, gold_count),
+    }

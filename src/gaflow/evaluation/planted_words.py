@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.arguments import one_of, open_fraction
+from gaflow.arguments import one_of
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.evaluation.rationales import rationale_mask
-from gaflow.evaluation.significance import bootstrap_means
+from gaflow.evaluation.significance import bootstrap_means, interval
 from gaflow.extras import need
 from gaflow.inputs.offsets import Span
 
@@ -191,14 +191,13 @@ class Recovery:
         need("pandas", "data", "tables need pandas")
         import pandas as pd
 
-        open_fraction("confidence", confidence)
-        tail = (1 - confidence) / 2
-        columns: dict[str, Any] = {}
+        columns = {}
         for name in _MEASURES:
             values = getattr(self, name)
-            means = bootstrap_means(values.T, resamples, seed)
+            low, high = interval(bootstrap_means(values.T, resamples, seed), confidence)
             columns[name] = values.mean(1)
-            columns[f"{name}_low"], columns[f"{name}_high"] = np.quantile(means, (tail, 1 - tail), axis=0)
+            columns[f"{name}_low"] = low
+            columns[f"{name}_high"] = high
         columns["texts"] = len(self.rows)
         columns["followed"] = self.followed
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
@@ -244,15 +243,14 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
     for method, items in attributions.items():
         measures[method] = [_measure(_ordinary_scores(items[k], mark, k), mark) for k, mark in marks.items()]
     if _CONTROL not in measures:
-        generators = {k: np.random.default_rng([seed, k]) for k in marks}
-        measures[_CONTROL] = [_measure(generators[k].random(len(mark)), mark) for k, mark in marks.items()]
+        measures[_CONTROL] = [_measure(_random_scores(seed, k, len(mark)), mark) for k, mark in marks.items()]
     precision, mean_rank, depth = np.array(list(measures.values())).transpose(2, 0, 1)
     return Recovery(
         methods=tuple(measures),
         precision=precision,
         mean_rank=mean_rank,
         depth=depth,
-        planted=np.array([int(mark.sum()) for mark in marks.values()]),
+        planted=np.array([mark.sum() for mark in marks.values()]),
         sizes=np.array([len(mark) for mark in marks.values()]),
         rows=np.array(list(marks)),
         decided=decided,
@@ -271,6 +269,10 @@ def _ordinary_scores(attribution: Attribution, mark: np.ndarray, k: int) -> np.n
         message = f" of rows[{k}] have different numbers of tokens; use one tokenizer"
         raise ArgumentError(Argument("attributions"), message)
     return scores
+
+
+def _random_scores(seed: int, k: int, n: int) -> np.ndarray:
+    return np.random.default_rng([seed, k]).random(n)
 
 
 def _measure(scores: np.ndarray, mark: np.ndarray) -> tuple[float, float, float]:

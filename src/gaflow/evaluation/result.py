@@ -16,27 +16,27 @@ Apart from the timings the same evaluation gives the same files, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.arguments import open_fraction
 from gaflow.errors import Argument, ArgumentError, GaflowError, UnknownMethodError
 from gaflow.evaluation.files import StoredTables, read_tables, write_tables
-from gaflow.evaluation.masking import Condition, masked_count
+from gaflow.evaluation.masking import Condition, masks
 from gaflow.evaluation.metrics import (
     BINS,
-    ClassCounts,
     aopc,
     better,
+    classification_rates,
     lodds,
     soft_comprehensiveness,
     soft_sufficiency,
 )
-from gaflow.evaluation.significance import aso, bootstrap_means, holm, resample_counts, sign_flip_test
+from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ _VALUES = "values.parquet"
 _TEXTS = "texts.parquet"
 _SOFT = "soft.parquet"
 _CURVES = {"aopc": aopc, "lodds": lodds}
-_DESCRIBED = ("methods", "conditions", "levels", "classes", "replacement")  # fields in evaluation.json
 _TEXT_COLUMNS = {  # columns of texts.parquet -> fields
     "tokens": "sizes",
     "target": "target",
@@ -89,7 +88,7 @@ class Evaluation:
     @property
     def orders(self) -> tuple[str, ...]:
         """Those of top and bottom that were evaluated."""
-        return tuple(order for order in ("top", "bottom") if self._has((order, level) for level in self.levels))
+        return tuple(order for order in ("top", "bottom") if self._has(self._curve(order)))
 
     def table(self) -> pd.DataFrame:
         """One row per method with averages over texts and levels, the number of texts and the replacement."""
@@ -129,24 +128,20 @@ class Evaluation:
         need("pandas", "data", "tables need pandas")
         import pandas as pd
 
-        open_fraction("confidence", confidence)
-        tail = (1 - confidence) / 2
         frames = []
         for order in self.orders:
             for metric, mean, resampled in self._resampled_curves(order, resamples, seed):
-                low, high = np.quantile(resampled, (tail, 1 - tail), axis=0)
-                method, level = np.indices(mean.shape)
-                columns = {
-                    "method": np.array(self.methods, dtype=object)[method.ravel()],
-                    "order": order,
-                    "k": np.array(self.levels)[level.ravel()],
-                    "metric": metric,
+                low, high = interval(resampled, confidence)
+                points = {
                     "mean": mean.ravel(),
                     "low": np.minimum(low, mean).ravel(),
                     "high": np.maximum(high, mean).ravel(),
                 }
-                frames.append(pd.DataFrame(columns))
-        return pd.concat(frames, ignore_index=True)
+                keys = pd.MultiIndex.from_product(
+                    [self.methods, [order], self.levels, [metric]], names=["method", "order", "k", "metric"]
+                )
+                frames.append(pd.DataFrame(points, index=keys))
+        return pd.concat(frames).reset_index()
 
     def significance(
         self,
@@ -168,24 +163,17 @@ class Evaluation:
         need("pandas", "data", "tables need pandas")
         import pandas as pd
 
-        open_fraction("confidence", confidence)
         row = self._row(method)
         others = [k for k in range(len(self.methods)) if k != row]
         if not others or len(self.sizes) < 2:
             raise ArgumentError("significance needs at least two methods and two texts")
-        tail = (1 - confidence) / 2
-        test: dict[str, Any] = {
-            "confidence": confidence,
-            "resamples": resamples,
-            "comparisons": len(others),
-            "seed": seed,
-        }
-        comparisons: list[dict[str, Any]] = []
+        epsilon = partial(aso, confidence=confidence, resamples=resamples, comparisons=len(others), seed=seed)
+        comparisons = []
         for metric, order in self._compared():
             values = self.per_text(metric, order)
             sign = better(metric, order)
             differences = (values[row] - values[others]).T  # (n, m - 1)
-            low, high = np.quantile(bootstrap_means(differences, resamples, seed), (tail, 1 - tail), axis=0)
+            low, high = interval(bootstrap_means(differences, resamples, seed), confidence)
             p_values = sign_flip_test(differences, permutations, seed)
             runs = sign * bootstrap_means(values.T, resamples, seed)
             for column, other in enumerate(others):
@@ -201,9 +189,9 @@ class Evaluation:
                     "low": low[column],
                     "high": high[column],
                     "p": p_values[column],
-                    "epsilon": aso(ours, theirs, **test),
-                    "epsilon_back": aso(theirs, ours, **test),
-                    "epsilon_runs": aso(runs[:, row], runs[:, other], **test),
+                    "epsilon": epsilon(ours, theirs),
+                    "epsilon_back": epsilon(theirs, ours),
+                    "epsilon_runs": epsilon(runs[:, row], runs[:, other]),
                 }
                 comparisons.append(comparison)
         table = pd.DataFrame(comparisons)
@@ -215,16 +203,12 @@ class Evaluation:
         need("pandas", "data", "tables need pandas")
         import pandas as pd
 
-        counts = np.empty((len(self.sizes), len(self.conditions)), dtype=np.int64)  # of masked tokens
-        for column, (order, level) in enumerate(self.conditions):
-            for text, n in enumerate(self.sizes.tolist()):
-                count = masked_count(n, level)
-                counts[text, column] = n - count if order == "keep" else count
+        masked_counts = [masks(np.zeros(n), self.conditions).sum(-1) for n in self.sizes]  # (n, c)
         classes = np.array(self.classes, dtype=object)
         shape = self.masked.shape
         columns = {
             **self._value_keys(),
-            "masked": np.broadcast_to(counts, shape).ravel(),
+            "masked": np.broadcast_to(masked_counts, shape).ravel(),
             "target": np.broadcast_to(classes[self.target][:, None], shape).ravel(),
             "prediction": classes[self.prediction.ravel()],
             "probability": np.exp(self.masked).ravel(),
@@ -244,7 +228,8 @@ class Evaluation:
         if metric == "srg":
             return self.per_text("aopc", "top") - self.per_text("aopc", "bottom")
         if metric in ("comprehensiveness", "sufficiency"):
-            return aopc(self.base, self._masked(_eraser_conditions(metric))).mean(-1)
+            masked = self.masked[:, :, self._columns(_eraser_conditions(metric))]
+            return aopc(self.base, masked).mean(-1)
         if metric == "normalized_aopc":
             return self._normalized_aopc()
         if metric in ("soft_ns", "soft_nc"):
@@ -286,7 +271,11 @@ class Evaluation:
             tables[_SOFT] = {**self._soft_keys(), **losses}
         description = {
             "format": FORMAT,
-            **{name: getattr(self, name) for name in _DESCRIBED},
+            "methods": self.methods,
+            "conditions": self.conditions,
+            "levels": self.levels,
+            "classes": self.classes,
+            "replacement": self.replacement,
             "manifest": dict(self.manifest),
         }
         write_tables(Path(folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
@@ -310,18 +299,17 @@ class Evaluation:
         if metric not in _CURVES:
             names = ", ".join(_CURVES)
             raise ArgumentError(Argument("metric"), f" must be {names} or another of single texts, not {metric!r}")
-        return _CURVES[metric](self.base, self._masked([(order, level) for level in self.levels]))
+        return _CURVES[metric](self.base, self.masked[:, :, self._columns(self._curve(order))])
 
-    def _masked(self, conditions: Sequence[Condition]) -> np.ndarray:
-        """Log-probabilities (m, n, k) under some conditions."""
-        return self.masked[:, :, self._columns(conditions)]
+    def _curve(self, order: str) -> list[Condition]:
+        """The conditions of an order's curve."""
+        return [(order, level) for level in self.levels]
 
-    def _columns(self, conditions: Sequence[Condition]) -> list[int]:
+    def _columns(self, conditions: list[Condition]) -> list[int]:
         missing = [f"{order} {level} %" for order, level in conditions if (order, level) not in self.conditions]
         if missing:
-            names = ", ".join(missing)
             raise ArgumentError(
-                f"not evaluated: {names}; evaluate again with ",
+                f"not evaluated: {', '.join(missing)}; evaluate again with ",
                 Argument("order"),
                 " and ",
                 Argument("levels"),
@@ -329,8 +317,8 @@ class Evaluation:
             )
         return [self.conditions.index(condition) for condition in conditions]
 
-    def _has(self, conditions: Iterator[Condition] | Sequence[Condition]) -> bool:
-        return all(condition in self.conditions for condition in conditions)
+    def _has(self, conditions: Iterable[Condition]) -> bool:
+        return set(conditions) <= set(self.conditions)
 
     def _normalized_aopc(self) -> np.ndarray:
         """(m, n); NaN where all orders of a text's tokens are alike, or its bounds were not searched."""
@@ -344,8 +332,8 @@ class Evaluation:
     def _rates(self, order: str, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Accuracy, F1, precision and recall (m, k), or (r, m, k) for texts counted as `counts` (r, n) say."""
         assert self.gold is not None
-        predicted = self.prediction[:, :, self._columns([(order, level) for level in self.levels])]
-        return ClassCounts.of(self.gold, predicted, len(self.classes), counts).rates()
+        predicted = self.prediction[:, :, self._columns(self._curve(order))]
+        return classification_rates(self.gold, predicted, len(self.classes), counts)
 
     def _resampled_curves(self, order: str, resamples: int, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Every metric with its means (m, k) and those over resampled texts (r, m, k)."""
@@ -382,8 +370,7 @@ class Evaluation:
             message = " evaluation is not of the same model: probabilities of whole texts differ"
             raise ArgumentError(Argument("other"), message)
         for name in ("soft", "bounds"):
-            computed = [getattr(evaluation, name) is not None for evaluation in (self, other)]
-            if any(computed) and not all(computed):
+            if (getattr(self, name) is None) != (getattr(other, name) is None):
                 raise ArgumentError(
                     f"only one of the two evaluations has {name}; evaluate both with ",
                     Argument(name, True),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,7 @@ class DataSetReport:
     @property
     def methods(self) -> list[str]:
         """The methods of all evaluations."""
-        methods = []
-        for evaluation in self.evaluations.values():
-            methods += evaluation.methods
-        return order_methods(methods)
+        return order_methods(*(evaluation.methods for evaluation in self.evaluations.values()))
 
     def notes(self) -> list[str]:
         """Methods and texts that were left out."""
@@ -101,14 +99,14 @@ def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[DataSet
     return [finished[name] for name in datasets]
 
 
-def order_methods(methods: Iterable[str]) -> list[str]:
-    """Different methods in the order of the tables."""
+def order_methods(*methods: Iterable[str]) -> list[str]:
+    """The different methods of one or several lists, in the order of the tables."""
 
     def rank(method: str) -> tuple[bool, int]:
         position = PAPER_METHODS.index(method) if method in PAPER_METHODS else len(PAPER_METHODS)
         return method == CONTROL, position
 
-    return sorted(dict.fromkeys(methods), key=rank)
+    return sorted(dict.fromkeys(chain(*methods)), key=rank)
 
 
 def method_info(name: str) -> MethodInfo | None:

@@ -36,7 +36,7 @@ def masking_curves(
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             rank = {name: k for k, name in enumerate(order_methods(evaluation.methods))}
-            table = points[data.slug, replacement]
+            table = points[data.name, replacement]
             table = table.sort_values("method", key=lambda names, rank=rank: names.map(rank), kind="stable")
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):

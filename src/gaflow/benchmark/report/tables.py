@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +34,9 @@ __all__ = [
 Cell = float | int | str | None
 
 METRIC_NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
-_COMPARED = (("aopc", "top"), ("lodds", "top"), ("aopc", "bottom"), ("lodds", "bottom"))
-_FIRST = {"top": "the highest-scored first", "bottom": "the lowest-scored first"}
+_RATE_NAMES = {"f1": "F1", "accuracy": "Acc", "precision": "Prec", "recall": "Rec"}
+_FIRST = {"top": "the highest-scored first", "bottom": "the lowest-scored first"}  # by order of masking
+_DIGITS = {"mean": 1, "accuracy": 3}  # of the table of data sets, where all other numbers are whole
 _TRACE = "(trace)"
 
 
@@ -146,17 +149,15 @@ class PairMatrix:
 
 def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> list[ReportTable]:
     """Tables for every replacement, then those about the data sets and methods themselves."""
-    replacements: dict[str, list[DataSetReport]] = {}
-    for data in data_sets:
-        for replacement in data.evaluations:
-            replacements.setdefault(replacement, []).append(data)
+    replacements = dict.fromkeys(replacement for data in data_sets for replacement in data.evaluations)
     tables = [_data_set_table(data_sets)]
-    for replacement, evaluated in replacements.items():
-        tables += _faithfulness_tables(evaluated, replacement)
+    for replacement in replacements:
+        evaluated = [data for data in data_sets if replacement in data.evaluations]
+        tables += [_faithfulness_table(evaluated, replacement, order) for order in _FIRST]
         labelled = [data for data in evaluated if data.evaluations[replacement].gold is not None]
         if labelled:
-            tables += _rate_tables(labelled, replacement)
-        for order in ("top", "bottom"):
+            tables += [_rate_table(labelled, replacement, order) for order in _FIRST]
+        for order in _FIRST:
             columns = _comparisons(evaluated, replacement, order, settings)
             if columns:
                 tables.append(_comparison_table(columns, replacement, order, settings))
@@ -176,7 +177,7 @@ def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) 
             if len(methods) < 2 or len(evaluation.sizes) < 2:
                 continue
             rows = [evaluation.methods.index(method) for method in methods]
-            for metric, order in _COMPARED:
+            for order, metric in product(_FIRST, METRIC_NAMES):
                 values = better(metric, order) * evaluation.per_text(metric, order)[rows]
                 epsilon = aso_pairs(
                     values, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed
@@ -193,47 +194,37 @@ def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) 
     return matrices
 
 
-def _faithfulness_tables(data_sets: Sequence[DataSetReport], replacement: str) -> list[ReportTable]:
+def _faithfulness_table(data_sets: Sequence[DataSetReport], replacement: str, order: str) -> ReportTable:
     """AOPC and LOdds of every method."""
-    tables = []
-    for number, order in ((1, "top"), (2, "bottom")):
-        columns = {}
-        for metric, name in METRIC_NAMES.items():
-            columns[f"{metric}_{order}"] = ReportColumn(name, better=better(metric, order))
-        caption = f"Table {number} of the paper: average over the masked shares of the tokens, {_FIRST[order]}"
-        table = _table_by_method(
-            data_sets,
-            replacement,
-            columns,
-            key=f"faithfulness-{order}-{replacement}",
-            title=f"AOPC and LOdds, {order} k% masked ({replacement})",
-            caption=f"{caption} {_replacement_note(replacement)}",
-        )
-        tables.append(table)
-    return tables
+    measures = {}
+    for metric, name in METRIC_NAMES.items():
+        measures[f"{metric}_{order}"] = ReportColumn(name, better=better(metric, order))
+    number = 1 if order == "top" else 2
+    caption = f"Table {number} of the paper: average over the masked shares of the tokens, {_FIRST[order]}"
+    return _measures_table(
+        data_sets,
+        replacement,
+        measures,
+        key=f"faithfulness-{order}-{replacement}",
+        title=f"AOPC and LOdds, {order} k% masked ({replacement})",
+        caption=f"{caption} {_replacement_note(replacement)}",
+    )
 
 
-def _rate_tables(data_sets: Sequence[DataSetReport], replacement: str) -> list[ReportTable]:
+def _rate_table(data_sets: Sequence[DataSetReport], replacement: str, order: str) -> ReportTable:
     """F1, accuracy, precision and recall of every method."""
-    tables = []
-    for order, sign, subject in (("top", -1, "Table 3 of the paper: predictions"), ("bottom", 1, "Predictions")):
-        columns = {
-            f"f1_{order}": ReportColumn("F1", better=sign),
-            f"accuracy_{order}": ReportColumn("Acc", better=sign),
-            f"precision_{order}": ReportColumn("Prec", better=sign),
-            f"recall_{order}": ReportColumn("Rec", better=sign),
-        }
-        caption = f"{subject} for masked texts against gold labels, macro averages, {_FIRST[order]}"
-        table = _table_by_method(
-            data_sets,
-            replacement,
-            columns,
-            key=f"rates-{order}-{replacement}",
-            title=f"F1, accuracy, precision and recall, {order} k% masked ({replacement})",
-            caption=f"{caption} {_replacement_note(replacement)}",
-        )
-        tables.append(table)
-    return tables
+    sign = -1 if order == "top" else 1
+    measures = {f"{rate}_{order}": ReportColumn(name, better=sign) for rate, name in _RATE_NAMES.items()}
+    subject = "Table 3 of the paper: predictions" if order == "top" else "Predictions"
+    caption = f"{subject} for masked texts against gold labels, macro averages, {_FIRST[order]}"
+    return _measures_table(
+        data_sets,
+        replacement,
+        measures,
+        key=f"rates-{order}-{replacement}",
+        title=f"F1, accuracy, precision and recall, {order} k% masked ({replacement})",
+        caption=f"{caption} {_replacement_note(replacement)}",
+    )
 
 
 def _other_measures_table(data_sets: Sequence[DataSetReport], replacement: str) -> ReportTable:
@@ -243,7 +234,7 @@ def _other_measures_table(data_sets: Sequence[DataSetReport], replacement: str) 
     )
     if any("normalized_aopc" in data.tables[replacement] for data in data_sets):
         caption += " NAOPC: AOPC between the worst and the best order of tokens."
-    return _table_by_method(
+    return _measures_table(
         data_sets,
         replacement,
         _OTHER_MEASURES,
@@ -253,38 +244,42 @@ def _other_measures_table(data_sets: Sequence[DataSetReport], replacement: str) 
     )
 
 
-def _table_by_method(
+def _measures_table(
     data_sets: Sequence[DataSetReport],
     replacement: str,
-    columns: Mapping[str, ReportColumn],
+    measures: Mapping[str, ReportColumn],
     *,
     key: str,
     title: str,
     caption: str,
 ) -> ReportTable:
-    """Methods down, data sets and measures across; `columns` are those of `Evaluation.table()`."""
-    methods = []
+    """Methods down, data sets and `measures` of `Evaluation.table()` across."""
+    methods = order_methods(*(data.evaluations[replacement].methods for data in data_sets))
+    columns: dict[ReportColumn, Sequence[Cell]] = {}
     for data in data_sets:
-        methods += data.evaluations[replacement].methods
-    rows = order_methods(methods)
-    table_columns = []
-    values = []  # (columns, rows)
-    for data in data_sets:
-        table = data.tables[replacement].reindex(rows)
-        for name, column in columns.items():
+        table = data.tables[replacement].reindex(methods)
+        for name, column in measures.items():
             if name in table:
-                table_columns.append(replace(column, group=data.name))
                 numbers = table[name].astype(float).tolist()
-                values.append([number if np.isfinite(number) else None for number in numbers])
+                finite = [number if np.isfinite(number) else None for number in numbers]
+                columns[replace(column, group=data.name)] = finite
+    return _method_table(methods, columns, key, title, caption)
+
+
+def _method_table(
+    methods: Sequence[str], columns: Mapping[ReportColumn, Sequence[Cell]], key: str, title: str, caption: str
+) -> ReportTable:
+    """Methods down, with a line between families."""
+    families = [family(method) for method in methods]
     return ReportTable(
         key=key,
         title=title,
         caption=caption,
         head="method",
-        rows=tuple(rows),
-        columns=tuple(table_columns),
-        cells=tuple(zip(*values, strict=True)),
-        rules=_family_rules(rows),
+        rows=tuple(methods),
+        columns=tuple(columns),
+        cells=tuple(zip(*columns.values(), strict=True)),
+        rules=frozenset(k for k in range(1, len(families)) if families[k] != families[k - 1]),
     )
 
 
@@ -310,9 +305,9 @@ def _comparisons(
 
 def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: ReportSettings) -> tuple[float, float]:
     """`eps_min` over texts, and over runs."""
-    test = {"confidence": settings.confidence, "resamples": settings.resamples, "seed": settings.seed}
-    runs = bootstrap_means(np.stack([ours, theirs], 1), settings.resamples, settings.seed)
-    return aso(ours, theirs, **test), aso(runs[:, 0], runs[:, 1], **test)
+    epsilon = partial(aso, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed)
+    our_runs, their_runs = bootstrap_means(np.stack([ours, theirs], 1), settings.resamples, settings.seed).T
+    return epsilon(ours, theirs), epsilon(our_runs, their_runs)
 
 
 def _comparison_table(
@@ -336,69 +331,56 @@ def _comparison_table(
 
 def _data_set_table(data_sets: Sequence[DataSetReport]) -> ReportTable:
     """What the numbers are about."""
-    cells = []
-    columns: dict[ReportColumn, Cell] = {}
-    for data in data_sets:
-        first = next(iter(data.evaluations.values()))
-        model = first.manifest.get("model", {})
-        accuracy = None if first.gold is None else float((first.base_prediction == first.gold).mean())
-        columns = {
-            ReportColumn("model", digits=0): model.get("name"),
-            ReportColumn("texts", digits=0): len(first.sizes),
-            ReportColumn("skipped", digits=0): sum(data.skipped.values()),
-            ReportColumn("truncated", digits=0): first.manifest.get("truncated"),
-            ReportColumn("classes", digits=0): len(first.classes),
-            ReportColumn("tokens, least", digits=0): int(first.sizes.min()),
-            ReportColumn("mean", digits=1): float(first.sizes.mean()),
-            ReportColumn("most", digits=0): int(first.sizes.max()),
-            ReportColumn("accuracy"): accuracy,
-            ReportColumn("replacements", digits=0): ", ".join(data.evaluations),
-            ReportColumn("seed", digits=0): first.manifest.get("seed"),
-            ReportColumn("device", digits=0): model.get("device"),
-        }
-        cells.append(tuple(columns.values()))
+    facts = [_facts(data) for data in data_sets]
     return ReportTable(
         key="data",
         title="Data sets",
         caption="What was evaluated; accuracy is that of the model on the texts as they are. Tokens without special ones.",
         head="data set",
         rows=tuple(data.name for data in data_sets),
-        columns=tuple(columns),
-        cells=tuple(cells),
+        columns=tuple(ReportColumn(name, digits=_DIGITS.get(name, 0)) for name in facts[0]),
+        cells=tuple(tuple(cells.values()) for cells in facts),
     )
+
+
+def _facts(data: DataSetReport) -> dict[str, Cell]:
+    """What a data set's first evaluation is of, by column."""
+    first = next(iter(data.evaluations.values()))
+    model = first.manifest.get("model", {})
+    return {
+        "model": model.get("name"),
+        "texts": len(first.sizes),
+        "skipped": sum(data.skipped.values()),
+        "truncated": first.manifest.get("truncated"),
+        "classes": len(first.classes),
+        "tokens, least": int(first.sizes.min()),
+        "mean": float(first.sizes.mean()),
+        "most": int(first.sizes.max()),
+        "accuracy": None if first.gold is None else float((first.base_prediction == first.gold).mean()),
+        "replacements": ", ".join(data.evaluations),
+        "seed": first.manifest.get("seed"),
+        "device": model.get("device"),
+    }
 
 
 def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportTable:
     """How long explaining takes."""
-    methods: list[str] = []
-    for times in times_by_data_set.values():
-        methods += times.methods
-    rows = [_TRACE, *order_methods(methods)]
-    columns = [ReportColumn("passes")]
-    values: list[list[Cell]] = [[_passes(method) for method in rows]]  # (columns, rows)
+    rows = [_TRACE, *order_methods(*(times.methods for times in times_by_data_set.values()))]
+    columns: dict[ReportColumn, Sequence[Cell]] = {ReportColumn("passes"): [_passes(method) for method in rows]}
     for name, times in times_by_data_set.items():
         seconds = {_TRACE: times.trace, **times.methods}
-        columns.append(ReportColumn("s/text", name, digits=4))
-        values.append([seconds[method] / times.texts if method in seconds else None for method in rows])
+        per_text = {method: total / times.texts for method, total in seconds.items()}
+        columns[ReportColumn("s/text", name, digits=4)] = [per_text.get(method) for method in rows]
         if times.peak:
-            columns.append(ReportColumn("MiB", name, digits=0))
-            values.append([times.peak[method] / 2**20 if method in times.peak else None for method in rows])
+            mebibytes = {method: size / 2**20 for method, size in times.peak.items()}
+            columns[ReportColumn("MiB", name, digits=0)] = [mebibytes.get(method) for method in rows]
     caption = (
         "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
         "; what only some share counts for the first of them"
     )
     if any(times.peak for times in times_by_data_set.values()):
         caption += "; most memory on the GPU, with the model and the trace"
-    return ReportTable(
-        key="runtime",
-        title="Runtime",
-        caption=f"{caption}.",
-        head="method",
-        rows=tuple(rows),
-        columns=tuple(columns),
-        cells=tuple(zip(*values, strict=True)),
-        rules=_family_rules(rows),
-    )
+    return _method_table(rows, columns, "runtime", "Runtime", f"{caption}.")
 
 
 def _passes(method: str) -> str | None:
@@ -406,11 +388,6 @@ def _passes(method: str) -> str | None:
         return "1 forward, 1 backward"
     info = method_info(method)
     return None if info is None else info.passes
-
-
-def _family_rules(methods: Sequence[str]) -> frozenset[int]:
-    """Rows where another family of methods begins."""
-    return frozenset(k for k in range(1, len(methods)) if family(methods[k]) != family(methods[k - 1]))
 
 
 def _replacement_note(replacement: str) -> str:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_CURVE_COLUMNS = ["method", "order", "k", "metric", "mean", "low", "high"]
-
 
 def report(
     folder: str | Path,
@@ -49,14 +47,14 @@ def report(
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             curves = evaluation.curves(confidence=confidence, resamples=resamples, seed=seed)
-            points[data.slug, replacement] = curves[_CURVE_COLUMNS]
+            points[data.name, replacement] = curves
     curve_figures = masking_curves(data_sets, points, method)
     contents = {
         "tables.md": to_markdown(data_sets, tables, matrices, settings),
         "tables.tex": to_latex(data_sets, tables, matrices),
         "tables.csv": _numbers_csv(data_sets),
         "pairs.csv": _pairs_csv(matrices),
-        "curves.csv": _curves_csv(data_sets, points),
+        "curves.csv": _curves_csv(points),
         "report.html": page(data_sets, tables, matrices, curve_figures),
     }
     for figure in [*curve_figures, *example_figures(data_sets)]:
@@ -69,12 +67,9 @@ def report(
 
 
 def _check_method(method: str, data_sets: Sequence[DataSetReport]) -> None:
-    measured = []
-    for data in data_sets:
-        measured += data.methods
+    measured = order_methods(*(data.methods for data in data_sets))
     if method != DEFAULT and method not in measured:  # a benchmark need not include the default
-        names = ", ".join(order_methods(measured))
-        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {names}")
+        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
 
 
 def _numbers_csv(data_sets: Sequence[DataSetReport]) -> str:
@@ -105,10 +100,8 @@ def _pairs_csv(matrices: Sequence[PairMatrix]) -> str:
     return to_csv(["data_set", "replacement", "metric", "order", "method", "other", "epsilon"], rows)
 
 
-def _curves_csv(data_sets: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame]) -> str:
-    rows = []
-    for data in data_sets:
-        for replacement in data.evaluations:
-            for point in points[data.slug, replacement].itertuples(index=False, name=None):
-                rows.append([data.name, replacement, *point])
-    return to_csv(["data_set", "replacement", *_CURVE_COLUMNS], rows)
+def _curves_csv(points: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+    import pandas as pd
+
+    table = pd.concat(points, names=["data_set", "replacement"]).reset_index(level=[0, 1])
+    return to_csv(list(table), table.itertuples(index=False, name=None))
