@@ -205,7 +205,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_a_model_is_loaded(capf
     for name in ("why", "why.html"):
         error = refused(capfd, "explain", "a", "--model", "not/there", "--svg", tmp_path / name)
         assert "--svg" in error
-        assert ".svg, .pdf or .png" in error
+        assert ".svg or .pdf or .png" in error
     assert "no folder" in refused(capfd, "explain", "a", "--svg", tmp_path / "no" / "why.svg")
 
 

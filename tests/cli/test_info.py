@@ -49,7 +49,7 @@ def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp
 
 @pytest.mark.parametrize("length", ["0", "65"])
 def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length):
-    assert f"--length must be 1 to 64 for this model, not {length}" in refused(
+    assert f"--length must be a whole number from 1 to 64, not {length}" in refused(
         capfd, "info", folder, "--length", length
     )
 

@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gaflow.errors import Argument, GaflowError, MissingExtraError
+from gaflow.errors import Argument, GaflowError
+from gaflow.extras import need
 
 __all__ = ["main", "program"]
 
@@ -25,9 +26,13 @@ _QUIET_ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-_COMMAND_LINE_LIBRARIES = ("typer", "click", "rich")
 # Arguments of Python that the command line has under another name.
-_OTHER_NAMES = {"text[0]": "TEXT", "text[1]": "--pair", "replacements": "--replacement"}
+_OTHER_NAMES = {
+    "text[0]": "TEXT",
+    "text[1]": "--pair",
+    "replacements": "--replacement",
+    "methods": "--method",
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -70,13 +75,10 @@ def program() -> NoReturn:
 
 
 def _run(args: Sequence[str] | None) -> int:
-    try:
-        from gaflow.cli.commands import run
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _COMMAND_LINE_LIBRARIES:
-            raise
-        raise MissingExtraError(f"the command line needs {missing}; run: pip install 'gaflow[cli]'") from error
+    for library in ("typer", "rich"):
+        need(library, "cli", f"the command line needs {library}")
+    from gaflow.cli.commands import run
+
     code = run(args)
     sys.stdout.flush()
     return code
@@ -84,12 +86,10 @@ def _run(args: Sequence[str] | None) -> int:
 
 def _message(error: Exception, args: Sequence[str]) -> str:
     """The error's message, with the options of the command in place of Python's arguments."""
-    if not isinstance(error, GaflowError):
+    if not isinstance(error, GaflowError) or error.argument is None:
         return str(error)
-    try:
-        from gaflow.cli.commands import options_of
-    except ModuleNotFoundError:  # one of their libraries is the very thing that is missing
-        return str(error)
+    from gaflow.cli.commands import options_of
+
     names = {**_OTHER_NAMES, **options_of(args)}
 
     def as_option(argument: Argument) -> str:

@@ -14,6 +14,7 @@ from gaflow.errors import Argument, ArgumentError
 from gaflow.methods import METHODS, find_method
 
 __all__ = [
+    "BatchSize",
     "Device",
     "FlowHtml",
     "Html",
@@ -34,7 +35,9 @@ __all__ = [
     "Truncation",
     "WindowsFlag",
     "app",
-    "as_integer",
+    "flag",
+    "number",
+    "option",
     "options_of",
     "parse_label_names",
     "parse_methods",
@@ -59,34 +62,43 @@ def as_integer(value: Any) -> int:
         raise typer.BadParameter(f"{value!r} is no whole number") from None
 
 
+def option(metavar: str, description: str, *names: str) -> Any:
+    """An option with a value; `names` if it is not called like its parameter."""
+    return typer.Option(*names, metavar=metavar, help=description)
+
+
+def number(description: str, metavar: str = "N") -> Any:
+    """An option that is a whole number."""
+    return typer.Option(parser=as_integer, metavar=metavar, help=description)
+
+
+def flag(name: str, description: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=description)
+
+
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
-Pair = Annotated[str | None, typer.Option(metavar="TEXT", help="The second text of a pair; the context of a question.")]
-Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Hub id or folder; default: built in.")]
-TaskName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="fill-mask, question-answering ...; default: what the model is for.")
-]
+Pair = Annotated[str | None, option("TEXT", "The second text of a pair; the context of a question.")]
+Model = Annotated[str | None, option("MODEL", "Hub id or folder; default: built in.")]
+TaskName = Annotated[str | None, option("NAME", "fill-mask, question-answering ...; default: what the model is for.")]
 TargetLabel = Annotated[
-    str | None,
-    typer.Option(metavar="LABEL", help="Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted."),
+    str | None, option("LABEL", "Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted.")
 ]
-Truncation = Annotated[bool, typer.Option("--truncation", help="Cut a text that is too long.")]
-WindowsFlag = Annotated[bool, typer.Option("--windows", help="Read a text that is too long in overlapping windows.")]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to FILE.")]
-FlowHtml = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an interactive page of the flow to FILE.")]
-OutputFolder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results; an unfinished run goes on in it.")
-]
-TextColumn = Annotated[str, typer.Option(metavar="NAME", help="Column of the texts.")]
-PairColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of second texts.")]
-LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the true labels.")]
-LabelNamesOption = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="What the model calls labels 0, 1, ...; or 'x=A,y=B'.")
-]
-RowLimit = Annotated[int | None, typer.Option(parser=as_integer, metavar="N", help="Only the first N rows.")]
-Split = Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.")]
-Subset = Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a hub data set.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+BatchSize = Annotated[int, number("Texts that run together.")]
+Truncation = Annotated[bool, flag("--truncation", "Cut a text that is too long.")]
+WindowsFlag = Annotated[bool, flag("--windows", "Read a text that is too long in overlapping windows.")]
+Device = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
+Html = Annotated[Path | None, option("FILE", "Write a self-contained page to FILE.")]
+FlowHtml = Annotated[Path | None, option("FILE", "Write an interactive page of the flow to FILE.")]
+OutputFolder = Annotated[Path, option("DIR", "Folder of the results; an unfinished run goes on in it.", "--out", "-o")]
+TextColumn = Annotated[str, option("NAME", "Column of the texts.")]
+PairColumn = Annotated[str | None, option("NAME", "Column of second texts.")]
+LabelColumn = Annotated[str | None, option("NAME", "Column of the true labels.")]
+LabelNamesOption = Annotated[str | None, option("A,B,...", "What the model calls labels 0, 1, ...; or 'x=A,y=B'.")]
+RowLimit = Annotated[int | None, number("Only the first N rows.")]
+Split = Annotated[str, option("NAME", "Split of a hub data set.")]
+Subset = Annotated[str | None, option("NAME", "Configuration of a hub data set.")]
+Json = Annotated[bool, flag("--json", "Print one JSON document and nothing else.")]
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -109,15 +121,10 @@ def run(args: Sequence[str] | None = None) -> int:
 def options_of(args: Sequence[str]) -> dict[str, str]:
     """The options of the command that `args` name, by the names of their parameters; none if they name no command."""
     commands = getattr(typer.main.get_command(app), "commands", {})
-    command_names = [arg for arg in args if arg in commands]
-    if not command_names:
-        return {}
-    options = {}
-    for parameter in commands[command_names[0]].params:
-        option = max(parameter.opts, key=len)
-        if option.startswith("--"):
-            options[parameter.name] = option
-    return options
+    for arg in args:
+        if arg in commands:
+            return {parameter.name: max(parameter.opts, key=len) for parameter in commands[arg].params}
+    return {}
 
 
 def parse_label_names(label_names: str | None) -> LabelNames | None:
@@ -134,8 +141,8 @@ def parse_label_names(label_names: str | None) -> LabelNames | None:
     return name_of_label
 
 
-def parse_methods(methods: str | None, default: Sequence[str]) -> list[str]:
-    """The methods that --methods means, checked before a model is loaded; `default` if it is left out."""
+def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]:
+    """The methods that a list of names means, checked before a model is loaded; `default` if there is no list."""
     if methods is None:
         names = list(default)
     elif methods.strip().lower() == "all":
@@ -159,7 +166,7 @@ def split_names(methods: str) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _gaflow(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, flag("--version", "Print the version.")] = False,
 ) -> None:
     """Explain the predictions of Transformer models by Generalized Attention Flow.
 

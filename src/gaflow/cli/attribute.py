@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from gaflow.cli.app import (
+    BatchSize,
     Device,
     Json,
     LabelColumn,
@@ -23,11 +23,13 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
-    as_integer,
+    number,
+    option,
     parse_label_names,
+    parse_methods,
 )
-from gaflow.cli.input_output import check_folder, print_json
-from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
+from gaflow.cli.input_output import check_folder, count_reasons, print_json
+from gaflow.cli.progress import progress_bar, report_stopped, until_interrupted
 from gaflow.data import open_data
 from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import DEFAULT
@@ -37,7 +39,6 @@ from gaflow.jobs import Outcome, Ray
 from gaflow.jobs import attribute as run_job
 from gaflow.jobs.engine import Engine
 from gaflow.jobs.run import find_engine
-from gaflow.methods import METHODS, find_method
 from gaflow.view.text import one_line
 
 __all__ = ["attribute"]
@@ -53,27 +54,21 @@ def attribute(
     label_names: LabelNamesOption = None,
     model: Model = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"One of 'gaflow methods', several, or all; {DEFAULT} if left out."),
+        list[str] | None, option("NAME", f"One of 'gaflow methods', several, or all; {DEFAULT} if left out.")
     ] = None,
     target: TargetLabel = None,
-    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts that run together.")] = 16,
-    shard_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts of one file.")] = 1000,
+    batch_size: BatchSize = 16,
+    shard_size: Annotated[int, number("Texts of one file.")] = 1000,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     limit: RowLimit = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(parser=as_integer, metavar="N", help="N texts, half shorter, half longer than the mode."),
-    ] = None,
-    seed: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Of the sample.")] = 0,
+    sample: Annotated[int | None, number("N texts, half shorter, half longer than the mode.")] = None,
+    seed: Annotated[int, number("Of the sample.")] = 0,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray: many machines.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(parser=as_integer, metavar="N", help="Of a Ray cluster; default: all it has room for.")
-    ] = None,
+    engine: Annotated[str, option("NAME", "local, or ray: many machines.")] = "local",
+    workers: Annotated[int | None, number("Of a Ray cluster; default: all it has room for.")] = None,
     as_json: Json = False,
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
@@ -88,7 +83,7 @@ def attribute(
     """
     find_windows(windows, truncation)
     check_folder("--out", out)
-    methods = _parse_methods(method)
+    methods = parse_methods(",".join(method or [DEFAULT]))
     engine_settings = _parse_engine(engine, workers, device)
     data_set = open_data(
         data,
@@ -130,38 +125,12 @@ def _parse_engine(name: str, workers: int | None, device: str | None) -> Engine:
     return find_engine(name)
 
 
-def _parse_methods(options: list[str] | None) -> list[str]:
-    """The methods of all --method options, checked before a model is loaded."""
-    names = []
-    for option in options or [DEFAULT]:
-        for name in option.split(","):
-            names.append(name.strip().lower())
-    if names == ["all"]:
-        names = list(METHODS)
-    for name in names:
-        find_method(name)
-    return names
-
-
 def _print_outcome(outcome: Outcome, methods: int, as_json: bool) -> int:
     """Print the outcome of the job and return the exit code."""
     if as_json:
-        print_json(
-            {
-                "folder": str(outcome.folder),
-                "finished": outcome.finished,
-                "total": outcome.total,
-                "texts": outcome.texts,
-                "computed": outcome.computed,
-                "errors": outcome.errors,
-                "skipped": outcome.skipped,
-                "shards": outcome.shards,
-            }
-        )
+        print_json(vars(outcome))
     if not outcome.finished:
-        progress = f"{outcome.texts:,} of {outcome.total:,} texts are stored"
-        sys.stderr.write(f"gaflow: stopped: {progress}; run the same command again to go on\n")
-        return INTERRUPTED
+        return report_stopped(f"{outcome.texts:,} of {outcome.total:,} texts are stored")
     if not as_json:
         typer.echo(one_line(_outcome_line(outcome, methods)))
     if outcome.errors == outcome.texts * methods:
@@ -173,8 +142,7 @@ def _outcome_line(outcome: Outcome, methods: int) -> str:
     parts = [f"{_plural(outcome.texts, 'text')} by {_plural(methods, 'method')} ({outcome.computed:,} new)"]
     skipped = sum(outcome.skipped.values())
     if skipped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.items())
-        parts.append(f"{_plural(skipped, 'row')} skipped ({reasons})")
+        parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
     if outcome.errors:
         parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
     return f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"

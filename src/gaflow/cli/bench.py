@@ -14,6 +14,7 @@ from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
 from gaflow.cli.app import (
+    BatchSize,
     Device,
     Json,
     LabelColumn,
@@ -27,13 +28,15 @@ from gaflow.cli.app import (
     TextColumn,
     Truncation,
     app,
-    as_integer,
+    flag,
+    number,
+    option,
     parse_label_names,
     parse_methods,
     split_names,
 )
-from gaflow.cli.input_output import check_folder, print_json
-from gaflow.cli.progress import INTERRUPTED, progress_bar, until_interrupted
+from gaflow.cli.input_output import check_folder, count_reasons, print_json
+from gaflow.cli.progress import progress_bar, report_stopped, until_interrupted
 from gaflow.data import DataSet, open_data
 from gaflow.errors import ArgumentError
 from gaflow.evaluation.aopc_bounds import Bounds as AopcBounds
@@ -53,19 +56,13 @@ Inputs = Annotated[
     ),
 ]
 Methods = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,...", help="Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds."
-    ),
+    str | None, option("A,B,...", "Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds.")
 ]
 Replacement = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated."),
+    list[str] | None, option("NAME", "Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated.")
 ]
-Sample = Annotated[
-    int, typer.Option(parser=as_integer, metavar="N", help="N texts, half shorter, half longer than the mode; 0: all.")
-]
-Bounds = Annotated[bool, typer.Option("--bounds", help="Normalized AOPC too, which needs very many forward passes.")]
+Sample = Annotated[int, number("N texts, half shorter, half longer than the mode; 0: all.")]
+Bounds = Annotated[bool, flag("--bounds", "Normalized AOPC too, which needs very many forward passes.")]
 
 
 @app.command()
@@ -81,16 +78,12 @@ def bench(
     replacement: Replacement = None,
     sample: Sample = PAPER_SAMPLE,
     limit: RowLimit = None,
-    seed: Annotated[
-        int, typer.Option(parser=as_integer, metavar="N", help="Of the sample and the random control.")
-    ] = 0,
-    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts explained together.")] = 16,
-    shard_size: Annotated[
-        int, typer.Option(parser=as_integer, metavar="N", help="Texts that a kill costs at most.")
-    ] = 250,
+    seed: Annotated[int, number("Of the sample and the random control.")] = 0,
+    batch_size: BatchSize = 16,
+    shard_size: Annotated[int, number("Texts that a kill costs at most.")] = 250,
     truncation: Truncation = False,
     bounds: Bounds = False,
-    soft: Annotated[bool, typer.Option("--soft", help="Soft-NC and Soft-NS too.")] = False,
+    soft: Annotated[bool, flag("--soft", "Soft-NC and Soft-NS too.")] = False,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
@@ -154,14 +147,14 @@ def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) 
     sources: dict[str, DataSet | str] = {}
     for item in inputs:
         name, location = _split_name(item)
-        if Path(location).exists() and holds_attributions(Path(location)):
-            source: DataSet | str = location
-        else:
-            source = open_source(location)
-            next(source.read(), None)
         if name in sources:
             raise ArgumentError(f"two inputs are called {name!r}; tell them apart by NAME={location}")
-        sources[name] = source
+        if holds_attributions(Path(location)):
+            sources[name] = location
+            continue
+        data = open_source(location)
+        next(data.read(), None)
+        sources[name] = data
     return sources
 
 
@@ -180,10 +173,9 @@ def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, a
         for method, reason in outcome.left_out.items():
             sys.stderr.write(one_line(f"gaflow: {outcome.name}: without {method}: {reason}") + "\n")
     if as_json:
-        print_json([_as_dict(outcome) for outcome in outcomes])
+        print_json([vars(outcome) for outcome in outcomes])
     if len(outcomes) < total or not outcomes[-1].finished:
-        sys.stderr.write("gaflow: stopped: what is finished is stored; run the same command again to go on\n")
-        return INTERRUPTED
+        return report_stopped("what is finished is stored")
     if not as_json:
         for outcome in outcomes:
             typer.echo(one_line(_outcome_line(outcome)))
@@ -194,23 +186,8 @@ def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, a
 def _outcome_line(outcome: DataSetOutcome) -> str:
     parts = [f"{outcome.texts:,} texts ({outcome.explained:,} explained, {outcome.masked:,} masked now)"]
     if outcome.skipped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in outcome.skipped.items())
-        parts.append(f"{sum(outcome.skipped.values()):,} skipped ({reasons})")
+        parts.append(f"{sum(outcome.skipped.values()):,} skipped ({count_reasons(outcome.skipped)})")
     if outcome.left_out:
         parts.append(f"{len(outcome.left_out)} methods left out")
     folders = ", ".join(str(folder) for folder in outcome.evaluations.values())
     return f"{outcome.name}: {', '.join(parts)}: {folders}"
-
-
-def _as_dict(outcome: DataSetOutcome) -> dict[str, object]:
-    return {
-        "name": outcome.name,
-        "folder": str(outcome.folder),
-        "finished": outcome.finished,
-        "texts": outcome.texts,
-        "explained": outcome.explained,
-        "masked": outcome.masked,
-        "skipped": dict(outcome.skipped),
-        "left_out": dict(outcome.left_out),
-        "evaluations": {name: str(folder) for name, folder in outcome.evaluations.items()},
-    }

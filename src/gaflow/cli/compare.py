@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from gaflow.cli.app import (
     Device,
     FlowHtml,
@@ -20,6 +18,8 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
+    flag,
+    option,
     parse_methods,
 )
 from gaflow.cli.input_output import (
@@ -47,20 +47,15 @@ def compare(
     pair: Pair = None,
     model: Model = None,
     task: TaskName = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="Of 'gaflow methods', or all; default: the quick ones."),
-    ] = None,
+    methods: Annotated[str | None, option("A,B,...", "Of 'gaflow methods', or all; default: the quick ones.")] = None,
     target: TargetLabel = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Compare tokens, special ones too, not words.")] = False,
+    tokens: Annotated[bool, flag("--tokens", "Compare tokens, special ones too, not words.")] = False,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
     as_json: Json = False,
     html: Html = None,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw tokens x methods to FILE (.svg, .pdf or .png).")
-    ] = None,
+    svg: Annotated[Path | None, option("FILE", "Draw tokens x methods to FILE (.svg, .pdf or .png).")] = None,
     flow_html: FlowHtml = None,
 ) -> None:
     """Show what several methods say about TEXT, side by side.

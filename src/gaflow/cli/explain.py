@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from gaflow.arguments import whole_number
 from gaflow.attribution.words import unit_of
 from gaflow.cli.app import (
     Device,
@@ -21,20 +20,21 @@ from gaflow.cli.app import (
     Truncation,
     WindowsFlag,
     app,
-    as_integer,
+    flag,
+    number,
+    option,
 )
 from gaflow.cli.input_output import (
+    SAVED_SUFFIXES,
     check_file,
     check_flow_page,
     check_picture,
-    check_saved,
     print_json,
     read_text,
     write_file,
     write_picture,
 )
 from gaflow.cli.progress import spinner
-from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
@@ -53,27 +53,22 @@ def explain(
     task: TaskName = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"One of 'gaflow methods'; default: {LEADING} for text classification, {DEFAULT} for other tasks.",
+        option(
+            "NAME", f"One of 'gaflow methods'; default: {LEADING} for text classification, {DEFAULT} for other tasks."
         ),
     ] = None,
     target: TargetLabel = None,
-    top: Annotated[int, typer.Option(parser=as_integer, metavar="K", help="How many words to list.")] = 5,
-    words: Annotated[bool, typer.Option("--words", help="Shade whole words instead of tokens.")] = False,
-    sentences: Annotated[bool, typer.Option("--sentences", help="Shade and list whole sentences.")] = False,
+    top: Annotated[int, number("How many words to list.", "K")] = 5,
+    words: Annotated[bool, flag("--words", "Shade whole words instead of tokens.")] = False,
+    sentences: Annotated[bool, flag("--sentences", "Shade and list whole sentences.")] = False,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
     as_json: Json = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all to FILE (.safetensors or .json), for gaflow.load.")
-    ] = None,
+    save: Annotated[Path | None, option("FILE", "Write all to FILE (.safetensors or .json), for gaflow.load.")] = None,
     html: Html = None,
     flow_html: FlowHtml = None,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw heat strip and bars to FILE (.svg, .pdf or .png).")
-    ] = None,
+    svg: Annotated[Path | None, option("FILE", "Draw heat strip and bars to FILE (.svg, .pdf or .png).")] = None,
 ) -> None:
     """Show what each token of TEXT contributed to the prediction.
 
@@ -85,12 +80,11 @@ def explain(
       gaflow explain "is it cute?" --pair "this dog is very smart." --model org/answers --target "very smart"
       gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
     """
-    if top < 0:
-        raise ArgumentError(Argument("top"), f" must be at least 0, not {top}")
+    whole_number("top", top, least=0)
     find_windows(windows, truncation)
     if method is not None:
         find_method(method)  # a typing error should not cost the loading of a model
-    check_saved("--save", save)
+    check_file("--save", save, SAVED_SUFFIXES)
     check_file("--html", html)
     check_flow_page("--flow-html", flow_html, [method or DEFAULT])
     unit_of(words=words, sentences=sentences)

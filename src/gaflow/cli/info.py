@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from timeit import repeat
 from typing import Annotated, Any
 
 import torch
 import typer
 
-from gaflow.cli.app import Device, Json, TaskName, app, as_integer
+from gaflow.arguments import whole_number
+from gaflow.cli.app import BatchSize, Device, Json, TaskName, app, number, option
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
@@ -18,7 +19,7 @@ from gaflow.explainer.default_method import DEFAULT, LEADING, default_name
 from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
-from gaflow.models.cost import Geometry, MethodCost, estimate, largest_batch, longest_text, solve_flops
+from gaflow.models.cost import Geometry, estimate, largest_batch, longest_text, solve_flops
 from gaflow.models.free_memory import free_memory
 from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
@@ -32,20 +33,33 @@ __all__ = ["info"]
 _DEFAULT_LENGTH = 128  # tokens
 _SAMPLE_TOKENS = 96  # of the network that is solved to take the time
 _MAX_LABELS = 20  # listed in the table
+_ROWS = {  # of the table: title -> facts and wordings; a row without a value is left out
+    "model": "{class} ({type}), {task}",
+    "parameters": "{parameters:,}, {weights} in {dtype}",
+    "labels": "{labels}",
+    "tokenizer": "{tokenizer}{vocabulary}",
+    "longest text": "{limit}",
+    "attention": "{layers} layers, {heads} heads{source}",
+    "a text of": "{length} tokens: attention ({layers}, {heads}, {length}, {length})",
+    "method": "{method}{condition}: {passes}",
+    "trace": "{trace} for attention and gradient{together_with}",
+    "paths": "{path}",
+    "flow": "{flow}, {estimate[flops]:.1e} flops, {duration} on this CPU",
+    "memory": "{peak} at the peak, weights included",
+    "room": "{room}",
+    "batches": "at most {together:,} such texts, for {budget} a batch",
+}
 
 
 @app.command()
 def info(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Hub id or folder; default: built in.")] = None,
-    length: Annotated[
-        int | None,
-        typer.Option(parser=as_integer, metavar="T", help="Tokens of the text; default: 128, if so many fit."),
-    ] = None,
+    length: Annotated[int | None, number("Tokens of the text; default: 128, if so many fit.", "T")] = None,
     task: TaskName = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
+        str | None, option("NAME", "A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Texts that run together.")] = 1,
+    batch_size: BatchSize = 1,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -60,13 +74,18 @@ def info(
         loaded = outline(model, task)
         flow_method = _find_flow_method(method, loaded.task)
         facts: dict[str, Any] = {"model": model, **_model_facts(loaded)}
-        text_length = _text_length(length, facts["limit"])
-        facts |= _cost_facts(loaded, flow_method, text_length, batch_size, torch_device)
+        limit = facts["limit"]
+        if length is None:
+            length = min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
+        whole_number("length", length, most=limit)
+        facts |= _cost_facts(loaded.model, facts["weights"], flow_method, length, batch_size, torch_device)
     if as_json:
         print_json(facts)
         return
+    words = facts | _wordings(facts, default_method=method is None)
     rows = []
-    for title, value in _table_rows(facts, default_method=method is None).items():
+    for title, template in _ROWS.items():
+        value = template.format_map(words)
         if value:
             rows.append([title, one_line(value)])
     show(make_console(), table(["", ""], rows))
@@ -77,21 +96,10 @@ def _find_flow_method(name: str | None, task: str) -> FlowMethod:
         name = default_name(task)
     method = find_method(name)
     if not isinstance(method, FlowMethod):
-        examples = f"{DEFAULT} or {LEADING}"
         raise ArgumentError(
-            Argument("method"), f" must be a flow, whose costs are known, such as {examples}, not {name}"
+            Argument("method"), f" must be a flow, whose costs are known, such as {DEFAULT}, not {name}"
         )
     return method
-
-
-def _text_length(length: int | None, limit: int | None) -> int:
-    """The tokens of the text that the costs are for."""
-    if length is None:
-        return min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
-    if length < 1 or (limit is not None and length > limit):
-        most = limit or "any number"
-        raise ArgumentError(Argument("length"), f" must be 1 to {most} for this model, not {length}")
-    return length
 
 
 def _model_facts(loaded: Loaded) -> dict[str, Any]:
@@ -117,10 +125,9 @@ def _model_facts(loaded: Loaded) -> dict[str, Any]:
 
 
 def _cost_facts(
-    loaded: Loaded, method: FlowMethod, length: int, batch_size: int, device: torch.device
+    model: Any, weights: int, method: FlowMethod, length: int, batch_size: int, device: torch.device
 ) -> dict[str, Any]:
-    """What an explanation of `batch_size` texts would cost, as plain values."""
-    model = loaded.model
+    """What an explanation of `batch_size` texts would cost beside the bytes of the weights, as plain values."""
     geometry = Geometry.of(model.config)
     if geometry is None:
         raise UnsupportedModelError(f"{type(model).__name__} has no single stack of attention layers to trace")
@@ -129,6 +136,13 @@ def _cost_facts(
     seconds_per_network = solve_seconds(method_cost.layers * geometry.layers, length)
     seconds = method_cost.networks * batch_size * seconds_per_network
     free = free_memory(device)
+    fits = None
+    if free is not None:
+        room = max(0, free - weights)
+        fits = {
+            "batch": largest_batch(geometry, length, room, method_cost, device),
+            "length": longest_text(geometry, room, method_cost, device),
+        }
     memory_budget = budget(device)
     return {
         "layers": geometry.layers,
@@ -141,64 +155,39 @@ def _cost_facts(
         "estimate": {**asdict(cost), "peak": cost.peak, "seconds": seconds},
         "device": str(device),
         "free": free,
-        "fits": None if free is None else _what_fits(model, geometry, length, method_cost, free, device),
+        "fits": fits,
         "budget": memory_budget,
         "together": max(1, largest_batch(geometry, length, memory_budget, method_cost, device)),
     }
 
 
-def _what_fits(
-    model: Any, geometry: Geometry, length: int, method_cost: MethodCost, free: int, device: torch.device
-) -> dict[str, int]:
-    """How many texts of this length fit into the free memory beside the weights, and one text of which length."""
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    room = max(0, free - weights)
-    return {
-        "batch": largest_batch(geometry, length, room, method_cost, device),
-        "length": longest_text(geometry, room, method_cost, device),
-    }
-
-
-def _table_rows(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
-    """The rows of the table; those without a value are left out."""
+def _wordings(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
+    """The words of the table that are not plain facts; empty where there is nothing to say."""
     cost = facts["estimate"]
-    return {
-        "model": f"{facts['class']} ({facts['type']}), {facts['task']}",
-        "parameters": f"{facts['parameters']:,}, {format_bytes(facts['weights'])} in {facts['dtype']}",
-        "labels": _label_list(facts["labels"]),
-        "tokenizer": facts["tokenizer"] + (f", {facts['vocabulary']:,} tokens" if facts["vocabulary"] else ""),
-        "longest text": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
-        "attention": f"{facts['layers']} layers, {facts['heads']} heads{_attention_note(facts)}",
-        "a text of": f"{facts['length']} tokens: attention {tuple(facts['attention'])}",
-        "method": f"{facts['method']}{_default_note(facts, default_method)}: {facts['passes']}",
-        "trace": f"{format_bytes(cost['trace'])} for attention and gradient{_batch_note(facts['batch'])}",
-        "paths": format_bytes(cost["path"]) if cost["path"] else "",
-        "flow": f"{format_bytes(cost['flow'])}, {cost['flops']:.1e} flops, {_duration(cost['seconds'])} on this CPU",
-        "memory": f"{format_bytes(cost['peak'] + facts['weights'])} at the peak, weights included",
-        "room": _room_note(facts),
-        "batches": f"at most {facts['together']:,} such texts, for {format_bytes(facts['budget'])} a batch",
-    }
-
-
-def _default_note(facts: dict[str, Any], default_method: bool) -> str:
-    """Only a pass of the model can show whether the default method works."""
-    if default_method and facts["method"] == LEADING:
-        return ", if it can follow the model"
-    return ""
-
-
-def _attention_note(facts: dict[str, Any]) -> str:
-    """Where the attention weights come from, if the model does not simply return them."""
-    note = ""
+    words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "path"), "")
+    if facts["vocabulary"]:
+        words["vocabulary"] = f", {facts['vocabulary']:,} tokens"
     if facts["adapter"]:
-        note += f"; read by an adapter: {facts['adapter']}"
+        words["source"] += f"; read by an adapter: {facts['adapter']}"
     if not facts["padding"]:
-        note += "; a batch holds texts of one length"
-    return note
-
-
-def _batch_note(batch_size: int) -> str:
-    return f" of {batch_size} texts" if batch_size > 1 else ""
+        words["source"] += "; a batch holds texts of one length"
+    if default_method and facts["method"] == LEADING:
+        words["condition"] = ", if it can follow the model"  # which only a pass of the model can show
+    if facts["batch"] > 1:
+        words["together_with"] = f" of {facts['batch']} texts"
+    if cost["path"]:
+        words["path"] = format_bytes(cost["path"])
+    return words | {
+        "limit": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
+        "labels": _label_list(facts["labels"]),
+        "weights": format_bytes(facts["weights"]),
+        "trace": format_bytes(cost["trace"]),
+        "flow": format_bytes(cost["flow"]),
+        "peak": format_bytes(cost["peak"] + facts["weights"]),
+        "budget": format_bytes(facts["budget"]),
+        "duration": _duration(cost["seconds"]),
+        "room": _room_note(facts),
+    }
 
 
 def _duration(seconds: float) -> str:
@@ -245,11 +234,11 @@ def solve_seconds(layers: int, length: int) -> float:
     sample = min(length, _SAMPLE_TOKENS)
     information = torch.rand(layers, sample, sample, generator=torch.Generator().manual_seed(0))
     solve(information[:1, :2, :2])  # the first solve of a process is slower
-    seconds = min(_time(lambda: solve(information)) for _ in range(2))
+    seconds = min(repeat(lambda: solve(information), number=1, repeat=2))
     if sample == length:
         return seconds
     square = torch.ones(256, 256, dtype=torch.float64)
-    flops_per_second = 2 * 256**3 / min(_time(lambda: square @ square) for _ in range(3))
+    flops_per_second = 2 * 256**3 / min(repeat(lambda: square @ square, number=1, repeat=3))
     return extrapolate(seconds, sample, length, layers, flops_per_second)
 
 
@@ -262,9 +251,3 @@ def extrapolate(seconds: float, sample: int, length: int, layers: int, flops_per
     growth = (length / sample) ** 2
     more_flops = solve_flops(layers, length) - growth * solve_flops(layers, sample)
     return growth * seconds + more_flops / flops_per_second
-
-
-def _time(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

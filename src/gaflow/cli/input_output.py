@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "SAVED_SUFFIXES",
     "check_file",
     "check_flow_page",
     "check_folder",
     "check_picture",
-    "check_saved",
+    "count_reasons",
     "print_json",
     "read_text",
     "write_file",
     "write_picture",
 ]
 
-PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
-SAVED_SUFFIXES = (".safetensors", ".json")
+_PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
+SAVED_SUFFIXES = (".safetensors", ".json", "")  # without a suffix: safetensors
 
 _MAX_STDIN_BYTES = 1 << 20  # far more than any model takes
 
@@ -62,24 +63,24 @@ def _read_stdin() -> str:
         raise TextError(f"stdin is not UTF-8 (byte {error.start}: {error.reason}); convert it first") from None
 
 
-def check_file(option: str, path: Path | None) -> None:
-    """Refuse a path that cannot be written, before the work is done."""
+def check_file(option: str, path: Path | None, suffixes: Sequence[str] = ()) -> None:
+    """Refuse a path that cannot be written or does not end in one of `suffixes`, before the work is done."""
     if path is None:
         return
     if path.is_dir():
         raise OSError(f"{option} {str(path)!r} is a folder; give the name of a file")
     if not path.parent.is_dir():
         raise OSError(f"{option} {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{option} {str(path)!r} must end in {' or '.join(filter(None, suffixes))}")
     _check_writable(option, path, path.parent)
 
 
 def check_folder(option: str, path: Path) -> None:
     """Refuse a folder that cannot be made or written to, before the work is done."""
-    existing = path
-    for folder in (path, *path.absolute().parents):
-        if folder.exists():
-            existing = folder
-            break
+    existing = path.absolute()
+    while not existing.exists():
+        existing = existing.parent
     if not existing.is_dir():
         raise OSError(f"{option} {str(path)!r}: {str(existing)!r} is a file; give a folder")
     _check_writable(option, path, existing)
@@ -103,24 +104,11 @@ def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None
         raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
 
 
-def check_saved(option: str, path: Path | None) -> None:
-    """Refuse a file name whose suffix promises something other than a saved attribution."""
-    check_file(option, path)
-    if path is not None and path.suffix and path.suffix.lower() not in SAVED_SUFFIXES:
-        suffixes = " or ".join(SAVED_SUFFIXES)
-        raise ValueError(f"{option} {str(path)!r} must end in {suffixes}; use --html and --svg for pages and pictures")
-
-
 def check_picture(option: str, path: Path | None) -> None:
     """Refuse a picture that cannot be drawn or written, before the work is done."""
-    check_file(option, path)
-    if path is None:
-        return
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise ValueError(
-            f"{option} {str(path)!r} must end in {', '.join(PICTURE_SUFFIXES[:-1])} or {PICTURE_SUFFIXES[-1]}"
-        )
-    import gaflow.plots  # noqa: F401  # raises an error that says what to install
+    check_file(option, path, _PICTURE_SUFFIXES)
+    if path is not None:
+        import gaflow.plots  # noqa: F401  # raises an error that says what to install
 
 
 def check_flow_page(option: str, path: Path | None, methods: Sequence[str]) -> None:
@@ -145,3 +133,8 @@ def write_picture(option: str, path: Path, figure: Figure) -> None:
 def print_json(value: Any) -> None:
     """Print one JSON document in ASCII."""
     typer.echo(json.dumps(value, allow_nan=False, default=str))
+
+
+def count_reasons(counts: Mapping[str, int]) -> str:
+    """How often each reason was the one, in words."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())

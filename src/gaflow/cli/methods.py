@@ -18,7 +18,10 @@ from gaflow.view.text import one_line
 
 __all__ = ["methods"]
 
-_COLUMNS = {"name": 14, "family": 12, "signed": 6, "class-specific": 14, "passes": 21}
+_HEADINGS = ("name", "family", "signed", "class-specific", "passes")
+_LINE = "{:14}  {:12}  {:6}  {:14}  {:21}"
+_WIDTH = 75  # of such a line
+_YES_OR_NO = {True: "yes", False: "no", None: None}
 _NOTE = (
     "signed: negative scores count against the class; class-specific: another class gives other scores. "
     "One trace (1 forward, 1 backward pass) serves all methods that need no more passes."
@@ -38,11 +41,12 @@ def methods(as_json: Json = False) -> None:
         print_json(descriptions)
         return
     console = make_console()
-    heading = _aligned(list(_COLUMNS))
-    layout = _aligned if console.width >= len(heading) else "; ".join
-    lines: list[RenderableType] = [Text(layout(list(_COLUMNS)), style="dim")]
+    line = _LINE
+    if console.width < _WIDTH:
+        line = "{}; {}; {}; {}; {}"
+    lines: list[RenderableType] = [Text(line.format(*_HEADINGS), style="dim")]
     for description in descriptions:
-        lines.append(Text(layout(_cells(description)), style="bold"))
+        lines.append(Text(line.format(*_cells(description)), style="bold"))
         lines.append(Padding(Text(one_line(_sentence(description))), (0, 0, 0, 2)))
     show(console, Group(*lines, "", Text(_NOTE, style="dim")))
 
@@ -65,8 +69,13 @@ def _describe(name: str, method: Method) -> dict[str, Any]:
 
 
 def _cells(description: dict[str, Any]) -> list[str]:
-    cells = [description["name"], description["family"]]
-    cells += [_yes_or_no(description["signed"]), _yes_or_no(description["class_specific"]), description["passes"]]
+    cells = [
+        description["name"],
+        description["family"],
+        _YES_OR_NO[description["signed"]],
+        _YES_OR_NO[description["class_specific"]],
+        description["passes"],
+    ]
     return [one_line(str(cell or "-")) for cell in cells]
 
 
@@ -80,16 +89,3 @@ def _sentence(description: dict[str, Any]) -> str:
     if description["extra"]:
         parts.append(f"Extra: {description['extra']}.")
     return " ".join(parts)
-
-
-def _aligned(cells: list[str]) -> str:
-    padded = []
-    for cell, width in zip(cells, _COLUMNS.values(), strict=True):
-        padded.append(cell.ljust(width))
-    return "  ".join(padded)
-
-
-def _yes_or_no(value: bool | None) -> str:
-    if value is None:
-        return "-"
-    return "yes" if value else "no"

@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from gaflow.progress import Progress
 from gaflow.terminal.console import make_console
 
-__all__ = ["INTERRUPTED", "progress_bar", "spinner", "until_interrupted"]
+__all__ = ["progress_bar", "report_stopped", "spinner", "until_interrupted"]
 
-INTERRUPTED = 130  # exit code after Ctrl-C
+_INTERRUPTED = 130  # exit code after Ctrl-C
 _SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -37,27 +37,23 @@ def spinner(activity: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def progress_bar(activity: str, seconds_between_lines: float = _SECONDS_BETWEEN_LINES) -> Iterator[Progress]:
+def progress_bar(activity: str) -> Iterator[Progress]:
     """A function to call with the number of texts done and the number in all: a bar, or lines if nobody watches."""
     if not sys.stderr.isatty():
-        yield _log_lines(activity, seconds_between_lines)
+        yield _log_lines(activity)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     with Bar(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
-        task: TaskID | None = None
+        task = bar.add_task(activity, total=None, rate="")
         pace = _Pace()
 
         def report(done: float, total: int) -> None:
-            nonlocal task
-            rate = pace.rate(done)
-            if task is None:
-                task = bar.add_task(activity, total=total, rate="")
-            bar.update(task, completed=int(done), rate=f"{rate:.3g} texts/s")
+            bar.update(task, total=total, completed=int(done), rate=f"{pace.rate(done):.3g} texts/s")
 
         yield report
 
 
-def _log_lines(activity: str, seconds_between_lines: float) -> Callable[[float, int], object]:
+def _log_lines(activity: str) -> Callable[[float, int], object]:
     pace = _Pace()
     last_line = time.monotonic()
 
@@ -65,7 +61,7 @@ def _log_lines(activity: str, seconds_between_lines: float) -> Callable[[float, 
         nonlocal last_line
         rate = pace.rate(done)
         now = time.monotonic()
-        if now - last_line < seconds_between_lines or not rate:
+        if now - last_line < _SECONDS_BETWEEN_LINES or not rate:
             return
         last_line = now
         remaining = timedelta(seconds=round((total - done) / rate))
@@ -113,3 +109,9 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in handlers_before.items():
             signal.signal(number, handler)
+
+
+def report_stopped(stored: str) -> int:
+    """Say on stderr what an interrupted run has stored, and return the exit code."""
+    sys.stderr.write(f"gaflow: stopped: {stored}; run the same command again to go on\n")
+    return _INTERRUPTED

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gaflow.cli.app import Json, app, as_integer
+from gaflow.cli.app import Json, app, number, option
 from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import spinner
 from gaflow.explainer.default_method import DEFAULT
@@ -19,17 +19,11 @@ __all__ = ["report"]
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'gaflow bench' wrote.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report; default: the same.")
-    ] = None,
-    datasets: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Which data sets, in this order; default: all, by name.")
-    ] = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="Compared with the best of the others.")] = DEFAULT,
-    resamples: Annotated[
-        int, typer.Option(parser=as_integer, metavar="N", help="Of texts, for intervals and tests.")
-    ] = 500,
-    seed: Annotated[int, typer.Option(parser=as_integer, metavar="N", help="Of the resamples.")] = 0,
+    out: Annotated[Path | None, option("DIR", "Folder of the report; default: the same.", "--out", "-o")] = None,
+    datasets: Annotated[str | None, option("A,B,...", "Which data sets, in this order; default: all, by name.")] = None,
+    method: Annotated[str, option("NAME", "Compared with the best of the others.")] = DEFAULT,
+    resamples: Annotated[int, number("Of texts, for intervals and tests.")] = 500,
+    seed: Annotated[int, number("Of the resamples.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write tables (md, tex, csv), curves (svg) and one page (html) of a benchmark's results.
