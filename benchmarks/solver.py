@@ -26,10 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.cvxpy_reference import cvxpy_flow
 from benchmarks.report import provenance, write
 from gaflow import GaflowError, solve
 from gaflow.flow import information
-from gaflow.flow.cvxpy_reference import cvxpy_flow
 from gaflow.inputs.batch import Batch
 from gaflow.models.tracing import Trace, trace
 from gaflow.tasks.targets import LogitTerm

@@ -196,8 +196,8 @@ def _import_cvxpy() -> Any:
     # CVXPY brings a HiGHS of its own, after which that of OR-Tools (see integer_network.py) could no longer be loaded.
     with contextlib.suppress(ImportError):
         import ortools.graph.python.max_flow  # noqa: F401
-    need("clarabel", "reference", "cvxpy_flow needs CVXPY and Clarabel")
-    need("cvxpy", "reference", "cvxpy_flow needs CVXPY and Clarabel")
+    need("clarabel", "dev", "cvxpy_flow needs CVXPY and Clarabel")
+    need("cvxpy", "dev", "cvxpy_flow needs CVXPY and Clarabel")
     import cvxpy
 
     return cvxpy
