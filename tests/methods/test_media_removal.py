@@ -29,7 +29,7 @@ def explained_logit(traced_model, values):
 @pytest.mark.parametrize(("make", "item"), [(viewer, picture()), (listener, sound(960))])
 def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
     traced_model = traced_model_of(make, item)
-    text = MediaRemoval.of(traced_model, 0, None, None)
+    text = MediaRemoval(traced_model, 0, None, None)
     (given,) = traced_model.batch.inputs.values()
     both = text.outputs(torch.cat([text.uniform_inclusion(1.0), text.uniform_inclusion(0.0)]))
     left = torch.zeros_like(given)
@@ -41,7 +41,7 @@ def test_what_is_there_is_the_input_and_what_is_not_is_nothing(make, item):
 
 def test_one_patch_away_is_its_pixels_away():
     traced_model = traced_model_of(viewer, picture())
-    text = MediaRemoval.of(traced_model, 0, None, None)
+    text = MediaRemoval(traced_model, 0, None, None)
     inclusion = text.uniform_inclusion(1.0)
     inclusion[0, 6] = 0.0  # the third of the second row
     (given,) = traced_model.batch.inputs.values()
@@ -52,7 +52,7 @@ def test_one_patch_away_is_its_pixels_away():
 
 def test_one_frame_away_is_its_samples_away():
     traced_model = traced_model_of(listener, sound(960))
-    text = MediaRemoval.of(traced_model, 0, None, None)
+    text = MediaRemoval(traced_model, 0, None, None)
     inclusion = text.uniform_inclusion(1.0)
     inclusion[0, 2] = 0.5
     (given,) = traced_model.batch.inputs.values()

@@ -30,7 +30,7 @@ def subset(text, *absent):
 
 def test_a_removed_token_is_padding_written_in():
     question = ask()
-    text = TokenRemoval.of(question, 1, None, None)
+    text = TokenRemoval(question, 1, None, None)
     ids = question.batch.inputs["input_ids"][1:2, :7].clone()
     ids[0, [1, 4]] = 0
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_a_removed_token_is_padding_written_in():
 
 
 def test_gradients_are_those_of_finite_differences():
-    text = TokenRemoval.of(ask(), 1, "mask", None)
+    text = TokenRemoval(ask(), 1, "mask", None)
     point = text.uniform_inclusion(0.4).requires_grad_()
     (gradient,) = torch.autograd.grad(text(point).sum(), point)
     for k in range(len(text)):
@@ -54,7 +54,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_values_are_in_order_and_each_different_one_is_computed_once():
-    text = TokenRemoval.of(ask(), 0, None, 2)
+    text = TokenRemoval(ask(), 0, None, 2)
     rows, reported = [], []
     handle = text.traced_model.model.register_forward_hook(
         lambda module, given, output: rows.append(len(output.logits))
@@ -73,23 +73,23 @@ def test_values_are_in_order_and_each_different_one_is_computed_once():
 def test_nothing_of_the_model_is_changed():
     question = ask()
     before = state(question.model)
-    text = TokenRemoval.of(question, 0, None, None)
+    text = TokenRemoval(question, 0, None, None)
     text(text.uniform_inclusion(0.5))
     assert state(question.model) == before
 
 
 def test_as_many_texts_go_in_one_pass_as_their_length_allows():
-    assert TokenRemoval.of(ask(), 1, None, None).batch_size == 4096 // 7
-    assert TokenRemoval.of(ask(), 1, None, 3).batch_size == 3
+    assert TokenRemoval(ask(), 1, None, None).batch_size == 4096 // 7
+    assert TokenRemoval(ask(), 1, None, 3).batch_size == 3
     long = ask(["dog " * 400], max_position_embeddings=512)
-    assert TokenRemoval.of(long, 0, None, None).batch_size == (1 << 19) // 402**2
+    assert TokenRemoval(long, 0, None, None).batch_size == (1 << 19) // 402**2
     alone = ask([SHORT], gpt2, pad_token_id=None)  # which takes no more than one text without a padding token
-    assert TokenRemoval.of(alone, 0, None, 8).batch_size == 1
+    assert TokenRemoval(alone, 0, None, 8).batch_size == 1
 
 
 def test_a_replacement_without_an_embedding_is_refused():
     with pytest.raises(GaflowError, match="'token 9999' is token 9999, but the model has word embeddings for 0 to"):
-        TokenRemoval.of(ask(), 0, 9999, None)
+        TokenRemoval(ask(), 0, 9999, None)
 
 
 class Odd(nn.Module):
@@ -118,7 +118,7 @@ class Odd(nn.Module):
 def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(read, message):
     question = ask()
     odd = TracedModel(Odd(read), question.batch, question.terms)
-    text = TokenRemoval.of(odd, 0, None, None)
+    text = TokenRemoval(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match=message):
         text(text.uniform_inclusion(0.5))
     assert not odd.model.embedding._forward_hooks  # type: ignore[union-attr]
@@ -127,7 +127,7 @@ def test_a_model_whose_words_cannot_be_replaced_is_refused_and_left_as_found(rea
 def test_a_model_without_word_embeddings_is_refused():
     question = ask()
     with pytest.raises(UnsupportedModelError, match="Linear has no word embeddings"):
-        TokenRemoval.of(TracedModel(nn.Linear(2, 2), question.batch, question.terms), 0, None, None)
+        TokenRemoval(TracedModel(nn.Linear(2, 2), question.batch, question.terms), 0, None, None)
 
 
 def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
@@ -136,7 +136,7 @@ def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
     model.embedding.register_forward_hook(lambda _module, _given, own: (own, 1.0))  # as quantised embeddings give
     odd = TracedModel(model, question.batch, question.terms)
     with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
-        TokenRemoval.of(odd, 0, None, None)
+        TokenRemoval(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match="not token by token"):
         odd.logits([0], embeddings=torch.zeros(1, question.batch.mask.shape[1], 4).double())
     assert len(model.embedding._forward_hooks) == 1

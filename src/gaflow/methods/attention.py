@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.maxflow.single_pairs import pair_values
-from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.models.tracing import Trace
 
 __all__ = ["AttentionFlow", "RawAttention", "Rollout"]
@@ -49,20 +49,26 @@ class RawAttention:
 
 
 @dataclass(frozen=True)
-class Rollout:
-    """Attention rollout: attention of all layers multiplied out, with residual connections."""
+class _WithResidual(NamedSettings):
+    """The setting of methods in which the identity stands for residual connections."""
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
-    info = _INFO
-
     def __post_init__(self) -> None:
-        _check_residual(self.residual)
+        residual = self.residual
+        if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual < 1:
+            raise ArgumentError(
+                Argument("residual"),
+                f" must be at least 0 and below 1, not {residual!r}: it is the weight of the identity",
+            )
 
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("rollout", self)
+
+@dataclass(frozen=True)
+class Rollout(_WithResidual):
+    """Attention rollout: attention of all layers multiplied out, with residual connections."""
+
+    base_name = "rollout"
+    info = _INFO
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
@@ -74,20 +80,11 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class AttentionFlow:
+class AttentionFlow(_WithResidual):
     """Attention flow as first proposed: a maximum flow of its own to each token, solved by OR-Tools."""
 
-    residual: float = 0.5  # weight of the identity, 0 <= residual < 1
-
+    base_name = "attention_flow"
     info = replace(_INFO, libraries=("ortools",), extra="maxflow")
-
-    def __post_init__(self) -> None:
-        _check_residual(self.residual)
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("attention_flow", self)
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
@@ -112,10 +109,3 @@ class AttentionFlow:
 def read_rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """`rows @ matrix` for each item: (b, t) and (b, t, t) give (b, t)."""
     return torch.einsum("bq,bqk->bk", rows.to(matrix.dtype), matrix)
-
-
-def _check_residual(residual: float) -> None:
-    if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual < 1:
-        raise ArgumentError(
-            Argument("residual"), f" must be at least 0 and below 1, not {residual!r}: it is the weight of the identity"
-        )

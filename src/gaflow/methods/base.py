@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from gaflow.flow.result import Flow, NodeLayer
 from gaflow.models.tracing import Trace
 
-__all__ = ["DescribedMethod", "Method", "MethodInfo", "Scores", "full_name", "name_with_settings"]
+__all__ = [
+    "DescribedMethod",
+    "Method",
+    "MethodInfo",
+    "NamedSettings",
+    "Scores",
+    "callable_name",
+    "full_name",
+    "name_with_changes",
+]
+
+_NOT_IN_NAMES = ("throw", "batch_size")  # settings that change no score
 
 
 @dataclass(frozen=True)
@@ -69,26 +80,35 @@ class DescribedMethod(Method, Protocol):
     def info(self) -> MethodInfo: ...
 
 
-def full_name(base: str, settings: Any, leave_out: Sequence[str] = ()) -> str:
+class NamedSettings:
+    """Base of settings, a dataclass, whose name shows those that are not the defaults."""
+
+    base_name: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """Name and settings that are not the defaults."""
+        return full_name(self.base_name, self)
+
+
+def full_name(base: str, settings: Any) -> str:
     """`base`, followed by the fields of `settings` that differ from their defaults; it identifies stored results."""
-    changed = {}
-    for f in fields(settings):
-        value = getattr(settings, f.name)
-        if f.name not in leave_out and value != f.default:
-            changed[f.name] = value
-    return name_with_settings(base, changed)
+    defaults = {field.name: field.default for field in fields(settings)}
+    values = {name: getattr(settings, name) for name in defaults}
+    return name_with_changes(base, values, defaults)
 
 
-def name_with_settings(base: str, settings: Mapping[str, Any]) -> str:
-    """For example "agf(signed=True, layer=2)"; without settings, `base`."""
-    if not settings:
-        return base
-    listed = ", ".join(f"{name}={_written(value)}" for name, value in settings.items())
-    return f"{base}({listed})"
+def name_with_changes(base: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """`base` and the values that are not the defaults, for example "agf(signed=True, layer=2)"."""
+    changes = []
+    for name, default in defaults.items():
+        value = values[name]
+        if value != default and name not in _NOT_IN_NAMES:
+            written = callable_name(value) if callable(value) else repr(value)
+            changes.append(f"{name}={written}")
+    return f"{base}({', '.join(changes)})" if changes else base
 
 
-def _written(value: Any) -> str:
-    """A setting in a name. Callables are written by their name, since their repr holds an address in memory."""
-    if not callable(value):
-        return repr(value)
-    return getattr(value, "__name__", type(value).__name__)
+def callable_name(function: Any) -> str:
+    """A callable in a name, since its repr holds an address in memory."""
+    return getattr(function, "__name__", type(function).__name__)

@@ -8,7 +8,7 @@ import torch
 
 from gaflow.arguments import whole_number
 from gaflow.inputs.batch import Batch
-from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.methods.text_random import input_generator
 from gaflow.models.tracing import Trace
 
@@ -16,20 +16,16 @@ __all__ = ["Random"]
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(NamedSettings):
     """Random scores, uniform in [0, 1): the same ones for the same text, whatever the batch and the class."""
 
     seed: int = 0  # other seeds give other scores
 
+    base_name = "random"
     info = MethodInfo(family="control", signed=False, class_specific=False, passes="none", reference="none")
 
     def __post_init__(self) -> None:
         whole_number("seed", self.seed, least=0)
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("random", self)
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""

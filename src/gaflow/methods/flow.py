@@ -34,7 +34,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowErro
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import INFORMATION, Information, by_layer, split_nodes, token_information
 from gaflow.flow.result import VALUE_AGAINST, Flow, layer_scores
-from gaflow.methods.base import MethodInfo, Scores, name_with_settings
+from gaflow.methods.base import MethodInfo, Scores, callable_name, name_with_changes
 from gaflow.methods.flow_nodes import nodes_of
 from gaflow.methods.flow_settings import (
     PRESETS,
@@ -52,8 +52,6 @@ from gaflow.models.cost import MethodCost
 from gaflow.models.tracing import Trace
 
 __all__ = ["FlowMethod"]
-
-_NOT_IN_NAMES = ("throw", "batch_size")  # options that change no score
 
 
 @dataclass(frozen=True, init=False)
@@ -122,17 +120,13 @@ class FlowMethod:
     @property
     def name(self) -> str:
         """The preset or the information tensor, followed by the options that are not the defaults."""
-        base = self.preset
-        left_out = _NOT_IN_NAMES
-        if base is None:
-            base = _information_name(self.network.information)
-            left_out = ("information", *_NOT_IN_NAMES)
-        changed = {}
-        for name, default in default_options(self.preset).items():
-            value = getattr(self, name)
-            if name not in left_out and value != default:
-                changed[name] = value
-        return name_with_settings(base, changed)
+        defaults = default_options(self.preset)
+        if self.preset is not None:
+            return name_with_changes(self.preset, self.options, defaults)
+        del defaults["information"]
+        information = self.network.information
+        base = information if isinstance(information, str) else callable_name(information)
+        return name_with_changes(base, self.options, defaults)
 
     @property
     def description(self) -> str:
@@ -293,12 +287,6 @@ class FlowMethod:
             )
         real = trace.mask[:, None, :, None] & trace.mask[:, None, None, :]
         return information.masked_fill(~real, 0)  # rows of padding may hold 0 / 0
-
-
-def _information_name(information: str | Information) -> str:
-    if isinstance(information, str):
-        return information
-    return getattr(information, "__name__", type(information).__name__)
 
 
 def _negated(trace: Trace) -> Trace:

@@ -11,61 +11,43 @@ Integrating the gradient along `p = (a, ..., a)` is integrating gradients of pix
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.methods.removal import Removal, ordinary_positions
+from gaflow.methods.removal import Removal
 from gaflow.methods.token_removal import TokenRemoval
-from gaflow.models.attention_tensors import accumulation_dtype
-from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.tracing import TracedModel
 
 __all__ = ["MediaRemoval", "removal_for"]
 
 
-@dataclass(frozen=True)
 class MediaRemoval(Removal):
-    """The removal of patches or frames from one picture or sound."""
+    """The removal of patches or frames from the picture or sound `item` of a batch.
 
-    input_name: str  # of the model's input
-    values: Tensor  # (1, c, h, w) or (1, n)
-    regions: Tensor  # (h, w) or (n,): the ordinary token that a value belongs to, m for none
+    Its values are those of the model's input, (1, c, h, w) or (1, n).
+    """
 
-    @classmethod
-    def of(
-        cls, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
-    ) -> MediaRemoval:
-        """The input `item` of the batch; `batch_size` as in the methods' settings."""
-        encoding = traced_model.batch.encodings[item]
+    def __init__(
+        self, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
+    ) -> None:
         if replacement is not None:
             raise ArgumentError(
                 Argument("replacement"), f" {replacement!r} is for texts; patches and frames are always dimmed"
             )
-        ((name, batch_values),) = traced_model.batch.inputs.items()
+        ((self.input_name, batch_values),) = traced_model.batch.inputs.items()
         values = batch_values[item : item + 1]
-        regions, baseline = _regions(encoding, values)
-        return cls(
-            traced_model=traced_model,
-            item=item,
-            positions=ordinary_positions(encoding, values.device),
-            dtype=accumulation_dtype(values),
-            batch_size=batch_size or rows_in_a_pass(values.device, len(encoding)),
-            replacement=baseline,
-            input_name=name,
-            values=values,
-            regions=regions.to(values.device),
-        )
+        regions, baseline = _regions(traced_model.batch.encodings[item], values)
+        super().__init__(traced_model, item, values, baseline, batch_size)
+        self._regions = regions.to(values.device)  # (h, w) or (n,): the ordinary token of a value, m for none
 
     def values_at(self, inclusion: Tensor) -> Tensor:
         """The input (s, c, h, w) or (s, n) for inclusion weights (s, m)."""
         without_token = torch.ones_like(inclusion[:, :1])
         weights = torch.cat([inclusion, without_token], 1).to(self.values)
-        weights = weights[:, self.regions]  # (s, h, w) or (s, n)
+        weights = weights[:, self._regions]  # (s, h, w) or (s, n)
         if self.values.dim() == 4:
             weights = weights[:, None]  # the same for all colours
         return self.values * weights
@@ -79,7 +61,7 @@ class MediaRemoval(Removal):
 def removal_for(traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None) -> Removal:
     """The removal of tokens from the input `item`, be it a text, a picture or a sound."""
     kind = TokenRemoval if traced_model.batch.encodings[item].media is None else MediaRemoval
-    return kind.of(traced_model, item, replacement, batch_size)
+    return kind(traced_model, item, replacement, batch_size)
 
 
 def _regions(encoding: Encoding, values: Tensor) -> tuple[Tensor, str]:

@@ -27,7 +27,7 @@ Each text draws its own orders and a batch gives the same as each text alone; po
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,7 +46,7 @@ from gaflow.models.cost import Geometry, points_in_a_pass
 from gaflow.models.forward import forward
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace, TracedModel
+from gaflow.models.tracing import Trace
 
 __all__ = ["Paths", "along_path"]
 
@@ -172,30 +172,6 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
     return _averaged_trace(replace(trace, gradients=gradients), accumulators)
 
 
-@dataclass(frozen=True)
-class _PointValues:
-    """Hidden states and residual streams at some points of one text, and the gradients of `y` by them."""
-
-    numbers: list[int]  # (r,) of the points
-    gradients: list[Tensor]  # (r, n, d) each
-    states: list[Tensor]  # (r, n, d) each
-
-    def concatenate(self, other: _PointValues) -> _PointValues:
-        """These points, then those of `other`."""
-        return _PointValues(
-            self.numbers + other.numbers,
-            [torch.cat(pair) for pair in zip(self.gradients, other.gradients, strict=True)],
-            [torch.cat(pair) for pair in zip(self.states, other.states, strict=True)],
-        )
-
-    def select(self, numbers: set[int]) -> _PointValues:
-        """Only the points of these numbers."""
-        rows = [row for row, number in enumerate(self.numbers) if number in numbers]
-        return _PointValues(
-            [self.numbers[row] for row in rows], [g[rows] for g in self.gradients], [x[rows] for x in self.states]
-        )
-
-
 class PathAccumulator:
     """Plans the paths of one text, and adds up the values at their points."""
 
@@ -216,15 +192,15 @@ class PathAccumulator:
         self._gradients = gradients  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
         self._weights = torch.empty(0)  # (r,) of each point in that mean
         self._steps: list[tuple[int, int]] = []  # of this stage, from point to point, that are still to be added
-        self._stored: _PointValues | None = None
+        self._numbers: list[int] = []  # (r,) of the points that are stored
+        self._values: list[Tensor] = []  # (r, n, d) gradients by states at these points, then the states themselves
         self._needed_later: set[int] = set()  # points that the next stage uses, too
 
     def plan_stage(self, stage: int) -> range:
         """Plan the paths of a stage, first drawn or straight ones, then ranked; returns the points to compute."""
         if stage > self._paths.ranked:  # a text of one token
             return range(0)
-        orders = self._first_orders() if stage == 0 else self._ranked_orders()
-        self._plan_points(orders)
+        self._plan_points(self._first_paths() if stage == 0 else self._ranked_paths())
         self._needed_later = _ENDS if stage < self._paths.ranked else set()
         weights = torch.bincount(torch.tensor(self._steps).flatten(), minlength=len(self.points)).double()
         weights[: len(_ENDS)] = self._paths.count  # both ends are computed once for all paths
@@ -232,67 +208,72 @@ class PathAccumulator:
         first_new = 0 if stage == 0 else len(_ENDS)
         return range(first_new, len(self.points))
 
-    def add(self, attention_gradients: Sequence[Tensor], values: _PointValues) -> None:
-        """Add what the model gave at some points of this stage."""
+    def add(self, numbers: list[int], attention_gradients: Sequence[Tensor], values: list[Tensor]) -> None:
+        """Add what the model gave at some points of this stage: gradients by states and these states, (r, n, d)."""
         for total, gradient in zip(self._gradients, attention_gradients, strict=True):
-            weights = self._weights[values.numbers].to(gradient)
+            weights = self._weights[numbers].to(gradient)
             total += torch.tensordot(weights, gradient, 1).to(total)
-        stored = values if self._stored is None else self._stored.concatenate(values)
-        available = set(stored.numbers)
+        if self._numbers:
+            numbers = self._numbers + numbers
+            values = [torch.cat(pair) for pair in zip(self._values, values, strict=True)]
+        row_of = {number: row for row, number in enumerate(numbers)}
         complete = []
         waiting = []
-        for step in self._steps:
-            if available.issuperset(step):
-                complete.append(step)
+        for start, end in self._steps:
+            if start in row_of and end in row_of:
+                complete.append((row_of[start], row_of[end]))
             else:
-                waiting.append(step)
-        self._add_steps(stored, complete)
+                waiting.append((start, end))
+        self._add_steps(values, complete)
         self._steps = waiting
-        self._stored = stored.select(self._needed_later.union(*waiting))  # long texts need the memory
+        needed = self._needed_later.union(*waiting)
+        self._numbers = [number for number in numbers if number in needed]  # long texts need the memory
+        rows = [row_of[number] for number in self._numbers]
+        self._values = [value[rows] for value in values]
 
-    def _first_orders(self) -> list[Tensor | None]:
-        """Drawn orders, forwards and backwards; None is the straight path."""
+    def _first_paths(self) -> list[Sequence[Tensor]]:
+        """The legs of drawn orders, forwards and backwards, or of the straight path."""
+        tokens = len(self.removal)
         if self._paths.orders == 0:
-            return [None]
+            return [[torch.arange(tokens)]]
         with self._generator:
-            drawn = [torch.randperm(len(self.removal)) for _ in range(self._paths.orders)]
-        orders = []
-        for order in drawn:
-            orders += [order, order.flip(0)]
-        return orders
+            orders = [torch.randperm(tokens) for _ in range(self._paths.orders)]
+        paths = []
+        for order in orders:
+            paths += self._both_directions(order)
+        return paths
 
-    def _ranked_orders(self) -> list[Tensor | None]:
+    def _ranked_paths(self) -> list[Sequence[Tensor]]:
+        """The legs by rank, forwards and backwards."""
         if not self.contributions:
             raise UnsupportedModelError("ranked paths need hidden states, which this model does not return")
-        order = self.contributions[0][self.removal.positions].argsort(stable=True).cpu()
-        return [order, order.flip(0)]
+        order = self.contributions[0][self.removal.positions].argsort(stable=True)
+        return self._both_directions(order.cpu())
 
-    def _add_steps(self, stored: _PointValues, steps: Sequence[tuple[int, int]]) -> None:
-        """Add some steps of the trapezoidal rule."""
+    def _both_directions(self, order: Tensor) -> list[Sequence[Tensor]]:
+        groups = self._paths.groups
+        return [order.tensor_split(groups), order.flip(0).tensor_split(groups)]
+
+    def _add_steps(self, values: Sequence[Tensor], steps: Sequence[tuple[int, int]]) -> None:
+        """Add some steps of the trapezoidal rule, from row to row of the values."""
+        layers = len(values) // 2
         if not self.contributions:
-            self.contributions = [x.new_zeros(x.shape[1]) for x in stored.states]
+            self.contributions = [state.new_zeros(state.shape[1]) for state in values[layers:]]
         if not steps:
             return
-        row_of = {number: row for row, number in enumerate(stored.numbers)}
-        before = torch.tensor([row_of[start] for start, _ in steps])
-        after = torch.tensor([row_of[end] for _, end in steps])
-        for total, gradient, state in zip(self.contributions, stored.gradients, stored.states, strict=True):
-            i = before.to(state.device)
-            j = after.to(state.device)
-            products = (gradient[i] + gradient[j]) * (state[j] - state[i])
+        rows = torch.tensor(steps)
+        for total, gradient, state in zip(self.contributions, values[:layers], values[layers:], strict=True):
+            before, after = rows.to(state.device).unbind(1)
+            products = (gradient[before] + gradient[after]) * (state[after] - state[before])
             total += products.sum((0, -1)) / (2 * self._paths.count)
 
-    def _plan_points(self, orders: Sequence[Tensor | None]) -> None:
-        """Set the points and steps of the paths on which groups enter by these orders."""
+    def _plan_points(self, paths: Sequence[Sequence[Tensor]]) -> None:
+        """Set the points and steps of these paths. Each leg is a group of tokens that enter together."""
         tokens = len(self.removal)
         # paths meet at both their ends, and may meet elsewhere
         numbers = {(0.0,) * tokens: _BASELINE, (1.0,) * tokens: _TEXT}
         self._steps = []
-        for order in orders:
-            if order is None:
-                legs = [slice(None)]
-            else:
-                legs = order.tensor_split(self._paths.groups)
+        for legs in paths:
             steps_of_a_leg = self._paths.steps_of_a_path // len(legs)
             inclusion = torch.zeros(tokens, dtype=torch.float64)
             last = _BASELINE
@@ -326,84 +307,74 @@ def _batches(waiting: Sequence[_WaitingPoint]) -> Iterator[list[_WaitingPoint]]:
         yield batch
 
 
-def _evaluate(batch: Sequence[_WaitingPoint], residual: bool) -> None:
+def _evaluate(points: Sequence[_WaitingPoint], residual: bool) -> None:
     """Run the model at points of one or more texts in one pass, and add the results to their accumulators."""
     numbers_of: dict[PathAccumulator, list[int]] = {}
-    for accumulator, number in batch:
+    for accumulator, number in points:
         numbers_of.setdefault(accumulator, []).append(number)
-    changed_inputs = [(accumulator.removal, accumulator.points[numbers]) for accumulator, numbers in numbers_of.items()]
-    attention_gradients, gradients, states = _forward_and_backward(changed_inputs, residual)
+    attention_gradients, values = _forward_and_backward(numbers_of, residual)
     start = 0
     for accumulator, numbers in numbers_of.items():
         rows = slice(start, start + len(numbers))
         n = accumulator.removal.length
-        accumulator.add(
-            [g[rows, :, :n, :n] for g in attention_gradients],
-            _PointValues(numbers, [g[rows, :n] for g in gradients], [x[rows, :n] for x in states]),
-        )
+        accumulator.add(numbers, [g[rows, :, :n, :n] for g in attention_gradients], [x[rows, :n] for x in values])
         start += len(numbers)
 
 
-_ChangedInput = tuple[Removal, Tensor]  # a text and the inclusion weights (r, m) of its tokens
-
-
 def _forward_and_backward(
-    changed_inputs: Sequence[_ChangedInput], residual: bool
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Gradients of `y` by attention l x (r, h, n, n), by states (r, n, d), and these states, in float32 or wider."""
-    traced_model = changed_inputs[0][0].traced_model
-    n = max(removal.length for removal, _ in changed_inputs)
+    numbers_of: Mapping[PathAccumulator, list[int]], residual: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of `y` by attention l x (r, h, n, n), and by states (r, n, d) followed by these states themselves.
+
+    All are in float32 or wider.
+    """
+    n = max(accumulator.removal.length for accumulator in numbers_of)
     items = []
-    for removal, points in changed_inputs:
-        items += [removal.item] * len(points)
-    batch = _changed_batch(traced_model, changed_inputs, items, n)
-    embeddings = _embeddings(changed_inputs, n)
+    changed = []
+    for accumulator, numbers in numbers_of.items():
+        removal = accumulator.removal
+        items += [removal.item] * len(numbers)
+        values = removal.values_at(accumulator.points[numbers])
+        if isinstance(removal, TokenRemoval):
+            values = pad(values, (0, 0, 0, n - removal.length))
+        changed.append(values)
+    removal = next(iter(numbers_of)).removal  # all are of texts, or all of media
+    traced_model = removal.traced_model
+    batch = _repeated(traced_model.batch, items, n)
+    embeddings = None
+    if isinstance(removal, MediaRemoval):
+        batch.inputs[removal.input_name] = torch.cat(changed)
+    else:
+        embeddings = torch.cat(changed).requires_grad_()
     with borrow(traced_model.model):
         forward_pass = forward(traced_model.model, batch, residual=residual, embeddings=embeddings)
         gradients = forward_pass.gradients(traced_model.scalar(forward_pass.logits, items))
     with torch.no_grad():
-        states = []
-        for state in (*forward_pass.hidden, *(residual_sum.stream for residual_sum in forward_pass.residual_sums)):
+        streams = [residual_sum.stream for residual_sum in forward_pass.residual_sums]
+        states = [_widened(state) for state in (*forward_pass.hidden, *streams)]
+        state_gradients = []
+        for state, gradient in zip(states, [*gradients.hidden, *gradients.residual_sums], strict=True):
             if state.shape[1] != n:
                 raise UnsupportedModelError(
                     f"a path needs one hidden state per token, not {state.shape[1]} for {n} tokens"
                 )
-            states.append(state.detach().to(accumulation_dtype(state)))
-        state_gradients = []
-        for state, gradient in zip(states, [*gradients.hidden, *gradients.residual_sums], strict=True):
             state_gradients.append(torch.zeros_like(state) if gradient is None else gradient.to(state))
-        attention_gradients = [g.to(accumulation_dtype(g)) for g in gradients.attention]
-    return attention_gradients, state_gradients, states
+        return [_widened(g) for g in gradients.attention], state_gradients + states
 
 
-def _embeddings(changed_inputs: Sequence[_ChangedInput], n: int) -> Tensor | None:
-    """The word embeddings (r, n, d) of the points, padded on the right; None for media."""
-    parts = []
-    for removal, points in changed_inputs:
-        if isinstance(removal, TokenRemoval):
-            embeddings = removal.embeddings_at(points)
-            parts.append(pad(embeddings, (0, 0, 0, n - embeddings.shape[1])))
-    return torch.cat(parts).requires_grad_() if parts else None
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(accumulation_dtype(tensor))
 
 
-def _changed_batch(
-    traced_model: TracedModel, changed_inputs: Sequence[_ChangedInput], items: list[int], n: int
-) -> Batch:
-    """A row for each point: the inputs of its text, cut to `n` tokens; pixels or samples are those of the point."""
-    source = traced_model.batch
-    rows = torch.tensor(items, device=source.mask.device)
+def _repeated(batch: Batch, items: list[int], n: int) -> Batch:
+    """A row for each of the items, cut to `n` tokens."""
+    rows = torch.tensor(items, device=batch.mask.device)
     inputs = {}
-    for name, value in source.inputs.items():
+    for name, value in batch.inputs.items():
         inputs[name] = value[rows, :n] if value.dim() == 2 else value[rows]
-    media = [(removal, points) for removal, points in changed_inputs if isinstance(removal, MediaRemoval)]
-    if media:
-        inputs[media[0][0].input_name] = torch.cat([removal.values_at(points) for removal, points in media])
-    return Batch(
-        inputs=inputs,
-        mask=source.mask[rows, :n],
-        padded=any(removal.length < n for removal, _ in changed_inputs),
-        encodings=tuple(source.encodings[item] for item in items),
-    )
+    encodings = tuple(batch.encodings[item] for item in items)
+    padded = any(len(encoding) < n for encoding in encodings)
+    return Batch(inputs, mask=batch.mask[rows, :n], padded=padded, encodings=encodings)
 
 
 def _averaged_trace(trace: Trace, accumulators: Sequence[PathAccumulator]) -> Trace:

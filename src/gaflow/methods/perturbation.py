@@ -18,11 +18,12 @@ batch gives the same as each text alone.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from torch import Tensor
 from gaflow.arguments import positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.methods.media_removal import removal_for
 from gaflow.methods.removal import Removal, check_batch_size, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
@@ -45,35 +46,84 @@ _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in the
 Diagnostics = dict[str, float | str]
 
 
+class _Perturbation(NamedSettings, ABC):
+    """What the three methods have in common: they explain one text after the other."""
+
+    reference: ClassVar[str]
+    replacement: str | int | None
+    batch_size: int | None
+
+    def __post_init__(self) -> None:
+        check_replacement(self.replacement)
+        check_batch_size(self.batch_size)
+
+    @property
+    def info(self) -> MethodInfo:
+        """What its scores mean and cost. Captum imports scikit-learn only once everything is computed."""
+        return MethodInfo(
+            family="perturbation",
+            signed=True,
+            class_specific=True,
+            passes=self._passes,
+            reference=self.reference,
+            libraries=("captum", "sklearn"),
+            extra="baselines",
+        )
+
+    @property
+    @abstractmethod
+    def _passes(self) -> str:
+        """Of the model, for one text."""
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch; the diagnostics say what replaced the tokens, and how exact the scores are."""
+        purpose = "ig, kernel_shap and lime need Captum and scikit-learn"
+        need("sklearn.linear_model", "baselines", purpose)
+        need("captum.attr", "baselines", purpose)
+        traced_model = trace.require_model()
+        encodings = traced_model.batch.encodings
+        values = torch.zeros(trace.mask.shape, dtype=torch.float64)
+        diagnostics: list[Diagnostics] = []
+        for item, encoding in enumerate(encodings):
+
+            def report(part: float, item: int = item) -> None:
+                traced_model.report((item + part) / len(encodings))
+
+            removal = removal_for(traced_model, item, self.replacement, self.batch_size)
+            diagnostics.append({"replacement": removal.replacement})
+            if len(removal):
+                scores, more = self._score(removal, _seeds(encoding), report)
+                values[item, removal.positions.cpu()] = scores.detach().cpu().double()
+                diagnostics[item].update(more)
+        return Scores(values, diagnostics=tuple(diagnostics))
+
+    @abstractmethod
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+        """The scores (m,) of the ordinary tokens of one text; the integers seed its random numbers."""
+
+
 @dataclass(frozen=True)
-class IntegratedGradients:
+class IntegratedGradients(_Perturbation):
     """Integrated gradients along the word embeddings, from a baseline to the text itself."""
 
     steps: int = 50  # points of the Gauss-Legendre rule
     replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # points in one pass; None: as many as fit, fewer for long texts
 
+    base_name = "ig"
+    reference = "Sundararajan, Taly and Yan 2017, ICML"
+
     def __post_init__(self) -> None:
         whole_number("steps", self.steps)
-        check_replacement(self.replacement)
-        check_batch_size(self.batch_size)
+        super().__post_init__()
 
     @property
-    def info(self) -> MethodInfo:
-        """What its scores mean and cost."""
-        passes = f"{self.steps + 2} forward, {self.steps} backward"
-        return _info(passes, "Sundararajan, Taly and Yan 2017, ICML")
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("ig", self, leave_out=("batch_size",))
-
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; the diagnostics hold the convergence delta."""
-        return _score_texts(trace, self.replacement, self.batch_size, self._score)
+    def _passes(self) -> str:
+        return f"{self.steps + 2} forward, {self.steps} backward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+        from captum.attr import IntegratedGradients as CaptumIntegratedGradients
+
         done = 0
 
         def output(inclusion: Tensor) -> Tensor:
@@ -83,16 +133,12 @@ class IntegratedGradients:
             report(min(1.0, done / self.steps))
             return y
 
-        scores = (
-            _captum()
-            .IntegratedGradients(output)
-            .attribute(
-                removal.uniform_inclusion(1.0),
-                removal.uniform_inclusion(0.0),
-                n_steps=self.steps,
-                method="gausslegendre",
-                internal_batch_size=min(removal.batch_size, self.steps),
-            )
+        scores = CaptumIntegratedGradients(output).attribute(
+            removal.uniform_inclusion(1.0),
+            removal.uniform_inclusion(0.0),
+            n_steps=self.steps,
+            method="gausslegendre",
+            internal_batch_size=min(removal.batch_size, self.steps),
         )
         diagnostics = _completeness(removal, scores)
         error = abs(float(diagnostics["convergence_delta"]))
@@ -101,8 +147,47 @@ class IntegratedGradients:
         return scores[0], diagnostics
 
 
+class _Sampling(_Perturbation):
+    """What KernelSHAP and LIME have in common: a regression of `y` on 0/1 vectors, done by Captum."""
+
+    samples: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        whole_number("samples", self.samples, least=2)
+        whole_number("seed", self.seed, least=0)
+        super().__post_init__()
+
+    @property
+    def _passes(self) -> str:
+        return f"{self.samples} forward"
+
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+        tokens = len(removal)
+        generator = TextGenerator(self.seed, seeds)
+
+        def output(inclusion: Tensor) -> Tensor:
+            """`y` of all samples at once, in as many passes as it needs. The model has the global random state."""
+            with generator.suspended():
+                return removal.outputs(inclusion, report).cpu()
+
+        regression, samples = self._regression(output, tokens)
+        with generator:
+            scores = regression.attribute(
+                torch.ones(1, tokens), torch.zeros(1, tokens), n_samples=samples, perturbations_per_eval=samples
+            )[0]
+        diagnostics: Diagnostics = {}
+        if samples <= tokens:  # more unknowns than equations
+            diagnostics["warning"] = f"{samples} samples are too few for {tokens} tokens; take more than {tokens}"
+        return scores, diagnostics
+
+    @abstractmethod
+    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+        """Captum's method for so many tokens, and the vectors that it draws."""
+
+
 @dataclass(frozen=True)
-class KernelShap:
+class KernelShap(_Sampling):
     """KernelSHAP: Shapley values of the tokens, estimated from texts with some tokens removed."""
 
     samples: int = 500  # texts drawn; a text with no more subsets of tokens than this gets exact values
@@ -110,41 +195,25 @@ class KernelShap:
     replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
-    def __post_init__(self) -> None:
-        whole_number("samples", self.samples, least=2)
-        whole_number("seed", self.seed, least=0)
-        check_replacement(self.replacement)
-        check_batch_size(self.batch_size)
-
-    @property
-    def info(self) -> MethodInfo:
-        """What its scores mean and cost."""
-        return _info(f"{self.samples} forward", "Lundberg and Lee 2017, NeurIPS")
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("kernel_shap", self, leave_out=("batch_size",))
-
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; the diagnostics hold by how much their sum misses `y(1) - y(0)`."""
-        return _score_texts(trace, self.replacement, self.batch_size, self._score)
+    base_name = "kernel_shap"
+    reference = "Lundberg and Lee 2017, NeurIPS"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
-        captum = _captum()
-        regression = _Regression(removal, TextGenerator(self.seed, seeds), report)
-        if 2 ** len(removal) <= self.samples:
-            model = _linear_models().SkLearnLinearRegression()
-            scores = regression.fit(
-                lambda output: captum.Lime(output, model, _shapley_kernel, _all_subsets), 2 ** len(removal)
-            )
-            return scores, _completeness(removal, scores)
-        scores = regression.fit(captum.KernelShap, self.samples)
-        return scores, _completeness(removal, scores) | _warning(self.samples, len(removal))
+        scores, diagnostics = super()._score(removal, seeds, report)
+        return scores, _completeness(removal, scores) | diagnostics
+
+    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+        from captum import attr
+        from captum._utils.models.linear_model import SkLearnLinearRegression
+
+        subsets = 2**tokens
+        if subsets > self.samples:
+            return attr.KernelShap(output), self.samples
+        return attr.Lime(output, SkLearnLinearRegression(), _shapley_kernel, _all_subsets), subsets
 
 
 @dataclass(frozen=True)
-class Lime:
+class Lime(_Sampling):
     """LIME: a ridge regression of the output on the tokens that are kept, near the complete text."""
 
     samples: int = 500  # texts drawn, each token kept or removed with equal chance
@@ -154,75 +223,21 @@ class Lime:
     replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
+    base_name = "lime"
+    reference = "Ribeiro, Singh and Guestrin 2016, KDD"
+
     def __post_init__(self) -> None:
-        whole_number("samples", self.samples, least=2)
-        whole_number("seed", self.seed, least=0)
         positive_number("width", self.width)
         positive_number("alpha", self.alpha)
-        check_replacement(self.replacement)
-        check_batch_size(self.batch_size)
+        super().__post_init__()
 
-    @property
-    def info(self) -> MethodInfo:
-        """What its scores mean and cost."""
-        return _info(f"{self.samples} forward", "Ribeiro, Singh and Guestrin 2016, KDD")
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("lime", self, leave_out=("batch_size",))
-
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
-        return _score_texts(trace, self.replacement, self.batch_size, self._score)
-
-    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+        from captum import attr
+        from captum._utils.models.linear_model import SkLearnRidge
         from captum.attr._core.lime import get_exp_kernel_similarity_function
 
-        captum = _captum()
         kernel = get_exp_kernel_similarity_function("cosine", self.width)
-        model = _linear_models().SkLearnRidge(alpha=self.alpha)
-        regression = _Regression(removal, TextGenerator(self.seed, seeds), report)
-        scores = regression.fit(lambda output: captum.Lime(output, model, kernel), self.samples)
-        return scores, _warning(self.samples, len(removal))
-
-
-def _info(passes: str, reference: str) -> MethodInfo:
-    """What the three methods have in common. Captum imports scikit-learn only once everything is computed."""
-    return MethodInfo(
-        family="perturbation",
-        signed=True,
-        class_specific=True,
-        passes=passes,
-        reference=reference,
-        libraries=("captum", "sklearn"),
-        extra="baselines",
-    )
-
-
-# The scores (m,) of the ordinary tokens of one text; the integers seed its random numbers.
-_ScoreText = Callable[[Removal, list[int], Report], tuple[Tensor, Diagnostics]]
-
-
-def _score_texts(trace: Trace, replacement: str | int | None, batch_size: int | None, score_text: _ScoreText) -> Scores:
-    """Scores of a batch, one text after the other."""
-    _captum()
-    traced_model = trace.require_model()
-    encodings = traced_model.batch.encodings
-    values = torch.zeros(trace.mask.shape, dtype=torch.float64)
-    diagnostics: list[Diagnostics] = []
-    for item, encoding in enumerate(encodings):
-
-        def report(part: float, item: int = item) -> None:
-            traced_model.report((item + part) / len(encodings))
-
-        removal = removal_for(traced_model, item, replacement, batch_size)
-        diagnostics.append({"replacement": removal.replacement})
-        if len(removal):
-            scores, more = score_text(removal, _seeds(encoding), report)
-            values[item, removal.positions.cpu()] = scores.detach().cpu().double()
-            diagnostics[item].update(more)
-    return Scores(values, diagnostics=tuple(diagnostics))
+        return attr.Lime(output, SkLearnRidge(alpha=self.alpha), kernel), self.samples
 
 
 def _seeds(encoding: Encoding) -> list[int]:
@@ -230,28 +245,6 @@ def _seeds(encoding: Encoding) -> list[int]:
     if encoding.media is None:
         return token_ids(encoding)
     return list(blake2b(encoding.media.tensor.numpy().tobytes(), digest_size=16).digest())
-
-
-@dataclass(frozen=True)
-class _Regression:
-    """A regression of `y` on 0/1 vectors, done by a method of Captum."""
-
-    removal: Removal
-    generator: TextGenerator
-    report: Report
-
-    def fit(self, method: Callable[[Callable[[Tensor], Tensor]], Any], samples: int) -> Tensor:
-        """The coefficients (m,) that a method, made from the output function, finds on `samples` vectors."""
-        tokens = len(self.removal)
-        with self.generator:
-            return method(self._output).attribute(
-                torch.ones(1, tokens), torch.zeros(1, tokens), n_samples=samples, perturbations_per_eval=samples
-            )[0]
-
-    def _output(self, inclusion: Tensor) -> Tensor:
-        """`y` of all samples at once, in as many passes as it needs. The model has the global random state."""
-        with self.generator.suspended():
-            return self.removal.outputs(inclusion, self.report).cpu()
 
 
 def _all_subsets(_complete: Tensor, num_interp_features: int, **_: Any) -> Iterator[Tensor]:
@@ -275,25 +268,3 @@ def _completeness(removal: Removal, scores: Tensor) -> Diagnostics:
     baseline_output, output = removal.outputs(ends).cpu().double().tolist()
     delta = float(scores.detach().double().sum()) - (output - baseline_output)
     return {"baseline_output": baseline_output, "convergence_delta": delta}
-
-
-def _warning(samples: int, tokens: int) -> Diagnostics:
-    """A warning where the regression has more unknowns than equations."""
-    if samples > tokens:
-        return {}
-    return {"warning": f"{samples} samples are too few for {tokens} tokens; take more than {tokens}"}
-
-
-def _captum() -> Any:
-    purpose = "ig, kernel_shap and lime need Captum and scikit-learn"
-    need("sklearn.linear_model", "baselines", purpose)
-    need("captum.attr", "baselines", purpose)
-    import captum.attr
-
-    return captum.attr
-
-
-def _linear_models() -> Any:
-    import captum._utils.models.linear_model
-
-    return captum._utils.models.linear_model

@@ -14,15 +14,17 @@ LRP is patented in places; its use for research is free.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gaflow.arguments import boolean
 from gaflow.methods.attention import read_rows
-from gaflow.methods.base import MethodInfo, Scores, full_name
+from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.methods.lrp import Relevance, propagate
 from gaflow.models.tracing import Trace
 
@@ -32,72 +34,65 @@ _LARGEST_LOSS = 0.01  # of the relevance, without a warning
 _PROPAGATED: Any = WeakIdKeyDictionary()  # TracedModel -> {double: Relevance}
 
 
+_INFO = MethodInfo(
+    family="relevance",
+    signed=False,
+    class_specific=True,
+    passes="2 forward, 2 backward",
+    reference="Voita et al. 2019, ACL",
+)
+
+
 @dataclass(frozen=True)
-class PartialLrp:
+class _RelevanceMethod(NamedSettings, ABC):
+    """What both methods have in common."""
+
+    double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
+
+    def __post_init__(self) -> None:
+        boolean("double", self.double)
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch; the diagnostics say how much of the relevance 1 reached the embeddings."""
+        relevance = _relevance(trace, self.double)
+        return Scores(self._score(trace, relevance.attention), diagnostics=_diagnostics(relevance))
+
+    @abstractmethod
+    def _score(self, trace: Trace, relevance: Tensor) -> Tensor:
+        """Scores (b, t) from the relevance (b, l, h, t, t) of attention weights."""
+
+
+@dataclass(frozen=True)
+class PartialLrp(_RelevanceMethod):
     """Partial LRP: relevance of the last layer's attention weights, where positive.
 
     LRP is patented in places; its use for research is free.
     """
 
-    double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
+    base_name = "partial_lrp"
+    info = _INFO
 
-    info = MethodInfo(
-        family="relevance",
-        signed=False,
-        class_specific=True,
-        passes="2 forward, 2 backward",
-        reference="Voita et al. 2019, ACL",
-    )
-
-    def __post_init__(self) -> None:
-        boolean("double", self.double)
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("partial_lrp", self)
-
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; the diagnostics say how much of the relevance 1 reached the embeddings."""
-        relevance = _relevance(trace, self.double)
-        last_layer = relevance.attention[:, -1].relu().mean(1)
-        return Scores(read_rows(trace.rows(), last_layer), diagnostics=_diagnostics(relevance))
+    def _score(self, trace: Trace, relevance: Tensor) -> Tensor:
+        return read_rows(trace.rows(), relevance[:, -1].relu().mean(1))
 
 
 @dataclass(frozen=True)
-class TransAtt:
+class TransAtt(_RelevanceMethod):
     """Transformer attribution: relevance times gradient of all layers' attention, multiplied out.
 
     LRP is patented in places; its use for research is free.
     """
 
-    double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
+    base_name = "transatt"
+    info = replace(_INFO, reference="Chefer et al. 2021, CVPR")
 
-    info = MethodInfo(
-        family="relevance",
-        signed=False,
-        class_specific=True,
-        passes="2 forward, 2 backward",
-        reference="Chefer et al. 2021, CVPR",
-    )
-
-    def __post_init__(self) -> None:
-        boolean("double", self.double)
-
-    @property
-    def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name("transatt", self)
-
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch; the diagnostics say how much of the relevance 1 reached the embeddings."""
-        relevance = _relevance(trace, self.double)
+    def _score(self, trace: Trace, relevance: Tensor) -> Tensor:
         scores = trace.rows()  # zero at padding: the identity below adds nothing there
-        for layer in reversed(range(relevance.attention.shape[1])):
-            change = (trace.gradients[layer] * relevance.attention[:, layer]).relu().mean(1)  # (b, t, t)
+        for layer in reversed(range(relevance.shape[1])):
+            change = (trace.gradients[layer] * relevance[:, layer]).relu().mean(1)  # (b, t, t)
             shares = scores / (change.sum(-1) + 1)  # rows of change + I are divided by their sums
             scores = read_rows(shares, change) + shares
-        return Scores(scores, diagnostics=_diagnostics(relevance))
+        return scores
 
 
 def _relevance(trace: Trace, double: bool) -> Relevance:

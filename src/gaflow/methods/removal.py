@@ -7,7 +7,6 @@ it is and 0 for a removed one, which its baseline replaces. Special tokens are n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,25 +14,36 @@ from torch import Tensor
 
 from gaflow.arguments import is_whole_number, whole_number
 from gaflow.errors import Argument, ArgumentError
-from gaflow.inputs.encoding import Encoding
+from gaflow.models.attention_tensors import accumulation_dtype
+from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.tracing import TracedModel
 from gaflow.progress import Report, silent
 
-__all__ = ["TOKEN_NAMES", "Removal", "check_batch_size", "check_replacement", "ordinary_positions"]
+__all__ = ["TOKEN_NAMES", "Removal", "check_batch_size", "check_replacement"]
 
 TOKEN_NAMES = ("pad", "mask", "unk")
 
 
-@dataclass(frozen=True)
 class Removal(ABC):
     """`y` as a function of the inclusion weights of the ordinary tokens of one input."""
 
-    traced_model: TracedModel
-    item: int  # of the traced model's batch
-    positions: Tensor  # (m,) of the ordinary tokens
-    dtype: torch.dtype  # of inclusion weights
-    batch_size: int  # rows in one pass
-    replacement: str  # what the baseline is, for the reader
+    def __init__(
+        self, traced_model: TracedModel, item: int, values: Tensor, replacement: str, batch_size: int | None
+    ) -> None:
+        encoding = traced_model.batch.encodings[item]
+        ordinary = torch.tensor(encoding.segments, device=values.device) >= 0
+        self.traced_model = traced_model
+        self.item = item  # of the traced model's batch
+        self.values = values  # (1, ...) of the input, as far as removing tokens changes them
+        self.length = len(encoding)  # how many tokens the input has, special ones included
+        self.positions = ordinary.nonzero()[:, 0]  # (m,) of the ordinary tokens
+        self.dtype = accumulation_dtype(values)  # of inclusion weights
+        self.batch_size = batch_size or rows_in_a_pass(values.device, self.length)
+        self.replacement = replacement  # what the baseline is, for the reader
+
+    @abstractmethod
+    def values_at(self, inclusion: Tensor) -> Tensor:
+        """The values (s, ...) for inclusion weights (s, m)."""
 
     @abstractmethod
     def __call__(self, inclusion: Tensor) -> Tensor:
@@ -42,11 +52,6 @@ class Removal(ABC):
     def __len__(self) -> int:
         return len(self.positions)
 
-    @property
-    def length(self) -> int:
-        """How many tokens the input has, special ones included."""
-        return len(self.traced_model.batch.encodings[self.item].segments)
-
     def uniform_inclusion(self, weight: float) -> Tensor:
         """The same weight for all ordinary tokens, (1, m)."""
         return torch.full((1, len(self)), weight, dtype=self.dtype, device=self.positions.device)
@@ -54,19 +59,13 @@ class Removal(ABC):
     def outputs(self, inclusion: Tensor, report: Report = silent) -> Tensor:
         """`y` (s,) without gradients for any number of rows (s, m); equal rows are computed once."""
         unique, row_of = inclusion.unique(dim=0, return_inverse=True)
-        outputs: list[Tensor] = []
+        outputs = []
         with torch.no_grad():
             for start in range(0, len(unique), self.batch_size):
                 end = start + self.batch_size
                 outputs.append(self(unique[start:end]))
                 report(min(1.0, end / len(unique)))
         return torch.cat(outputs)[row_of.to(outputs[0].device)]
-
-
-def ordinary_positions(encoding: Encoding, device: torch.device) -> Tensor:
-    """The positions (m,) of the ordinary tokens of an input."""
-    ordinary = torch.tensor(encoding.segments, device=device) >= 0
-    return ordinary.nonzero()[:, 0]
 
 
 def check_replacement(value: Any) -> None:

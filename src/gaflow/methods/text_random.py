@@ -25,7 +25,7 @@ class TextGenerator:
     """A context in which torch draws the numbers of one text. It can be suspended, and continues where it was."""
 
     def __init__(self, seed: int, ids: Sequence[int]):
-        number = _digest([f"{seed} {list(ids)}"], size=8) >> 1  # torch takes 63 bits
+        number = _digest(f"{seed} {list(ids)}", size=8) >> 1  # torch takes 63 bits
         self._state = torch.Generator().manual_seed(number).get_state()
         self._global_state = self._state
 
@@ -68,12 +68,10 @@ def input_generator(seed: int, batch: Batch, item: int) -> np.random.Generator:
         if values.shape[:1] == real.shape:
             values = values[real]
         parts.append(f"{name} {tuple(values.shape)} {values.tolist()}")
-    return np.random.default_rng([seed, _digest(parts, size=16)])
+    return np.random.default_rng([seed, _digest("".join(parts), size=16)])
 
 
-def _digest(parts: Sequence[str], size: int) -> int:
-    """A number of `size` bytes that all parts decide."""
-    digest = blake2b(digest_size=size)
-    for part in parts:
-        digest.update(part.encode())
-    return int.from_bytes(digest.digest(), "little")
+def _digest(text: str, size: int) -> int:
+    """A number of `size` bytes that the whole text decides."""
+    digest = blake2b(text.encode(), digest_size=size).digest()
+    return int.from_bytes(digest, "little")

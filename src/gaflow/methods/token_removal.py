@@ -16,16 +16,14 @@ batch's padding, so a batch gives the same as each text alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gaflow.errors import Argument, GaflowError, UnsupportedModelError
-from gaflow.methods.removal import TOKEN_NAMES, Removal, ordinary_positions
+from gaflow.methods.removal import TOKEN_NAMES, Removal
 from gaflow.models.attention_tensors import accumulation_dtype
-from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import TracedModel
@@ -33,58 +31,43 @@ from gaflow.models.tracing import TracedModel
 __all__ = ["TokenRemoval", "baseline_token"]
 
 
-@dataclass(frozen=True)
 class TokenRemoval(Removal):
-    """The removal of tokens from one text."""
+    """The removal of tokens from the text `item` of a batch; `replacement` and `batch_size` are the methods' settings.
 
-    inputs: Mapping[str, Tensor]  # model input name -> (1, n), without padding
-    embeddings: Tensor  # (1, n, d) word embeddings, float32 or wider
-    baseline: Tensor  # (d,) likewise
+    Its values are the word embeddings (1, n, d) in float32 or wider.
+    """
 
-    @classmethod
-    def of(
-        cls, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
-    ) -> TokenRemoval:
-        """The text `item` of the batch; `replacement` and `batch_size` as in the methods' settings."""
+    def __init__(
+        self, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
+    ) -> None:
         batch = traced_model.batch
         model = traced_model.model
         embedding = _word_embedding(traced_model)
         n = len(batch.encodings[item])
-        inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}
+        self._inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}  # without padding
         name, token = baseline_token(batch.neutral, replacement, embedding)
-        ids = inputs["input_ids"]
+        ids = self._inputs["input_ids"]
         with borrow(model, eager=False), torch.no_grad():
             embeddings = embedding(ids)
             baseline = embedding(torch.full_like(ids[:, :1], token))
         if not isinstance(embeddings, Tensor) or embeddings.shape[:2] != ids.shape:
             raise UnsupportedModelError(f"{type(model).__name__} has no word embeddings of its tokens")
-        batch_size = batch_size or rows_in_a_pass(embeddings.device, n)
         if getattr(getattr(model, "config", None), "pad_token_id", 0) is None:
             batch_size = 1  # decoders refuse more, since they could not find where a text ends
-        dtype = accumulation_dtype(embeddings)
-        return cls(
-            traced_model=traced_model,
-            item=item,
-            positions=ordinary_positions(batch.encodings[item], embeddings.device),
-            dtype=dtype,
-            batch_size=batch_size,
-            replacement=name,
-            inputs=inputs,
-            embeddings=embeddings.to(dtype),
-            baseline=baseline[0, 0].to(dtype),
-        )
+        super().__init__(traced_model, item, embeddings.to(accumulation_dtype(embeddings)), name, batch_size)
+        self._baseline = baseline[0, 0].to(self.dtype)  # (d,)
 
-    def embeddings_at(self, inclusion: Tensor) -> Tensor:
+    def values_at(self, inclusion: Tensor) -> Tensor:
         """Word embeddings (s, n, d) for inclusion weights (s, m)."""
-        weights = self.embeddings.new_ones(len(inclusion), self.length)
-        weights = weights.index_copy(1, self.positions, inclusion.to(self.embeddings))
-        return torch.lerp(self.baseline, self.embeddings, weights[..., None])  # exact at 0 and at 1
+        weights = self.values.new_ones(len(inclusion), self.length)
+        weights = weights.index_copy(1, self.positions, inclusion.to(self.values))
+        return torch.lerp(self._baseline, self.values, weights[..., None])  # exact at 0 and at 1
 
     def __call__(self, inclusion: Tensor) -> Tensor:
         """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
         s = len(inclusion)
-        inputs = {name: value.expand(s, -1) for name, value in self.inputs.items()}
-        embeddings = self.embeddings_at(inclusion)
+        inputs = {name: value.expand(s, -1) for name, value in self._inputs.items()}
+        embeddings = self.values_at(inclusion)
         return self.traced_model.output([self.item] * s, embeddings=embeddings, eager=False, **inputs)
 
 
