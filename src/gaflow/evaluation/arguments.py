@@ -20,6 +20,7 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.masking import Condition
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.evaluation.tokens import ordinary_values, span_overlap
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.inputs.encoding import Encoding, Text, encode
 from gaflow.methods import METHODS, Method, find_method
@@ -35,7 +36,6 @@ __all__ = [
     "parse_methods",
     "parse_scores",
     "parse_targets",
-    "requested_targets",
     "softmax_head",
 ]
 
@@ -133,12 +133,12 @@ def parse_methods(methods: Sequence[AnyMethod] | None, scores: GivenScores | Non
     return dict(zip(names, resolved, strict=True))
 
 
-def requested_targets(head: ClassificationHead, target: Any, scores: GivenScores | None, count: int) -> list[Any]:
-    """The class that `target` or else the Attributions among `scores` explain (n,); None where neither names one."""
+def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | None, count: int) -> list[int | None]:
+    """The class (n,) that `target` or else the Attributions among `scores` explain; None where neither names one."""
     targets = parse_all(head, target, count)
     for name, items in (scores or {}).items():
         for k, item in enumerate(items):
-            explained = getattr(item, "target", None)
+            explained = head.parse(getattr(item, "target", None))
             if targets[k] is None:
                 targets[k] = explained
             elif explained is not None and explained != targets[k]:
@@ -147,18 +147,10 @@ def requested_targets(head: ClassificationHead, target: Any, scores: GivenScores
                     f"[{name!r}][{k}] explains class {explained}, but class {targets[k]} is to be measured; "
                     "all methods must explain the same class of a text",
                 )
-    return targets
-
-
-def parse_targets(head: ClassificationHead, target: Any, predicted: np.ndarray) -> np.ndarray:
-    """The class to measure for every text (n,): the requested one, else the predicted one."""
-    targets = predicted.copy()
-    for k, requested in enumerate(parse_all(head, target, len(predicted))):
+    for k, requested in enumerate(targets):
         if isinstance(requested, tuple):
             message = f" of texts[{k}] is a contrast, which has no probability of its own; pass one class"
             raise TargetError(Argument("target"), message)
-        if requested is not None:
-            targets[k] = requested
     return targets
 
 
@@ -190,37 +182,29 @@ def _ordinary_scores(item: object, encoding: Encoding, entry: str) -> np.ndarray
         message = f"{entry} is about another text: {_shorten(text)}, not {_shorten(encoding.text)}"
         raise ArgumentError(Argument("scores"), message)
     ordinary = np.array(encoding.segments) >= 0
-    count = int(ordinary.sum())
     tokens = getattr(item, "tokens", None)
     if tokens is not None and tuple(tokens) == encoding.tokens:
         return values[ordinary]
     if getattr(item, "offsets", None) is not None:
         return _spread_over_tokens(values, item, encoding)[ordinary]
-    if len(values) == count:
-        return values
-    if len(values) == len(encoding):
-        return values[ordinary]
-    raise ArgumentError(
-        Argument("scores"),
-        f"{entry} has {len(values)} scores, but the text has {len(encoding)} tokens, {count} of them ordinary; "
-        "pass one score for each, or something with offsets",
-    )
+    return ordinary_values(values, ordinary, "scores", entry, "something with offsets")
 
 
 def _spread_over_tokens(values: np.ndarray, item: Any, encoding: Encoding) -> np.ndarray:
     """Scores (t,) of the model's tokens from scores of other pieces of the same text."""
     pieces = np.array(item.offsets).reshape(-1, 2)
     segments = getattr(item, "segments", None)
-    piece_segments = np.zeros(len(pieces), dtype=np.int64) if segments is None else np.array(segments)
-    tokens = np.array(encoding.offsets)
-    overlap = np.minimum(tokens[:, None, 1], pieces[:, 1]) - np.maximum(tokens[:, None, 0], pieces[:, 0])
-    same_segment = (np.array(encoding.segments)[:, None] == piece_segments) & (piece_segments >= 0)
+    if segments is None:
+        segments = [0] * len(pieces)
+    piece_segments = np.array(segments)
+    token_segments = np.array(encoding.segments)[:, None]
+    same_segment = (token_segments == piece_segments) & (piece_segments >= 0)
+    overlap = span_overlap(np.array(encoding.offsets), pieces)
     covered = np.where(same_segment, overlap.clip(min=0), 0)
-    lengths = np.maximum(pieces[:, 1] - pieces[:, 0], 1)
+    lengths = np.diff(pieces)[:, 0].clip(min=1)
     return (covered / lengths) @ values
 
 
 def _shorten(text: object) -> str:
-    if len(str(text)) <= 40:
-        return repr(text)
-    return repr(f"{str(text)[:37]}...")
+    shortened = text if len(str(text)) <= 40 else f"{str(text)[:37]}..."
+    return repr(shortened)

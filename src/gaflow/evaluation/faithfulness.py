@@ -26,7 +26,6 @@ from gaflow.evaluation.arguments import (
     parse_methods,
     parse_scores,
     parse_targets,
-    requested_targets,
     softmax_head,
 )
 from gaflow.evaluation.masking import Condition, MaskedOutputs, Masker, masked_count, masks
@@ -141,11 +140,14 @@ def judge_texts(
     count = len(encodings)
     gold = parse_labels(head, labels, count)
     scores_by_method = parse_scores(scores, encodings)
-    requested = requested_targets(head, target, scores, count)
+    requested = parse_targets(head, target, scores, count)
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, settings.replacement, settings.tokens_per_pass)
     with reporting(progress, count * (len(methods) + 1), "text") as report:
         original = original_log_probabilities(masker)
-        targets = parse_targets(head, requested, original.argmax(1))
+        targets = original.argmax(1)
+        for k, requested_class in enumerate(requested):
+            if requested_class is not None:
+                targets[k] = requested_class
         scores_by_method |= _explain(explainer, encodings, methods, targets, settings.batch_size, report)
         if CONTROL not in scores_by_method:
             scores_by_method[CONTROL] = _control_scores(explainer, encodings, Random(settings.seed))

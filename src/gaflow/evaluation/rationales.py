@@ -22,6 +22,7 @@ import numpy as np
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
+from gaflow.evaluation.tokens import ordinary_values, span_overlap
 from gaflow.extras import need
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def plausibility(
         marked = []
         for k, (attribution, rationale) in enumerate(zip(items, rationales, strict=True)):
             marked.append(rationale_mask(attribution, rationale, f"rationales[{k}]"))
-        selected_share = share
-        if selected_share is None:
-            selected_share = float(np.mean([gold.mean() for gold in marked])) if marked else 0.0
+        if share is None and marked:
+            selected_share = float(np.mean([gold.mean() for gold in marked]))
+        else:
+            selected_share = share or 0.0
         for text, (attribution, gold) in enumerate(zip(items, marked, strict=True)):
             scores = attribution.scores[~attribution.special_mask]
             selected = select_top(scores, selected_share)
@@ -73,21 +75,11 @@ def plausibility(
 def rationale_mask(attribution: Attribution, rationale: Any, name: str = "rationale") -> np.ndarray:
     """Which ordinary tokens (n,) a rationale marks: any that share a character with it."""
     ordinary = ~attribution.special_mask
-    count = int(ordinary.sum())
     values = np.asarray(rationale)
     if values.size == 0:
-        return np.zeros(count, dtype=bool)
+        return np.zeros(ordinary.sum(), dtype=bool)
     if values.ndim == 1 and np.isin(values, (0, 1)).all():
-        marks = values.astype(bool)
-        if len(marks) == count:
-            return marks
-        if len(marks) == len(ordinary):
-            return marks[ordinary]
-        raise ArgumentError(
-            Argument(name),
-            f" marks {len(marks)} tokens, but the text has {len(ordinary)}, {count} of them ordinary; "
-            "pass one mark for each, or spans of characters",
-        )
+        return ordinary_values(values.astype(bool), ordinary, name, "", "spans of characters")
     if values.ndim != 2 or values.shape[1] != 2 or values.dtype.kind not in "iu":
         raise ArgumentError(
             Argument(name), " must be spans [(start, end), ...] in characters, or a bool for every token"
@@ -96,10 +88,10 @@ def rationale_mask(attribution: Attribution, rationale: Any, name: str = "ration
     length = len(attribution.text)
     if (starts >= ends).any() or starts.min() < 0 or ends.max() > length:
         raise ArgumentError(Argument(name), f" has a span that is empty or outside the text of {length} characters")
-    token_starts, token_ends = np.array(attribution.offsets).T
-    overlaps = np.minimum(token_ends[:, None], ends) > np.maximum(token_starts[:, None], starts)
+    overlap = span_overlap(np.array(attribution.offsets), values)
+    marked = (overlap > 0).any(1)
     in_text = np.array(attribution.segments) == 0
-    return (overlaps.any(1) & in_text)[ordinary]
+    return (marked & in_text)[ordinary]
 
 
 def select_top(scores: np.ndarray, share: float) -> np.ndarray:
@@ -135,18 +127,17 @@ def iou(selected: np.ndarray, gold: np.ndarray) -> float:
 
 def iou_f1(selected: np.ndarray, gold: np.ndarray) -> float:
     """F1 of runs of tokens, where runs match that overlap by more than half of their union."""
-    selected_starts, selected_ends = _runs(selected)
-    gold_starts, gold_ends = _runs(gold)
-    run_count = len(selected_starts) + len(gold_starts)
-    if not len(selected_starts) or not len(gold_starts):
-        return 0.0
-    intersection = np.minimum(selected_ends[:, None], gold_ends) - np.maximum(selected_starts[:, None], gold_starts)
-    union = np.maximum(selected_ends[:, None], gold_ends) - np.minimum(selected_starts[:, None], gold_starts)
+    selected_runs = _runs(selected)
+    gold_runs = _runs(gold)
+    intersection = span_overlap(selected_runs, gold_runs)
+    union = np.diff(selected_runs) + np.diff(gold_runs).T - intersection
     matches = 2 * intersection > union  # at most one per run
-    return float(2 * matches.sum() / run_count)
+    if not matches.any():
+        return 0.0
+    return float(2 * matches.sum() / (len(selected_runs) + len(gold_runs)))
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:
-    """Starts and ends (2, r) of the runs of True."""
+    """Starts and ends (r, 2) of the runs of True."""
     padded = np.concatenate([[0], mask.astype(np.int8), [0]])
-    return np.flatnonzero(np.diff(padded)).reshape(-1, 2).T
+    return np.flatnonzero(np.diff(padded)).reshape(-1, 2)

@@ -18,7 +18,6 @@ The convention this file owns: **larger is better** in every sample passed here,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -54,7 +53,7 @@ def aso(
     open_fraction("confidence", confidence)
     whole_number("resamples", resamples, 2)
     whole_number("comparisons", comparisons)
-    steps = _QuantileSteps.of(len(x), len(y))
+    steps = _QuantileSteps(len(x), len(y))
     if not np.any(steps.difference(x, y)):
         return 1.0
     observed = steps.violation(x[None], y[None])[0]
@@ -122,25 +121,20 @@ def violation(a: ArrayLike, b: ArrayLike) -> float:
     """`eps(A, B)` of two samples as they are; 0.5 if they are equal throughout."""
     x = np.sort(_sample("a", a))
     y = np.sort(_sample("b", b))
-    return float(_QuantileSteps.of(len(x), len(y)).violation(x[None], y[None])[0])
+    violations = _QuantileSteps(len(x), len(y)).violation(x[None], y[None])
+    return float(violations[0])
 
 
-@dataclass(frozen=True)
 class _QuantileSteps:
-    """Intervals on which the quantile functions of two samples are both constant."""
+    """Intervals on which the quantile functions of two samples of n and m observations are both constant."""
 
-    x_index: np.ndarray  # (s,) observation of the first sample
-    y_index: np.ndarray  # (s,) observation of the second
-    widths: np.ndarray  # (s,)
-
-    @classmethod
-    def of(cls, n: int, m: int) -> _QuantileSteps:
-        """The steps of samples of n and m observations."""
+    def __init__(self, n: int, m: int) -> None:
         x_edges = np.arange(1, n + 1) * m  # in units of 1 / (n m), so exact
         y_edges = np.arange(1, m + 1) * n
         edges = np.union1d(x_edges, y_edges)
-        widths = np.diff(edges, prepend=0)
-        return cls(x_index=(edges - 1) // m, y_index=(edges - 1) // n, widths=widths / (n * m))
+        self.x_index = (edges - 1) // m  # (s,) observation of the first sample
+        self.y_index = (edges - 1) // n  # (s,) observation of the second
+        self.widths = np.diff(edges, prepend=0) / (n * m)  # (s,)
 
     def difference(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Difference (..., s) of the quantile functions of sorted samples (..., n) and (..., m)."""

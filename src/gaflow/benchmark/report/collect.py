@@ -103,8 +103,7 @@ def order_methods(*methods: Iterable[str]) -> list[str]:
     """The different methods of one or several lists, in the order of the tables."""
 
     def rank(method: str) -> tuple[bool, int]:
-        position = PAPER_METHODS.index(method) if method in PAPER_METHODS else len(PAPER_METHODS)
-        return method == CONTROL, position
+        return method == CONTROL, _position(method, PAPER_METHODS)
 
     return sorted(dict.fromkeys(chain(*methods)), key=rank)
 
@@ -132,7 +131,9 @@ def _read_data_set(folder: Path) -> DataSetReport:
         raise DataError(f"{path} is damaged ({error}); run the benchmark again in a new folder") from error
     evaluations = {}
     skipped = {}
-    for inner in sorted(folder.glob("*/evaluation.json"), key=lambda path: (_rank(path.parent.name), path)):
+    for inner in sorted(
+        folder.glob("*/evaluation.json"), key=lambda path: (_position(path.parent.name, REPLACEMENTS), path)
+    ):
         evaluation = Evaluation.load(inner.parent)
         evaluations[evaluation.replacement] = evaluation
         skipped |= evaluation.manifest.get("skipped", {})
@@ -148,10 +149,9 @@ def _read_data_set(folder: Path) -> DataSetReport:
     )
 
 
-def _rank(replacement: str) -> int:
-    if replacement in REPLACEMENTS:
-        return REPLACEMENTS.index(replacement)
-    return len(REPLACEMENTS)
+def _position(name: str, names: Sequence[str]) -> int:
+    """Where a name is among `names`; behind them if it is not."""
+    return names.index(name) if name in names else len(names)
 
 
 def _read_example(folder: Path) -> dict[str, Attribution]:

@@ -35,9 +35,8 @@ def masking_curves(
     figures = []
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
-            rank = {name: k for k, name in enumerate(order_methods(evaluation.methods))}
-            table = points[data.name, replacement]
-            table = table.sort_values("method", key=lambda names, rank=rank: names.map(rank), kind="stable")
+            by_method = points[data.name, replacement].set_index("method")
+            table = by_method.loc[order_methods(evaluation.methods)].reset_index()
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):
                 picture = curves(table[table["metric"] == metric], highlight=highlighted)

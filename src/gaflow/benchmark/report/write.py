@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +93,10 @@ def _numbers_csv(data_sets: Sequence[DataSetReport]) -> str:
 def _pairs_csv(matrices: Sequence[PairMatrix]) -> str:
     rows = []
     for matrix in matrices:
-        for i, method in enumerate(matrix.methods):
-            for j, other in enumerate(matrix.methods):
-                if i != j:
-                    epsilon = float(matrix.epsilon[i, j])
-                    rows.append([matrix.data, matrix.replacement, matrix.metric, matrix.order, method, other, epsilon])
+        pairs = product(matrix.methods, repeat=2)
+        for (method, other), epsilon in zip(pairs, matrix.epsilon.ravel().tolist(), strict=True):
+            if method != other:
+                rows.append([matrix.data, matrix.replacement, matrix.metric, matrix.order, method, other, epsilon])
     return to_csv(["data_set", "replacement", "metric", "order", "method", "other", "epsilon"], rows)
 
 

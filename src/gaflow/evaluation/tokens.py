@@ -1,0 +1,34 @@
+"""Values of ordinary tokens, and overlaps of spans.
+
+The convention this file owns: values of a text are those of all its tokens or those of its ordinary tokens, whichever
+their number fits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gaflow.errors import Argument, ArgumentError
+
+__all__ = ["ordinary_values", "span_overlap"]
+
+
+def ordinary_values(values: np.ndarray, ordinary: np.ndarray, name: str, entry: str, alternative: str) -> np.ndarray:
+    """The values (n,) of the `ordinary` tokens (t,) bool; errors name the argument, its entry and an alternative."""
+    count = int(ordinary.sum())
+    if len(values) == count:
+        return values
+    if len(values) == len(ordinary):
+        return values[ordinary]
+    raise ArgumentError(
+        Argument(name),
+        f"{entry} has {len(values)} values, but the text has {len(ordinary)} tokens, {count} of them ordinary; "
+        f"pass one value for each, or {alternative}",
+    )
+
+
+def span_overlap(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Length (s, o) of what spans (s, 2) share with others (o, 2); 0 or less where they share nothing."""
+    starts = np.maximum(spans[:, None, 0], others[:, 0])
+    ends = np.minimum(spans[:, None, 1], others[:, 1])
+    return ends - starts
