@@ -123,8 +123,7 @@ class _PartwiseEvaluator:
             manifest = {"asked": description, "first": first, "texts": size}
             part = _load_part(part_folder, manifest)
             if part is None:
-                part_report = self._stoppable(within(report, texts_before + first, size))
-                part_report(0.0)
+                part_report = within(report, texts_before + first, size)
                 part = self._judge(number, description["replacement"], part_report)
                 part = replace(part, manifest={**manifest, **part.manifest})
                 part.save(part_folder)
@@ -133,15 +132,13 @@ class _PartwiseEvaluator:
             first += size
         return _join(parts)
 
-    def _stoppable(self, report: Report) -> Report:
-        def report_or_stop(done: float) -> None:
+    def _judge(self, number: int, replacement: str | int, report: Report) -> Evaluation:
+        def report_or_stop(done: float, total: int) -> None:
             if self.stop():
                 raise _Stopped
-            report(done)
+            report(done / total)
 
-        return report_or_stop
-
-    def _judge(self, number: int, replacement: str | int, report: Report) -> Evaluation:
+        report_or_stop(0, 1)
         part = self.scores.read(number)
         evaluation = self.settings.evaluation
         return judge_texts(
@@ -151,7 +148,7 @@ class _PartwiseEvaluator:
             scores=part.scores,
             labels=part.gold if self.scores.gold else None,
             target=part.target,
-            progress=lambda done, total: report(done / total),
+            progress=report_or_stop,
         )
 
 
@@ -174,10 +171,8 @@ def _load_part(folder: Path, manifest: Mapping[str, Any]) -> Evaluation | None:
         part = Evaluation.load(folder)
     except (FileNotFoundError, GaflowError):
         return None
-    for name, value in manifest.items():
-        if part.manifest.get(name) != value:
-            return None
-    return part
+    is_current = {**part.manifest, **manifest} == part.manifest
+    return part if is_current else None
 
 
 def _join(parts: Sequence[Evaluation]) -> Evaluation:

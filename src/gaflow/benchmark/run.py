@@ -136,7 +136,9 @@ def run_benchmark(
 ) -> list[DataSetOutcome]:
     """Benchmark data sets one after the other until `stop`; `progress_of(name)` opens the progress of each."""
     _check_sources(sources)
-    _check_explainer(explainer, settings)
+    softmax_head(explainer)  # refuses models that cannot be evaluated, before anything is written
+    for replacement in settings.replacements:
+        find_replacement(explainer.model, explainer.tokenizer, explainer.runner.padding, replacement)
     if not all(_is_stored(source) for source in sources.values()):
         settings.job(settings.find_methods())  # checks them
     model = describe_model(explainer)
@@ -193,13 +195,6 @@ def _check_sources(sources: Mapping[str, Any]) -> None:
     if len(folders) < len(sources):
         message = f": names must differ by more than signs and case, not {', '.join(sources)}"
         raise ArgumentError(Argument("inputs"), message)
-
-
-def _check_explainer(explainer: Explainer, settings: BenchmarkSettings) -> None:
-    """Refuse models and replacements that cannot be evaluated, before anything is written."""
-    softmax_head(explainer)
-    for replacement in settings.replacements:
-        find_replacement(explainer.model, explainer.tokenizer, explainer.runner.padding, replacement)
 
 
 def _is_stored(source: Any) -> bool:

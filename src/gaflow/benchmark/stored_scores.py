@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +69,15 @@ def holds_attributions(path: Path) -> bool:
     """Whether a file or folder holds attributions rather than texts."""
     if (path / MANIFEST).is_file():
         return True
-    if path.is_dir():
-        files = sorted(path.glob("*.parquet"))
-    else:
-        files = [path] if path.suffix.lower() == ".parquet" else []
-    if not files:
-        return False
     need_pyarrow()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(files[0]).names
-    except (pa.ArrowException, OSError):  # the reader of texts says what is wrong
+        columns = pq.read_schema(parquet_files(path)[0]).names
+    except (DataError, pa.ArrowException, OSError):  # not Parquet; the reader of texts says what is wrong
         return False
-    return all(name in names for name in REQUIRED_COLUMNS)
+    return set(REQUIRED_COLUMNS).issubset(columns)
 
 
 def open_stored_scores(path: Path, methods: Sequence[str] | None = None, part_size: int = 250) -> StoredScores:
@@ -98,36 +93,28 @@ def open_stored_scores(path: Path, methods: Sequence[str] | None = None, part_si
 def _open_job(path: Path, methods: Sequence[str] | None) -> StoredScores:
     manifest = _finished_manifest(path)
     shards = manifest.in_order()
-    surveys = []
     texts: _Entries = {}
+    file_of: dict[Key, Path] = {}
     for shard in shards:
         check_shard(path, shard)
-        survey = _survey(_read_table(path / shard.file, _SURVEY_COLUMNS))
-        surveys.append(survey)
+        file = path / shard.file
+        survey = _survey(file)
         texts |= survey
+        file_of |= dict.fromkeys(survey, file)
     comparable = _select(texts, methods, path)
-    files: list[Path] = []
-    parts: list[list[Key]] = []
+    parts = [list(keys) for _, keys in groupby(comparable.texts, key=file_of.__getitem__)]
     example = comparable.example()
-    example_file = None
-    for shard, survey in zip(shards, surveys, strict=True):
-        keys = [key for key in survey if key in comparable.texts]
-        if keys:
-            files.append(path / shard.file)
-            parts.append(keys)
-        if example in survey:
-            example_file = path / shard.file
-    assert example_file is not None
 
     def read(number: int) -> ScoredTexts:
-        return _scored_texts(_read_shard(files[number]), parts[number], comparable.methods)
+        keys = parts[number]
+        return _scored_texts(_read_shard(file_of[keys[0]]), keys, comparable.methods)
 
     return comparable.stored_scores(
         parts=parts,
         checksums={shard.file: shard.sha256 for shard in shards},
         job=manifest.job,
         read=read,
-        example=_read_rows(example_file, example, comparable.methods),
+        example=_read_rows([file_of[example]], example, comparable.methods),
     )
 
 
@@ -147,10 +134,16 @@ def _finished_manifest(path: Path) -> Manifest:
 
 
 def _open_files(path: Path, methods: Sequence[str] | None, part_size: int) -> StoredScores:
-    stored = _read_by_text(path)
-    texts = {}
-    for key, by_method in stored.items():
-        texts[key] = {method: _entry(item) for method, item in by_method.items()}
+    stored: _ByText = {}
+    texts: _Entries = {}
+    for item in read_attributions(path):
+        key = (item.row, item.text_hash)
+        by_method = stored.setdefault(key, {})
+        if item.method not in by_method:
+            by_method[item.method] = item
+            texts.setdefault(key, {})[item.method] = _entry(item)
+        elif item.row is not None:
+            raise DataError(f"{str(path)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
     comparable = _select(texts, methods, path)
     keys = list(comparable.texts)
     parts = [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
@@ -166,31 +159,8 @@ def _open_files(path: Path, methods: Sequence[str] | None, part_size: int) -> St
         checksums={file.name: sha256(file.read_bytes()).hexdigest() for file in files},
         job=None,
         read=read,
-        example=_example_of_files(files, example, comparable.methods, example_text),
+        example=_read_rows(files, example, comparable.methods, example_text),
     )
-
-
-def _example_of_files(files: Sequence[Path], key: Key, methods: Sequence[str], text: str) -> Table:
-    import pyarrow as pa
-
-    tables = []
-    for file in files:
-        rows = _read_rows(file, key, methods, text)
-        if rows.num_rows:
-            tables.append(rows)
-    return pa.concat_tables(tables, promote_options="default")
-
-
-def _read_by_text(path: Path) -> _ByText:
-    """The attributions of every text by method, in the order in which texts first occur."""
-    texts: _ByText = {}
-    for item in read_attributions(path):
-        by_method = texts.setdefault((item.row, item.text_hash), {})
-        if item.method not in by_method:
-            by_method[item.method] = item
-        elif item.row is not None:
-            raise DataError(f"{str(path)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
-    return texts
 
 
 @dataclass(frozen=True)
@@ -198,26 +168,29 @@ class _Entry:
     """A text under a method."""
 
     tokens: int
-    error: str | None
+    reason: str | None  # why there are no scores
     gold: int | None
 
-    @property
-    def reason(self) -> str | None:
-        """Why there are no scores, in the same words for the same cause: without numbers and advice."""
-        if self.error is None:
-            return None
-        cause = re.sub(r"^\w*Error: ", "", self.error.partition(";")[0])
-        return re.sub(r"\d[\d,.]*", "N", cause).strip()
+
+_MISSING = _Entry(0, "no scores", None)
+_Entries = dict[Key, dict[str, _Entry]]  # text -> method -> entry
 
 
 def _entry(item: Stored) -> _Entry:
     """The entry of a file without a job."""
-    tokens = 0 if item.scores is None else len(item.scores)
-    error = _IN_WINDOWS if "windows" in item.diagnostics else item.error
-    return _Entry(tokens, error, item.gold)
+    if "windows" in item.diagnostics:
+        return _Entry(0, _IN_WINDOWS, item.gold)
+    if item.scores is None:
+        return _Entry(0, _reason(item.error), item.gold)
+    return _Entry(len(item.scores), None, item.gold)
 
 
-_Entries = dict[Key, dict[str, _Entry]]  # text -> method -> entry
+def _reason(error: str | None) -> str | None:
+    """Why there are no scores, in the same words for the same cause: without numbers and advice."""
+    if error is None:
+        return None
+    cause = re.sub(r"^\w*Error: ", "", error.partition(";")[0])
+    return re.sub(r"\d[\d,.]*", "N", cause).strip()
 
 
 @dataclass(frozen=True)
@@ -265,38 +238,32 @@ def _select(texts: _Entries, requested: Sequence[str] | None, path: Path) -> _Co
     selected: dict[Key, _Entry] = {}
     skipped: Counter[str] = Counter()
     for key, entries in texts.items():
-        reasons = {}
-        for name in compared:
-            reason = _reason(entries, name)
-            if reason is not None:
-                reasons[name] = reason
-        if reasons:
-            skipped[_summary(reasons, compared)] += 1
+        reasons = {name: entries.get(name, _MISSING).reason for name in compared}
+        if any(reasons.values()):
+            skipped[_summary(reasons)] += 1
         else:
             selected[key] = entries[compared[0]]
-    if not selected or not methods:
-        causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or left_out.values()
+    if not methods or not selected:
+        causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or ["it holds no rows"]
         raise DataError(f"no text in {str(path)!r} has scores by every method: {'; '.join(causes)}")
     return _Comparable(methods, left_out, selected, dict(sorted(skipped.items())))
 
 
 def _requested_methods(texts: _Entries, requested: Sequence[str] | None, path: Path) -> tuple[str, ...]:
     """The methods to compare, as they are stored; a name may differ in case if that leaves no doubt."""
-    stored: dict[str, None] = {}
-    for entries in texts.values():
-        stored.update(dict.fromkeys(entries))
+    stored = dict.fromkeys(chain.from_iterable(texts.values()))
     names = []
+    missing = []
     for name in stored if requested is None else requested:
         similar = [other for other in stored if other.casefold() == name.casefold()]
-        if name not in stored and len(similar) == 1:
-            (name,) = similar
-        names.append(name)
-    missing = [name for name in names if name not in stored]
-    if not names:
-        missing = ["any method"]
+        if name in stored:
+            names.append(name)
+        elif len(similar) == 1:
+            names += similar
+        else:
+            missing.append(name)
     if missing:
-        listed = ", ".join(stored) or "none"
-        raise DataError(f"no attributions by {', '.join(missing)} in {str(path)!r}; it has {listed}")
+        raise DataError(f"no attributions by {', '.join(missing)} in {str(path)!r}; it has {', '.join(stored)}")
     return tuple(names)
 
 
@@ -304,11 +271,8 @@ def _methods_without_scores(texts: _Entries, names: Sequence[str]) -> dict[str, 
     """Methods without scores for more than half of the texts, with the most frequent reason."""
     left_out = {}
     for name in names:
-        reasons: Counter[str] = Counter()
-        for entries in texts.values():
-            reason = _reason(entries, name)
-            if reason is not None:
-                reasons[reason] += 1
+        reasons = Counter(entries.get(name, _MISSING).reason for entries in texts.values())
+        del reasons[None]  # texts with scores
         failures = reasons.total()
         if 2 * failures > len(texts):
             ((most_frequent, _),) = reasons.most_common(1)
@@ -316,21 +280,16 @@ def _methods_without_scores(texts: _Entries, names: Sequence[str]) -> dict[str, 
     return left_out
 
 
-def _reason(entries: Mapping[str, _Entry], method: str) -> str | None:
-    """Why a text has no scores by a method; None if it has."""
-    return entries[method].reason if method in entries else "no scores"
-
-
-def _summary(reasons: Mapping[str, str], compared: Sequence[str]) -> str:
+def _summary(reasons: Mapping[str, str | None]) -> str:
     """One reason if it is that of all methods, or else every method's own."""
     different = set(reasons.values())
-    if len(different) == 1 and len(reasons) == len(compared):
-        return different.pop()
-    return ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    if len(different) == 1:
+        return str(different.pop())
+    return ", ".join(f"{name}: {reason}" for name, reason in reasons.items() if reason)
 
 
 def _read_table(file: Path, columns: list[str]) -> Table:
-    """Some columns of a Parquet file."""
+    """Some columns of a shard."""
     with reading(file):
         import pyarrow.parquet as pq
 
@@ -339,17 +298,17 @@ def _read_table(file: Path, columns: list[str]) -> Table:
     return table
 
 
-def _survey(table: Table) -> _Entries:
+def _survey(file: Path) -> _Entries:
     """The entries of all texts of a shard by method."""
     import pyarrow.compute
 
     pc: Any = pyarrow.compute  # has no types
-    tokens = pc.list_value_length(table["segments"]).to_pylist()
-    columns = [table[name].to_pylist() for name in ("row", "text_hash", "method", "error", "gold")]
+    table = _read_table(file, _SURVEY_COLUMNS)
+    counts = pc.list_value_length(table["segments"]).to_pylist()
     texts: _Entries = {}
-    for count, row, text_hash, method, error, gold in zip(tokens, *columns, strict=True):
-        entries = texts.setdefault((row, text_hash), {})
-        entries[method] = _Entry(count or 0, error, gold)
+    for count, row in zip(counts, table.drop_columns("segments").to_pylist(), strict=True):
+        entries = texts.setdefault((row["row"], row["text_hash"]), {})
+        entries[row["method"]] = _Entry(count or 0, _reason(row["error"]), row["gold"])
     return texts
 
 
@@ -390,15 +349,21 @@ def _scored_texts(stored: _ByText, keys: Sequence[Key], methods: Sequence[str]) 
     return texts
 
 
-def _read_rows(file: Path, key: Key, methods: Sequence[str], text: str | None = None) -> Table:
+def _read_rows(files: Sequence[Path], key: Key, methods: Sequence[str], text: str | None = None) -> Table:
     """The rows of one text by `methods`; files from elsewhere may have no row numbers, but they have `text`."""
-    with reading(file):
-        import pyarrow.parquet as pq
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-        conditions: list[tuple[str, str, Any]] = [("method", "in", list(methods))]
-        row, _ = key
-        if row is not None:
-            conditions.append(("row", "==", row))
-        if text is not None:
-            conditions.append(("text", "==", text))
-        return pq.read_table(file, filters=conditions)
+    conditions: list[tuple[str, str, Any]] = [("method", "in", list(methods))]
+    row, _ = key
+    if row is not None:
+        conditions.append(("row", "==", row))
+    if text is not None:
+        conditions.append(("text", "==", text))
+    tables = []
+    for file in files:
+        with reading(file):
+            table = pq.read_table(file, filters=conditions)
+        if table.num_rows:
+            tables.append(table)
+    return pa.concat_tables(tables, promote_options="default")

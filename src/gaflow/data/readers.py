@@ -49,9 +49,9 @@ class Columns:
 Reader = Callable[[Path, Columns], Iterator[Mapping[str, Any]]]
 
 
-def need_pyarrow(module: str = "pyarrow.parquet") -> None:
+def need_pyarrow() -> None:
     """Raise an error that says what to install if pyarrow is missing."""
-    need(module, "data", "Parquet and CSV need pyarrow")
+    need("pyarrow.parquet", "data", "Parquet and CSV need pyarrow")
 
 
 def reader_of(path: Path) -> Reader:
@@ -137,7 +137,7 @@ def _is_text(column_type: Any) -> bool:
 
 
 def _read_csv(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
-    need_pyarrow("pyarrow.csv")
+    need_pyarrow()
     import pyarrow as pa
     from pyarrow import csv
 

@@ -21,7 +21,7 @@ from gaflow.data.rows import Row, Survey
 
 __all__ = ["Sample", "draw_sample"]
 
-_SHORTER = -1
+_SHORTER = -1  # the signs of a text's length minus the mode
 _EQUAL = 0
 _LONGER = 1
 
@@ -72,18 +72,10 @@ def _smallest_keys(rows: Iterable[Row], mode: int, size: int, seed: int) -> dict
     for row in rows:
         if row.skipped:
             continue
-        heap = heaps[_side(len(row.text), mode)]
+        heap = heaps[int(np.sign(len(row.text) - mode))]
         entry = (-generator.random(), row.number)
         if len(heap) < size:
             heapq.heappush(heap, entry)
         else:
             heapq.heappushpop(heap, entry)
     return {side: sorted(heap, reverse=True) for side, heap in heaps.items()}
-
-
-def _side(length: int, mode: int) -> int:
-    if length < mode:
-        return _SHORTER
-    if length > mode:
-        return _LONGER
-    return _EQUAL

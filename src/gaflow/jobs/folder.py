@@ -70,10 +70,10 @@ def resume(folder: Path, job: dict[str, Any]) -> Manifest:
     manifest = Manifest.read(folder)
     refuse_other(manifest.job, job, folder)
     present = {}
-    for number, shard in manifest.shards.items():
-        if (folder / shard.file).exists():
+    for file, shard in manifest.shards.items():
+        if (folder / file).exists():
             check_shard(folder, shard)
-            present[number] = shard
+            present[file] = shard
     return Manifest(manifest.job, present, manifest.finished and len(present) == len(manifest.shards))
 
 

@@ -17,17 +17,11 @@ __all__ = ["MANIFEST", "Manifest", "Shard", "shard_name"]
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
-_PREFIX = "part-"
-_SUFFIX = ".parquet"
 
 
 def shard_name(number: int) -> str:
     """The file name of a shard."""
-    return f"{_PREFIX}{number:05d}{_SUFFIX}"
-
-
-def _shard_number(file: str) -> int:
-    return int(file.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+    return f"part-{number:05d}.parquet"
 
 
 @dataclass(frozen=True)
@@ -45,10 +39,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A job, and its finished shards by number."""
+    """A job, and its finished shards."""
 
     job: dict[str, Any]
-    shards: dict[int, Shard]
+    shards: dict[str, Shard]  # by file name
     finished: bool = False
 
     @property
@@ -77,7 +71,7 @@ class Manifest:
 
     def in_order(self) -> list[Shard]:
         """The finished shards in the order of the data set."""
-        return [self.shards[number] for number in sorted(self.shards)]
+        return sorted(self.shards.values(), key=lambda shard: shard.first)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -99,5 +93,5 @@ class Manifest:
             shard = Shard(**record)
             if Path(shard.file).name != shard.file:
                 raise ValueError("a shard lies outside the folder")
-            shards[_shard_number(shard.file)] = shard
+            shards[shard.file] = shard
         return cls(value["job"], shards, bool(value["finished"]))

@@ -17,7 +17,7 @@ import logging
 import os
 import platform
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -141,15 +141,16 @@ class _Pool:
 
     def __init__(self, explainer: Explainer, device: str, threads: int, resources: Mapping[str, int], size: int):
         self._size = size
-        self._model: Promise = ray_module().put(_portable(explainer))
-        worker_class = ray_module().remote(
+        self._ray = ray_module()
+        self._model = self._ray.put(_portable(explainer))
+        worker_class = self._ray.remote(
             num_cpus=resources["CPU"],
             num_gpus=resources.get("GPU", 0),
             max_restarts=_RESTARTS,
             max_task_retries=0,  # a shard goes to another worker instead of waiting for the restart
             max_concurrency=2,  # a worker answers how far it is while it computes
         )(_Worker)
-        self._start: Callable[[], Actor] = partial(worker_class.remote, device, threads)
+        self._start = partial(worker_class.remote, device, threads)
         self._workers: list[Actor] = []
         self._calls: dict[Promise, tuple[Actor, ShardRows | None]] = {}  # None: the worker loads the model
         self._idle: list[Actor] = []
@@ -160,7 +161,7 @@ class _Pool:
         self, settings: JobSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
     ) -> Iterator[ComputedShard]:
         """Shards in the order in which they are finished; `stop` gives up those that are not."""
-        sent_settings = ray_module().put(settings)
+        sent_settings = self._ray.put(settings)
         self._queue.extend(islice(shards, self._size))
         for _ in range(len(self._queue)):
             worker = self._start()
@@ -168,8 +169,8 @@ class _Pool:
             self._load(worker)
         texts = 0  # in finished shards
         reported = 0
-        finished: ComputedShard | None = None
-        while self._queue or self._shards_underway() or finished is not None:
+        while self._queue or self._busy_workers():
+            finished = self._wait()
             while self._queue and self._idle:
                 worker = self._idle.pop()
                 shard = self._queue.popleft()
@@ -184,34 +185,32 @@ class _Pool:
             report(reported)
             if stop():
                 return
-            finished = self._wait()
 
     def close(self) -> None:
         """End all workers."""
         for worker in self._workers:
-            ray_module().kill(worker)
+            self._ray.kill(worker)
 
     def _load(self, worker: Actor) -> None:
         """Send the model to a worker, as soon as Ray has started or restarted it."""
         promise = worker.load.options(max_task_retries=-1).remote(self._model)
         self._calls[promise] = (worker, None)
 
-    def _shards_underway(self) -> list[Actor]:
+    def _busy_workers(self) -> list[Actor]:
         """The workers that compute a shard."""
         return [worker for worker, shard in self._calls.values() if shard is not None]
 
     def _wait(self) -> ComputedShard | None:
         """A shard that got finished; None if there was none within a second."""
-        ray = ray_module()
-        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=_SECONDS)
+        ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=_SECONDS)
         if not ready:
             return None
         worker, shard = self._calls.pop(ready[0])
         try:
-            computed = ray.get(ready[0])
-        except ray.exceptions.RayTaskError as error:  # of our own code
+            computed = self._ray.get(ready[0])
+        except self._ray.exceptions.RayTaskError as error:  # of our own code
             raise error.cause from None
-        except ray.exceptions.RayActorError as error:
+        except self._ray.exceptions.RayActorError as error:
             self._replace(worker, shard, error)
             return None
         self._idle.append(worker)
@@ -241,16 +240,15 @@ class _Pool:
 
     def _texts_underway(self) -> int:
         """Texts that are done in unfinished shards, according to the workers that answer within a second."""
-        ray = ray_module()
-        promises = [worker.texts_done.remote() for worker in self._shards_underway()]
+        promises = [worker.texts_done.remote() for worker in self._busy_workers()]
         if not promises:
             return 0
         texts = 0
-        answered, _ = ray.wait(promises, num_returns=len(promises), timeout=_SECONDS)
+        answered, _ = self._ray.wait(promises, num_returns=len(promises), timeout=_SECONDS)
         for promise in answered:
             try:
-                texts += ray.get(promise)
-            except ray.exceptions.RayError:  # the worker is being lost; the promise of its shard says so too
+                texts += self._ray.get(promise)
+            except self._ray.exceptions.RayError:  # the worker is being lost; the promise of its shard says so too
                 continue
         return texts
 

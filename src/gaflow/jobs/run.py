@@ -20,7 +20,7 @@ from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
 from gaflow.jobs.engine import Engine, JobSettings, Local, RunningEngine, ShardRows, Stop
 from gaflow.jobs.folder import append_timing, claim, resume
-from gaflow.jobs.manifest import Manifest
+from gaflow.jobs.manifest import Manifest, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
 from gaflow.methods import Method, find_method
@@ -181,14 +181,9 @@ def _describe_job(
 
 
 def _describe_sample(sample: Sample, settings: JobSettings) -> dict[str, Any]:
-    return {
-        "size": settings.sample,
-        "seed": settings.seed,
-        "mode": sample.mode,
-        "shorter": sample.shorter,
-        "longer": sample.longer,
-        "equal": sample.equal,
-    }
+    description = {"size": settings.sample, "seed": settings.seed} | asdict(sample)
+    del description["rows"]
+    return description
 
 
 def _texts(rows: Iterable[Row], sample: Sample | None) -> Iterator[Row]:
@@ -220,10 +215,10 @@ def _compute_missing(
     present = frozenset(manifest.shards)
     report(stored_before)
     if not manifest.finished:
-        missing = (shard for shard in shards if shard.number not in present)
+        missing = (shard for shard in shards if shard_name(shard.number) not in present)
         for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):
             write_atomically(folder / shard.entry.file, shard.data)
-            manifest = replace(manifest, shards={**manifest.shards, shard.number: shard.entry})
+            manifest = replace(manifest, shards={**manifest.shards, shard.entry.file: shard.entry})
             manifest.write(folder)
             append_timing(folder, {"shard": shard.number, "texts": shard.entry.texts, **shard.timings})
         if manifest.texts == total:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +107,10 @@ def read_attributions(
         raise ArgumentTypeError(Argument("methods"), f" must be a list of names, not the string {methods!r}")
     if not path.exists():
         raise DataError(f"no such file or folder: {str(path)!r}")
-    return _read(path, None if methods is None else set(methods), verify)
+    return _read(path, None if methods is None else tuple(methods), verify)
 
 
-def _read(path: Path, methods: set[str] | None, verify: bool) -> Iterator[Stored]:
+def _read(path: Path, methods: Sequence[str] | None, verify: bool) -> Iterator[Stored]:
     if not (path / MANIFEST).exists():
         for file in parquet_files(path):
             yield from _read_file(file, methods)
@@ -121,16 +121,15 @@ def _read(path: Path, methods: set[str] | None, verify: bool) -> Iterator[Stored
         yield from _read_file(path / shard.file, methods)
 
 
-def _read_file(file: Path, methods: set[str] | None) -> Iterator[Stored]:
+def _read_file(file: Path, methods: Sequence[str] | None) -> Iterator[Stored]:
     for number, record in enumerate(_records(file)):
+        if methods is not None and record["method"] not in methods:
+            continue
         try:
-            stored = None
-            if methods is None or record["method"] in methods:
-                stored = _parse(record)
-        except (TypeError, KeyError, ValueError) as error:
+            stored = _parse(record)
+        except (TypeError, ValueError) as error:
             raise DataError(f"{str(file)!r}, row {number}: {error}") from error
-        if stored is not None:
-            yield stored
+        yield stored
 
 
 def _records(file: Path) -> Iterator[Record]:
@@ -150,66 +149,65 @@ def _records(file: Path) -> Iterator[Record]:
 def _parse(record: Record) -> Stored:
     text = record["text"]
     pair = record.get("pair")
-    for name in ("text", "method", "pair"):
-        value = record.get(name)
-        missing_pair = name == "pair" and value is None
-        if not isinstance(value, str) and not missing_pair:
+    strings = {"text": text, "method": record["method"], "pair": "" if pair is None else pair}
+    for name, value in strings.items():
+        if not isinstance(value, str):
             raise TypeError(f"{name} is {type(value).__name__}, not text")
     target: Any = record.get("target")
     contrast = record.get("contrast")
     logits = record.get("logits")
-    unchanged: dict[str, Any] = {name: record.get(name) for name in _UNCHANGED}
-    stored = Stored(
+    values: dict[str, Any] = {name: record.get(name) for name in _UNCHANGED}
+    if values["error"] is None and record["scores"] is not None:
+        values |= _parse_scores(record)
+    else:
+        values |= {"scores": None, "error": values["error"] or "there are no scores"}
+    return Stored(
         text=text,
         text_pair=pair,
-        scores=None,
         text_hash=text_hash(text, pair),
         target=target if contrast is None else (target, contrast),
         logits=None if logits is None else tuple(logits),
         truncated=bool(record.get("truncated")),
         diagnostics=json.loads(record.get("facts") or "{}"),
         certificate=json.loads(record.get("certificate") or "null"),
-        **unchanged,
+        **values,
     )
-    if stored.error is not None or record["scores"] is None:
-        return replace(stored, error=stored.error or "there are no scores")
+
+
+def _parse_scores(record: Record) -> dict[str, Any]:
+    """Scores, tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
     scores = np.array(record["scores"], dtype=np.float64)
+    if not np.isfinite(scores).all():
+        raise ValueError("scores are not all finite numbers")
     for name in ("tokens", "offsets", "segments", "special_mask"):
         values = record.get(name)
         if values is not None and len(values) != len(scores):
             raise ValueError(f"{len(scores)} scores but {len(values)} {name}")
-    tokens, offsets, segments = _parse_tokens(text, pair or "", record, len(scores))
-    if not np.isfinite(scores).all():
-        raise ValueError("scores are not all finite numbers")
-    return replace(stored, scores=scores, tokens=tokens, offsets=offsets, segments=segments)
-
-
-def _parse_tokens(
-    text: str, pair: str, record: Record, count: int
-) -> tuple[tuple[str, ...], tuple[Span, ...], tuple[int, ...] | None]:
-    """Tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
     tokens = record.get("tokens")
     offsets = record.get("offsets")
     segments = record.get("segments")
     special_mask = record.get("special_mask")
-    if segments is None and special_mask is not None and record.get("pair") is None:
+    pair = record.get("pair")
+    if segments is None and special_mask is not None and pair is None:
         segments = [_SPECIAL if special else _TEXT for special in special_mask]
-    sources = {_TEXT: text, _PAIR: pair, _SPECIAL: ""}
-    token_segments = [_TEXT] * count if segments is None else segments
+    sources = {_TEXT: record["text"], _PAIR: pair or "", _SPECIAL: ""}
+    token_segments = [_TEXT] * len(scores) if segments is None else segments
     if offsets is None:
         if tokens is None:
             raise ValueError("there are neither tokens nor offsets")
         offsets = _search_offsets(sources, tokens, token_segments)
-    spans = tuple((int(start), int(end)) for start, end in offsets)
-    for (start, end), segment in zip(spans, token_segments, strict=True):
+    derived_tokens = []
+    for (start, end), segment in zip(offsets, token_segments, strict=True):
         inside = segment in sources and 0 <= start <= end
         if not inside or (segment != _SPECIAL and end > len(sources[segment])):
             raise ValueError(f"offset {(start, end)} lies outside the text")
-    if tokens is None:
-        tokens = []
-        for (start, end), segment in zip(spans, token_segments, strict=True):
-            tokens.append(sources[segment][start:end])
-    return tuple(tokens), spans, None if segments is None else tuple(segments)
+        derived_tokens.append(sources[segment][start:end])
+    return {
+        "scores": scores,
+        "tokens": tuple(derived_tokens if tokens is None else tokens),
+        "offsets": tuple((int(start), int(end)) for start, end in offsets),
+        "segments": None if segments is None else tuple(segments),
+    }
 
 
 def _search_offsets(sources: Mapping[int, str], tokens: Sequence[str], segments: Sequence[int]) -> list[Span]:
