@@ -85,7 +85,7 @@ class Attribution:
             raise ArgumentError(
                 Argument("offsets"), " and ", Argument("segments"), f" must have one entry for each of the {t} tokens"
             )
-        if self.layers is not None and (self.layers.ndim != 2 or self.layers.shape[1] != t):
+        if self.layers is not None and self.layers.shape[1:] != (t,):
             raise ArgumentError(Argument("layers"), f" must have the shape (l+1, {t}), not {self.layers.shape}")
 
     @property
@@ -98,7 +98,7 @@ class Attribution:
     @property
     def special_mask(self) -> np.ndarray:
         """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
-        return np.array([segment < 0 for segment in self.segments])
+        return np.array(self.segments) < 0
 
     def words(self) -> list[TextUnit]:
         """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
@@ -115,7 +115,7 @@ class Attribution:
     def top(self, k: int = 5, *, words: bool = True) -> list[TextUnit]:
         """The `k` words (or tokens, with `words=False`) of largest score, without special tokens."""
         whole_number("k", k, least=0)
-        units = self.words() if words else self.pieces()
+        units = words_of(self) if words else pieces_of(self)
         return sorted(units, key=lambda unit: -unit.score)[:k]
 
     def at_layer(self, layer: NodeLayer) -> Attribution:

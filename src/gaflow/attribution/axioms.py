@@ -110,7 +110,9 @@ def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolera
             raise ArgumentError(Argument("layer"), " is for attributions; of a flow, all layers are checked")
         games = []
         for item in range(len(result.value)):
-            games.extend(_games_of_flow(result[item]))
+            adds, other = _both_sides(result[item])
+            value = result.value[item].item()
+            games.extend(_games_of_layers(other, adds, other, value, value))  # the other side is the claim
     else:
         raise ArgumentTypeError(f"axioms takes an Attribution or a Flow, not {type(result).__name__}")
     with np.errstate(invalid="ignore"):  # flows that are not finite fail, and need not warn
@@ -127,12 +129,12 @@ def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolera
     )
 
 
-def _games_of_flow(flow: Flow) -> Iterator[_Game]:
-    """The game of every node layer; the edges on the other side (terminals at the ends) are the claim."""
-    adds, other = _both_sides(flow)
-    value = flow.value.item()
+def _games_of_layers(
+    scores: np.ndarray, adds: np.ndarray, other: np.ndarray, total: float, scale: float
+) -> Iterator[_Game]:
+    """The game of every node layer; the arrays have one row for each."""
     for row in range(len(adds)):
-        yield _Game(scores=other[row], adds=adds[row], other=other[row], total=value, scale=value)
+        yield _Game(scores=scores[row], adds=adds[row], other=other[row], total=total, scale=scale)
 
 
 def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator[_Game]:
@@ -145,7 +147,7 @@ def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator
     if VALUE_AGAINST in att.diagnostics and att.flow_against is None:
         raise GaflowError(f"this attribution ({att.method}) is signed, but holds no flow against; explain it again")
     if layer is None:
-        layer = 0 if att.layer is None else att.layer
+        layer = att.layer or 0
     adds, other = _both_sides(att.flow)
     total = att.flow.value.item()
     scale = total
@@ -164,9 +166,8 @@ def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator
         total=count * total,
         scale=count * scale,
     )
-    for row in range(len(adds)):
-        claimed = other[row] if att.layers is None else att.layers[row]
-        yield _Game(scores=claimed, adds=adds[row], other=other[row], total=total, scale=scale)
+    claimed = other if att.layers is None else att.layers
+    yield from _games_of_layers(claimed, adds, other, total, scale)
 
 
 def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:

@@ -121,9 +121,9 @@ def _read_json(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
 
 def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], StoredValues]:
     """The arrays of an attribution as tensors that share no memory, and its other fields as JSON values."""
-    tensors = {"scores": torch.from_numpy(att.scores.copy())}
+    tensors = {"scores": torch.tensor(att.scores)}
     if att.layers is not None:
-        tensors["layers"] = torch.from_numpy(att.layers.copy())
+        tensors["layers"] = torch.tensor(att.layers)
     if att.flow is not None:
         tensors |= _flow_tensors(att.flow, "")
     if att.flow_against is not None:
@@ -154,7 +154,12 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
     Keys that this version does not know are ignored, and fields that older versions did not have get their default.
     """
     texts = {name: _text(values[name]) for name in ("text", "method", "label", "prediction")}
-    text_pair = None if values["pair"] is None else _text(values["pair"])
+    text_pair = values["pair"]
+    if text_pair is not None:
+        _text(text_pair)
+    probability = values["probability"]
+    if probability is not None:
+        probability = float(probability)
     tokens = tuple(_text(token) for token in values["tokens"])
     segments = tuple(int(segment) for segment in values["segments"])
     arrays = {name: tensors[name].numpy() for name in ("scores", "layers") if name in tensors}
@@ -165,6 +170,8 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
         if isinstance(media, Sound):
             length = len(media.samples)
     certificate = values["certificate"]
+    if certificate is not None:
+        certificate = Certificate(**certificate)
     return {
         **texts,
         **arrays,
@@ -173,13 +180,13 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
         "offsets": _offsets(values["offsets"], segments, length, len(text_pair or "")),
         "segments": segments,
         "target": _target(values["target"]),
-        "probability": _optional_number(values["probability"]),
+        "probability": probability,
         "output": float(values["output"]),
         "truncated": bool(values["truncated"]),
         "layer": _layer(values, "layers" in arrays),
         "flow": _flow(tensors, "", len(tokens)),
         "flow_against": _flow(tensors, _AGAINST, len(tokens)),
-        "certificate": None if certificate is None else Certificate(**certificate),
+        "certificate": certificate,
         "diagnostics": values.get("facts", {}),
         "output_kind": str(values.get("measure", "")),
         "read_positions": _positions(values.get("places", ()), len(tokens)),
@@ -191,10 +198,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} should be text")
     return value
-
-
-def _optional_number(value: float | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _offsets(stored: Iterable[Span], segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
@@ -211,7 +214,9 @@ def _offsets(stored: Iterable[Span], segments: tuple[int, ...], length: int, pai
 def _target(stored: list[int] | int | str) -> ResolvedTarget:
     if isinstance(stored, list):
         return int(stored[0]), int(stored[1])
-    return stored if isinstance(stored, str) else int(stored)
+    if isinstance(stored, str):
+        return stored
+    return int(stored)
 
 
 def _positions(stored: Iterable[int], count: int) -> tuple[int, ...]:
@@ -255,7 +260,7 @@ def _flow(tensors: dict[str, Tensor], prefix: str, count: int) -> Flow | None:
             parts[field.name] = tensors[f"{prefix}flow.{field.name}"]
     capacity = tensors.get(f"{prefix}flow.capacity")  # older files do not have it
     flow = Flow(**parts, certificate=BatchCertificate(**certificate), capacity=capacity)
-    if flow.edges.dim() != 4 or tuple(flow.edges.shape[2:]) != (count, count):
+    if flow.edges.shape[2:] != (count, count):
         raise ValueError("the flow does not fit the tokens")
     if capacity is not None and capacity.shape != flow.edges.shape:
         raise ValueError("the capacities do not fit the flow")

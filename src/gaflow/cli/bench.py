@@ -101,8 +101,14 @@ def bench(
       gaflow bench attributions/ -o bench --model org/name
     """
     check_folder("--out", out)
-    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-    columns |= {"label_names": parse_label_names(label_names), "split": split, "subset": subset}
+    columns = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_column": label_column,
+        "label_names": parse_label_names(label_names),
+        "split": split,
+        "subset": subset,
+    }
     sources = _open_sources(inputs, lambda location: open_data(location, **columns))
     only_stored = all(isinstance(source, str) for source in sources.values())
     method_names = _parse_methods(methods, only_stored)

@@ -6,7 +6,7 @@ The convention this file owns: attributions are on the host and without padding,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -116,7 +116,7 @@ def _class_logits(traced: Trace) -> list[tuple[float, ...] | None]:
 
 
 def _trace(
-    runner: Runner, batch: Batch, targets: Sequence[object], residual: bool, report: Callable[[float], object]
+    runner: Runner, batch: Batch, targets: Sequence[object], residual: bool, report: Report
 ) -> tuple[Trace, list[ExplainedOutput]]:
     """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
     with borrow(runner.model):
@@ -142,11 +142,15 @@ def _attributions(
     scores = method(traced)
     values = _checked_values(method, scores, traced)
     explained = traced.output.tolist()
-    flow = _to_host(scores.flow) if keep_flow else None
-    flow_against = _to_host(scores.flow_against) if keep_flow else None
+    flow = None
+    flow_against = None
+    if keep_flow:
+        flow = _to_host(scores.flow)
+        flow_against = _to_host(scores.flow_against)
     certificates = _certificates(scores)
-    through = scores.layers()
-    layers = None if through is None else through.detach().cpu().numpy()
+    layers = scores.layers()
+    if layers is not None:
+        layers = layers.detach().cpu().numpy()
     attributions = []
     for k, (encoding, output) in enumerate(zip(batch.encodings, outputs, strict=True)):
         n = len(encoding)  # padding is on the right

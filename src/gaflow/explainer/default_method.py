@@ -39,9 +39,11 @@ class FallbackToAgf:
     def __call__(self, trace: Trace) -> Scores:
         """The scores of `agf`, and the reason."""
         scores = METHODS[DEFAULT](trace)
-        diagnostics = scores.diagnostics or tuple({} for _ in scores.values)
         note = f"{DEFAULT} instead of {LEADING}, which cannot follow this model: {self.reason}"
-        return replace(scores, diagnostics=tuple({**of_text, "default": note} for of_text in diagnostics))
+        diagnostics = []
+        for of_text in scores.diagnostics or [{}] * len(scores.values):
+            diagnostics.append({**of_text, "default": note})
+        return replace(scores, diagnostics=tuple(diagnostics))
 
 
 def default_name(task: str) -> str:

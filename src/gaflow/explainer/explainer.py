@@ -25,7 +25,7 @@ from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import load_model
 from gaflow.progress import Progress, reporting
 from gaflow.tasks import Input
-from gaflow.tasks.targets import ExplainedOutput, Head, Target
+from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
 
 __all__ = ["AnyMethod", "Explainer", "explain"]
 
@@ -121,22 +121,19 @@ class Explainer:
         """Explain the prediction for a text, or for each text of a list.
 
         Args:
-            text: a string, a (text, text_pair) tuple, for question answering (question, context), a picture or a
-                sound; or a list of these.
+            text: a string, a (text, text_pair) or (question, context) tuple, a picture or a sound; or a list of these.
             method: a name of `gaflow.METHODS`, a settings object, a callable (attention, gradient) -> (b, l, t, t), or
                 None for the `default`.
             target: the output to explain. None is the prediction. Classifiers take a class index, a label, or a
-                contrast ("A minus B" or a tuple); taggers (where, tag); question answering an answer; language models
-                a word. `predictions` lists the choices. A list of texts takes a list of targets too.
+                contrast ("A minus B" or a tuple); taggers (where, tag); question answering an answer; language models a
+                word. `predictions` lists the choices. A list of texts takes a list of targets too.
             batch_size: the most texts of a batch.
             truncation: explain only the beginning of texts that are longer than the model takes.
             windows: read longer texts in overlapping windows, and merge the scores. True, or a `gaflow.Windows`.
             progress: True shows a bar. A function is called with (texts done, texts in all), fractions included.
-            keep_flow: False drops the edge flows (l * t * t numbers for each text), and keeps scores, layers and
-                certificate.
+            keep_flow: False drops only the edge flows, which are l * t * t numbers for each text.
 
-        Returns:
-            An `Attribution` for one text, a list of them for a list.
+        Returns an `Attribution` for one text, a list of them for a list.
 
             >>> explainer("a very smart dog", "agf", target="positive").scores
             >>> explainer(["a good film", "a bad one"], batch_size=32)[1].label
@@ -144,7 +141,9 @@ class Explainer:
         named = None if method is None else find_method(method)
         whole_number("batch_size", batch_size)
         if isinstance(text, list):
-            texts = prepare(self.runner, text, target, truncation=truncation, windows=windows)
+            targets = parse_all(self.head, target, len(text))
+            names = [f"texts[{index}]" for index in range(len(text))]
+            texts = prepare(self.runner, text, targets, names, truncation, windows)
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked

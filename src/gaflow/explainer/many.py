@@ -26,7 +26,7 @@ from gaflow.methods import Method
 from gaflow.models.memory import halving, is_out_of_memory
 from gaflow.progress import Report, silent, within
 from gaflow.tasks import Input
-from gaflow.tasks.targets import ExplainedOutput, Target, parse_all
+from gaflow.tasks.targets import ExplainedOutput, Target
 
 __all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each", "prepare_one"]
 
@@ -67,20 +67,11 @@ class TextResults:
         return attribution
 
 
-def prepare(
-    runner: Runner, texts: Sequence[Input], target: Target | list[Target], *, truncation: bool, windows: WindowsArgument
-) -> list[PreparedText]:
-    """Check and encode texts, and find their targets: a list has one for each text, anything else is for all."""
-    targets = parse_all(runner.head, target, len(texts))
-    names = [f"texts[{index}]" for index in range(len(texts))]
-    return _prepare(runner, texts, targets, names, truncation, windows)
-
-
 def prepare_one(
     runner: Runner, text: Input, target: Target, *, truncation: bool, windows: WindowsArgument
 ) -> PreparedText:
-    """The same for a single text."""
-    (prepared,) = _prepare(runner, [text], [runner.head.parse(target)], ["text"], truncation, windows)
+    """Check and encode a single text, and find its target."""
+    (prepared,) = prepare(runner, [text], [runner.head.parse(target)], ["text"], truncation, windows)
     return prepared
 
 
@@ -92,12 +83,12 @@ def prepare_each(
 
     def prepare_some(items: Sequence[Input]) -> list[PreparedText]:
         count = len(items)
-        return _prepare(runner, items, [parsed] * count, ["the text"] * count, truncation, windows)
+        return prepare(runner, items, [parsed] * count, ["the text"] * count, truncation, windows)
 
     return attempt(texts, prepare_some)
 
 
-def _prepare(
+def prepare(
     runner: Runner,
     items: Sequence[Input],
     targets: Sequence[object],
@@ -105,7 +96,7 @@ def _prepare(
     truncation: bool,
     windows: WindowsArgument,
 ) -> list[PreparedText]:
-    """Texts with parsed targets, that error messages call by `names`."""
+    """Check and encode texts whose targets are parsed; error messages call the texts by `names`."""
     settings = find_windows(windows, truncation)
     if settings is None:
         encodings = runner.encode(items, names=names, truncation=truncation)
@@ -114,8 +105,7 @@ def _prepare(
         encodings = encode(runner.tokenizer, items, names)
     prepared = []
     for encoding, target, name in zip(encodings, targets, names, strict=True):
-        resolved = runner.head.resolve(target, encoding, name)
-        text = PreparedText(name, encoding, resolved)
+        text = PreparedText(name, encoding, runner.head.resolve(target, encoding, name))
         if settings is not None:
             text = replace(text, windows=settings(encoding, runner.limit, name))
         prepared.append(text)
@@ -203,17 +193,18 @@ class _Job:
         parts: list[_Part] = []
         predictions: dict[int, _Prediction] = {}  # for texts in windows
         for index, text in texts.items():
-            if not text.is_long:
-                parts.append(_Part(index, text.name, Window.full(text.encoding), text.target, share=1))
-                continue
-            prediction = self._predict(text)
-            if isinstance(prediction, str):
-                yield self.failure(index, prediction)
-                continue
-            predictions[index] = prediction
-            target = prediction.output.target
-            for window in text.windows:
-                parts.append(_Part(index, text.name, window, target, share=1 / len(text.windows)))
+            target = text.target
+            if text.is_long:
+                prediction = self._predict(text)
+                if isinstance(prediction, str):
+                    yield self.failure(index, prediction)
+                    continue
+                predictions[index] = prediction
+                target = prediction.output.target
+            windows = text.windows or (Window.full(text.encoding),)
+            share = 1 / len(windows) if text.is_long else 1
+            for window in windows:
+                parts.append(_Part(index, text.name, window, target, share))
         done = 0
         window_results: dict[int, TextResults] = {}  # by the index of the part
         encodings = [part.window.encoding for part in parts]
@@ -232,20 +223,19 @@ class _Job:
 
     def failure(self, index: int, reason: str) -> TextResults:
         """The result of a text that no method can explain."""
-        names = [method.name for method in self.methods]
-        return TextResults(index, dict.fromkeys(names, reason), None)
+        by_method = {method.name: reason for method in self.methods}
+        return TextResults(index, by_method, logits=None)
 
     def _predict(self, text: PreparedText) -> _Prediction | str:
         """The prediction for a text in windows, or why there is none."""
-
-        def predict(texts: Sequence[PreparedText]) -> list[_Prediction]:
+        try:
             logits = mean_logits(self.runner, text.windows, self.batch_size)
             (output,) = self.runner.head.outputs(logits[None], [text.encoding], [text.target])
-            return [_Prediction(tuple(logits.tolist()), output)]
-
-        if self.on_error == "raise":
-            return predict([text])[0]
-        return attempt([text], predict)[0]
+        except Exception as error:
+            if self.on_error == "raise" or not _may_be_one_text(error):
+                raise
+            return _reason(error)
+        return _Prediction(tuple(logits.tolist()), output)
 
     def _run(self, batch: Sequence[_Part], report: Report) -> list[TextResults]:
         """The results of one batch, halved where it must be."""
@@ -267,9 +257,9 @@ class _Job:
             names = {}
             for k in error.items:
                 names[parts[k].index] = parts[k].name
-            indices = sorted(names)
-            listed = ", ".join(names[index] for index in indices)
-            raise SolveError([f"{listed}: ", *error.args], error.flow, indices) from error
+            names = dict(sorted(names.items()))
+            listed = ", ".join(names.values())
+            raise SolveError([f"{listed}: ", *error.args], error.flow, list(names)) from error
 
     def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[TextResults]:
         batch = explain_batch(
@@ -295,17 +285,15 @@ class _Job:
         """The methods that succeed on a text on which not all of them do."""
         if len(self.methods) == 1:
             return self.failure(part.index, reason)
-        logits = None
-
-        def run(methods: Sequence[Method]) -> list[Attribution | str]:
-            nonlocal logits
-            (result,) = self._run_batch([part], methods, silent)
-            logits = result.logits
-            return [result.by_method[method.name] for method in methods]
-
         by_method = {}
-        for method, outcome in zip(self.methods, attempt(self.methods, run), strict=True):
-            by_method[method.name] = outcome
+        logits = None
+        for method in self.methods:
+            (outcome,) = attempt([part], lambda parts, method=method: self._run_batch(parts, [method], silent))
+            if isinstance(outcome, str):
+                by_method[method.name] = outcome
+            else:
+                by_method[method.name] = outcome.by_method[method.name]
+                logits = outcome.logits
         return TextResults(part.index, by_method, logits)
 
     def _merge(
@@ -337,11 +325,15 @@ def attempt(items: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Res
     except Exception as error:
         if not _may_be_one_text(error):
             raise
-        reason = f"{type(error).__name__}: {error}"
+        reason = _reason(error)
     if len(items) == 1:
         return [reason]
     half = len(items) // 2  # outside the handler, whose traceback would hold on to the tensors of the failed attempt
     return [*attempt(items[:half], work), *attempt(items[half:], work)]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _may_be_one_text(error: Exception) -> bool:

@@ -133,11 +133,11 @@ def find_windows(windows: WindowsArgument, truncation: bool) -> Windows | None:
 def mean_logits(runner: Runner, windows: Sequence[Window], batch_size: int) -> Tensor:
     """Σ_w a_w logits_w (c,) in float64, from one forward pass over the windows."""
     encodings = [window.encoding for window in windows]
-    sums: list[Tensor] = []
+    sums = []
     for group in runner.batches(encodings, batch_size):
         logits = runner.logits([encodings[k] for k in group])
         weights = torch.tensor([windows[k].weight for k in group], dtype=torch.float64)
-        sums.append(torch.tensordot(weights, logits.detach().cpu().double(), dims=1))
+        sums.append(torch.tensordot(weights, logits.cpu().double(), dims=1))
     return torch.stack(sums).sum(0)
 
 
@@ -146,19 +146,24 @@ def merge(
 ) -> Attribution:
     """The attribution of a whole text by one method, from those of its windows."""
     first = attributions[0]
-    weights = [window.weight for window in windows]
     scores = np.zeros(len(text))
-    layers = None if first.layers is None else np.zeros((len(first.layers), len(text)))
+    layers = None
+    if first.layers is not None:
+        layers = np.zeros((len(first.layers), len(text)))
+    weights = []
+    outputs = []
+    certificates = []
     for window, attribution in zip(windows, attributions, strict=True):
         positions = list(window.positions)
         scores[positions] += window.weight * attribution.scores
         if layers is not None and attribution.layers is not None:
             layers[:, positions] += window.weight * attribution.layers
-    certificates = [attribution.certificate for attribution in attributions if attribution.certificate is not None]
-    diagnostics: dict[str, float | str] = {
-        "windows": len(windows),
-        "window_tokens": max(len(window.positions) for window in windows),
-    }
+        weights.append(window.weight)
+        outputs.append(attribution.output)
+        if attribution.certificate is not None:
+            certificates.append(attribution.certificate)
+    longest = max(len(window.positions) for window in windows)
+    counts = {"windows": len(windows), "window_tokens": longest}
     return replace(
         first,
         tokens=text.tokens,
@@ -170,13 +175,13 @@ def merge(
         label=output.label,
         probability=output.probability,
         prediction=output.prediction,
-        output=_weighted_sum(weights, [attribution.output for attribution in attributions]),
+        output=_weighted_sum(weights, outputs),
         output_kind=f"mean {first.output_name} of {len(windows)} windows",
         truncated=False,
         flow=None,
         flow_against=None,
         certificate=Certificate.worst(certificates, weights) if certificates else None,
-        diagnostics=diagnostics | _merge_diagnostics(attributions, weights),
+        diagnostics=counts | _merge_diagnostics(attributions, weights),
     )
 
 
@@ -188,7 +193,7 @@ def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[fl
             values_by_name.setdefault(name, []).append(value)
     merged: dict[str, float | str] = {}
     for name, values in values_by_name.items():
-        numbers = [float(value) for value in values if not isinstance(value, str)]
+        numbers = [value for value in values if not isinstance(value, str)]
         if len(numbers) == len(attributions):
             merged[name] = _weighted_sum(weights, numbers)
             continue
