@@ -13,6 +13,7 @@ from gaflow.models.tracing import Trace
 
 __all__ = [
     "DescribedMethod",
+    "Diagnostics",
     "Method",
     "MethodInfo",
     "NamedSettings",
@@ -21,6 +22,8 @@ __all__ = [
     "full_name",
     "name_with_changes",
 ]
+
+Diagnostics = dict[str, float | str]  # findings about one text beyond its scores, by name
 
 _NOT_IN_NAMES = ("throw", "batch_size")  # settings that change no score
 
@@ -49,7 +52,7 @@ class Scores:
 
     values: Tensor  # (b, t) token scores, 0 at padding
     flow: Flow | None = None  # flow methods only
-    diagnostics: tuple[dict[str, float | str], ...] = ()  # (b,) further findings about each text, or none at all
+    diagnostics: tuple[Diagnostics, ...] = ()  # (b,) further findings about each text, or none at all
     flow_against: Flow | None = None  # of the network of -y, whose through-flow is subtracted; signed flow methods only
     layer: NodeLayer | None = None  # the node layer that the values are the through-flow of; flow methods only
 

@@ -34,7 +34,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowErro
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import INFORMATION, Information, by_layer, split_nodes, token_information
 from gaflow.flow.result import VALUE_AGAINST, Flow, layer_scores
-from gaflow.methods.base import MethodInfo, Scores, callable_name, name_with_changes
+from gaflow.methods.base import Diagnostics, MethodInfo, Scores, callable_name, name_with_changes
 from gaflow.methods.flow_nodes import nodes_of
 from gaflow.methods.flow_settings import (
     PRESETS,
@@ -83,24 +83,22 @@ class FlowMethod:
         **options: Unpack[FlowOptions],
     ) -> None:
         """Build the records. Options take precedence over records, and records over the preset's defaults."""
-        changes: dict[str, Any] = dict(options)
+        values = default_options(preset)
+        for record in (network, solver, paths, scoring):
+            if record is not None:
+                values.update(vars(record))
+        values.update(options)
         if information is not None:
-            changes["information"] = information
-        for name in changes:
+            values["information"] = information
+        for name in values:
             if name not in RECORD_OF:
                 raise ArgumentTypeError(
                     Argument(name), f" is no option of flow methods; they are {', '.join(RECORD_OF)}"
                 )
-        defaults = default_options(preset)
-        records = {"network": network, "solver": solver, "paths": paths, "scoring": scoring}
         object.__setattr__(self, "preset", preset)
         for record_name, kind in RECORDS.items():
-            record = records[record_name]
-            values = {}
-            for field in fields(kind):
-                value = defaults[field.name] if record is None else getattr(record, field.name)
-                values[field.name] = changes.get(field.name, value)
-            object.__setattr__(self, record_name, kind(**values))
+            record_values = {field.name: values[field.name] for field in fields(kind)}
+            object.__setattr__(self, record_name, kind(**record_values))
         if self.scoring.signed and not self.network.uses_gradient:
             raise ArgumentError(
                 Argument("signed"), " needs a gradient: the attention of y and of -y is the same, so all scores cancel"
@@ -210,6 +208,8 @@ class FlowMethod:
             layers = capacities.shape[1]
             nodes = self._token_information(trace, trace.hidden[:layers], trace.hidden_gradient[:layers])
             capacities = split_nodes(capacities, nodes)
+        if not bool(torch.isfinite(capacities).all()):
+            raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
         return capacities.detach()
 
     def _solve(self, trace: Trace) -> Flow:
@@ -237,17 +237,14 @@ class FlowMethod:
     def _token_information(self, trace: Trace, states: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
         """The information of tokens by themselves (b, l, t), 0 at padding."""
         available = [g for g in gradients if g is not None]
-        complete = len(available) > 0 and len(available) >= len(states)
+        complete = 0 < len(states) <= len(available)
         if not complete or any(h.shape[:2] != trace.mask.shape for h in states):
             raise UnsupportedModelError(
                 f"{self.name!r} needs a hidden state of every token that each block reads, and its gradient, which "
                 "this model does not return; leave out ",
                 Argument("nodes"),
             )
-        information = token_information(states, available).masked_fill(~trace.mask[:, None], 0)
-        if not bool(torch.isfinite(information).all()):
-            raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
-        return information
+        return token_information(states, available).masked_fill(~trace.mask[:, None], 0)
 
     def _information(self, trace: Trace) -> Tensor:
         """The information tensor (b, l, t, t), checked."""
@@ -258,8 +255,6 @@ class FlowMethod:
                 information = information * trace.attentions[0].shape[1]
         else:
             information = self._call_information(tensor, trace)
-        if not bool(torch.isfinite(information).all()):
-            raise GaflowError(f"information {self.name!r} is not finite; a model in half precision may need float32")
         if bool((information < 0).any()):
             raise ArgumentError(
                 Argument("information"), f" {self.name!r} is negative in places; capacities must be >= 0 (use relu)"
@@ -299,9 +294,9 @@ def _negated(trace: Trace) -> Trace:
     )
 
 
-def _diagnostics(flow_against: Flow) -> tuple[dict[str, float | str], ...]:
+def _diagnostics(flow_against: Flow) -> tuple[Diagnostics, ...]:
     """The value of the subtracted flow of each text, and a warning where it did not converge."""
-    diagnostics: list[dict[str, float | str]] = [{VALUE_AGAINST: float(value)} for value in flow_against.value]
+    diagnostics: list[Diagnostics] = [{VALUE_AGAINST: float(value)} for value in flow_against.value]
     for item in (~flow_against.converged).nonzero().flatten().tolist():
         diagnostics[item]["warning"] = "the flow of -y did not converge"
     return tuple(diagnostics)

@@ -18,6 +18,7 @@ from gaflow.flow.information import INFORMATION, Information, af
 from gaflow.flow.result import NodeLayer, check_layer
 from gaflow.methods.flow_nodes import NodeChoice, check_nodes
 from gaflow.methods.paths import Paths
+from gaflow.methods.removal import Replacement
 
 __all__ = [
     "PRESETS",
@@ -114,7 +115,7 @@ class FlowOptions(TypedDict, total=False):
     orders: int
     ranked: int
     seed: int
-    replacement: str | int | None
+    replacement: Replacement
     batch_size: int | None
     layer: NodeLayer
 

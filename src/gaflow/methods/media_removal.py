@@ -17,7 +17,7 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.methods.removal import Removal
+from gaflow.methods.removal import Removal, Replacement
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import TracedModel
 
@@ -30,9 +30,7 @@ class MediaRemoval(Removal):
     Its values are those of the model's input, (1, c, h, w) or (1, n).
     """
 
-    def __init__(
-        self, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
-    ) -> None:
+    def __init__(self, traced_model: TracedModel, item: int, replacement: Replacement, batch_size: int | None) -> None:
         if replacement is not None:
             raise ArgumentError(
                 Argument("replacement"), f" {replacement!r} is for texts; patches and frames are always dimmed"
@@ -52,13 +50,12 @@ class MediaRemoval(Removal):
             weights = weights[:, None]  # the same for all colours
         return self.values * weights
 
-    def __call__(self, inclusion: Tensor) -> Tensor:
-        """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
-        changed = {self.input_name: self.values_at(inclusion)}
-        return self.traced_model.output([self.item] * len(inclusion), eager=False, **changed)
+    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
+        """The changed input."""
+        return {self.input_name: self.values_at(inclusion)}
 
 
-def removal_for(traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None) -> Removal:
+def removal_for(traced_model: TracedModel, item: int, replacement: Replacement, batch_size: int | None) -> Removal:
     """The removal of tokens from the input `item`, be it a text, a picture or a sound."""
     kind = TokenRemoval if traced_model.batch.encodings[item].media is None else MediaRemoval
     return kind(traced_model, item, replacement, batch_size)

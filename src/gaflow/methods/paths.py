@@ -38,7 +38,7 @@ from gaflow.arguments import whole_number
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
 from gaflow.methods.media_removal import MediaRemoval, removal_for
-from gaflow.methods.removal import Removal, check_batch_size, check_replacement
+from gaflow.methods.removal import Removal, Replacement, check_batch_size, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
@@ -66,7 +66,7 @@ class Paths:
     orders: int = 0  # drawn for the groups, each followed in both directions
     ranked: int = 0  # times that the groups enter by rank, likewise
     seed: int = 0  # other seeds draw other orders
-    replacement: str | int | None = None  # the baseline of a token, as in integrated gradients
+    replacement: Replacement = None  # the baseline of a token, as in integrated gradients
     batch_size: int | None = None  # points in one pass; None: as many as fit
 
     def __post_init__(self) -> None:

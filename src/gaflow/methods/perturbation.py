@@ -31,9 +31,9 @@ from torch import Tensor
 from gaflow.arguments import positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods.base import MethodInfo, NamedSettings, Scores
+from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
 from gaflow.methods.media_removal import removal_for
-from gaflow.methods.removal import Removal, check_batch_size, check_replacement
+from gaflow.methods.removal import Removal, Replacement, check_batch_size, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
 from gaflow.models.tracing import Trace
 from gaflow.progress import Report
@@ -43,14 +43,15 @@ __all__ = ["IntegratedGradients", "KernelShap", "Lime"]
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
-Diagnostics = dict[str, float | str]
+_Output = Callable[[Tensor], Tensor]  # `y` (s,) for inclusion weights (s, m)
+_TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens of one text
 
 
 class _Perturbation(NamedSettings, ABC):
     """What the three methods have in common: they explain one text after the other."""
 
     reference: ClassVar[str]
-    replacement: str | int | None
+    replacement: Replacement
     batch_size: int | None
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class _Perturbation(NamedSettings, ABC):
         return Scores(values, diagnostics=tuple(diagnostics))
 
     @abstractmethod
-    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         """The scores (m,) of the ordinary tokens of one text; the integers seed its random numbers."""
 
 
@@ -107,7 +108,7 @@ class IntegratedGradients(_Perturbation):
     """Integrated gradients along the word embeddings, from a baseline to the text itself."""
 
     steps: int = 50  # points of the Gauss-Legendre rule
-    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
+    replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # points in one pass; None: as many as fit, fewer for long texts
 
     base_name = "ig"
@@ -121,7 +122,7 @@ class IntegratedGradients(_Perturbation):
     def _passes(self) -> str:
         return f"{self.steps + 2} forward, {self.steps} backward"
 
-    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 
         done = 0
@@ -162,7 +163,7 @@ class _Sampling(_Perturbation):
     def _passes(self) -> str:
         return f"{self.samples} forward"
 
-    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         tokens = len(removal)
         generator = TextGenerator(self.seed, seeds)
 
@@ -182,7 +183,7 @@ class _Sampling(_Perturbation):
         return scores, diagnostics
 
     @abstractmethod
-    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
         """Captum's method for so many tokens, and the vectors that it draws."""
 
 
@@ -192,17 +193,17 @@ class KernelShap(_Sampling):
 
     samples: int = 500  # texts drawn; a text with no more subsets of tokens than this gets exact values
     seed: int = 0  # other seeds draw other texts
-    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
+    replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
     base_name = "kernel_shap"
     reference = "Lundberg and Lee 2017, NeurIPS"
 
-    def _score(self, removal: Removal, seeds: list[int], report: Report) -> tuple[Tensor, Diagnostics]:
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         scores, diagnostics = super()._score(removal, seeds, report)
         return scores, _completeness(removal, scores) | diagnostics
 
-    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
         from captum import attr
         from captum._utils.models.linear_model import SkLearnLinearRegression
 
@@ -220,7 +221,7 @@ class Lime(_Sampling):
     seed: int = 0  # other seeds draw other texts
     width: float = 1.0  # of the kernel that gives texts nearer to the complete one more weight
     alpha: float = 1.0  # strength of the ridge penalty
-    replacement: str | int | None = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
+    replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
 
     base_name = "lime"
@@ -231,7 +232,7 @@ class Lime(_Sampling):
         positive_number("alpha", self.alpha)
         super().__post_init__()
 
-    def _regression(self, output: Callable[[Tensor], Tensor], tokens: int) -> tuple[Any, int]:
+    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
         from captum import attr
         from captum._utils.models.linear_model import SkLearnRidge
         from captum.attr._core.lime import get_exp_kernel_similarity_function

@@ -24,7 +24,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gaflow.arguments import boolean
 from gaflow.methods.attention import read_rows
-from gaflow.methods.base import MethodInfo, NamedSettings, Scores
+from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
 from gaflow.methods.lrp import Relevance, propagate
 from gaflow.models.tracing import Trace
 
@@ -104,11 +104,11 @@ def _relevance(trace: Trace, double: bool) -> Relevance:
     return stored[double]
 
 
-def _diagnostics(relevance: Relevance) -> tuple[dict[str, float | str], ...]:
+def _diagnostics(relevance: Relevance) -> tuple[Diagnostics, ...]:
     """How much of the relevance 1 reached the embeddings of each text, and a warning where much was lost."""
-    diagnostics: list[dict[str, float | str]] = []
+    diagnostics = []
     for value in relevance.input.tolist():
-        item: dict[str, float | str] = {"conserved_relevance": value}
+        item: Diagnostics = {"conserved_relevance": value}
         if not abs(value - 1) <= _LARGEST_LOSS:
             item["warning"] = f"{value:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
         diagnostics.append(item)

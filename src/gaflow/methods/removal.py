@@ -19,9 +19,10 @@ from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.tracing import TracedModel
 from gaflow.progress import Report, silent
 
-__all__ = ["TOKEN_NAMES", "Removal", "check_batch_size", "check_replacement"]
+__all__ = ["TOKEN_NAMES", "Removal", "Replacement", "check_batch_size", "check_replacement"]
 
 TOKEN_NAMES = ("pad", "mask", "unk")
+Replacement = str | int | None  # one of these names or a token id; None: the first there is
 
 
 class Removal(ABC):
@@ -46,8 +47,13 @@ class Removal(ABC):
         """The values (s, ...) for inclusion weights (s, m)."""
 
     @abstractmethod
+    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
+        """What the model reads for inclusion weights (s, m), by name."""
+
     def __call__(self, inclusion: Tensor) -> Tensor:
         """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
+        items = [self.item] * len(inclusion)
+        return self.traced_model.output(items, eager=False, **self.model_inputs(inclusion))
 
     def __len__(self) -> int:
         return len(self.positions)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import Argument, GaflowError, UnsupportedModelError
-from gaflow.methods.removal import TOKEN_NAMES, Removal
+from gaflow.methods.removal import TOKEN_NAMES, Removal, Replacement
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.restore import borrow
@@ -37,9 +37,7 @@ class TokenRemoval(Removal):
     Its values are the word embeddings (1, n, d) in float32 or wider.
     """
 
-    def __init__(
-        self, traced_model: TracedModel, item: int, replacement: str | int | None, batch_size: int | None
-    ) -> None:
+    def __init__(self, traced_model: TracedModel, item: int, replacement: Replacement, batch_size: int | None) -> None:
         batch = traced_model.batch
         model = traced_model.model
         embedding = _word_embedding(traced_model)
@@ -63,12 +61,10 @@ class TokenRemoval(Removal):
         weights = weights.index_copy(1, self.positions, inclusion.to(self.values))
         return torch.lerp(self._baseline, self.values, weights[..., None])  # exact at 0 and at 1
 
-    def __call__(self, inclusion: Tensor) -> Tensor:
-        """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
-        s = len(inclusion)
-        inputs = {name: value.expand(s, -1) for name, value in self._inputs.items()}
-        embeddings = self.values_at(inclusion)
-        return self.traced_model.output([self.item] * s, embeddings=embeddings, eager=False, **inputs)
+    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
+        """The text as often as there are rows, and its embeddings."""
+        inputs = {name: value.expand(len(inclusion), -1) for name, value in self._inputs.items()}
+        return inputs | {"embeddings": self.values_at(inclusion)}
 
 
 def _word_embedding(traced_model: TracedModel) -> nn.Module:
@@ -82,7 +78,7 @@ def _word_embedding(traced_model: TracedModel) -> nn.Module:
 
 
 def baseline_token(
-    special_tokens: Mapping[str, int], replacement: str | int | None, embedding: nn.Module
+    special_tokens: Mapping[str, int], replacement: Replacement, embedding: nn.Module
 ) -> tuple[str, int]:
     """Name and id of the token that stands for removed ones; None: the first of the tokenizer's `special_tokens`."""
     if isinstance(replacement, int):

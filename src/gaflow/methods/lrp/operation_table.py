@@ -77,6 +77,10 @@ CONSTANT = _names(
 # A weight of the input embedding in one of these is where the relevance of the input is collected.
 START = frozenset(["embedding", "linear", "conv1d", "conv2d", "getitem", "index_select"])
 
+_OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow")
+_AUGMENTED = {f"__i{name}__": name for name in _OPERATORS}  # such as x += y
+_REFLECTED = {f"__r{name}__": name for name in _OPERATORS} | {"rsub": "sub"}  # such as 2 + x
+
 _ALIASES = {
     "subtract": "sub",
     "multiply": "mul",
@@ -88,7 +92,6 @@ _ALIASES = {
     "mv": "matmul",
     "dot": "matmul",
 }
-_OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow")
 
 
 @dataclass(frozen=True)
@@ -134,22 +137,12 @@ def operation(func: Callable[..., Any]) -> Operation:
     if not path.startswith("torch."):
         return Operation(f"unknown {path}", path)  # whatever it is called, it may be something else
     *_, owner, name = path.split(".")
-    in_place = False
-    swapped = False
     if name == "__get__":
         return Operation(owner, path.removesuffix(".__get__"))
-    if name == "rsub":
-        name = "sub"
-        swapped = True
-    elif not (name.startswith("__") and name.endswith("__")):
-        in_place = name.endswith("_")
-        name = name.removesuffix("_")
-    else:
-        name = name.strip("_")
-        if name[1:] in _OPERATORS and name[0] in "ir":  # such as iadd and radd
-            in_place = name[0] == "i"
-            swapped = name[0] == "r"
-            name = name[1:]
+    in_place = name in _AUGMENTED or (name.endswith("_") and not name.endswith("__"))
+    swapped = name in _REFLECTED
+    name = (_AUGMENTED | _REFLECTED).get(name, name)
+    name = name.removeprefix("__").removesuffix("__").removesuffix("_")
     return Operation(_ALIASES.get(name, name), path, in_place, swapped)
 
 

@@ -25,6 +25,7 @@ from torch.autograd.function import Function
 __all__ = ["RULES", "Add", "Bilinear", "Identity", "Linear", "Product", "Sum", "div"]
 
 Bilinear = Callable[[Tensor, Tensor], Tensor]
+Relevances = tuple[Tensor | None, ...]  # of the arguments of `forward`; None for those that get none
 _TINY = 1e-9
 
 
@@ -43,7 +44,7 @@ class Identity(Function):
         return _owned(value())
 
     @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance as it is."""
         (relevance,) = results
         return relevance.sum_to_size(ctx.shape), None
@@ -67,7 +68,7 @@ class Linear(Function):
         return _owned(y) if bias is None else y + bias
 
     @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance in proportion to positive contributions."""
         (relevance,) = results
         x, w = ctx.saved_tensors
@@ -104,7 +105,7 @@ class Product(Function):
         return _owned(f(x, y))
 
     @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance in proportion to contributions, shared out evenly."""
         (relevance,) = results
         x, y = ctx.saved_tensors
@@ -131,7 +132,7 @@ class Add(Function):
         return x + y
 
     @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance in proportion to contributions, balanced between the two."""
         (relevance,) = results
         x, y = ctx.saved_tensors
@@ -152,7 +153,7 @@ class Sum(Function):
         return x.sum(axis, keepdim=True)
 
     @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance in proportion to contributions, balanced between the positions along the axis."""
         (relevance,) = results
         (x,) = ctx.saved_tensors
