@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -142,6 +142,7 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
         return trace
     traced_model = trace.require_model()
     gradients = tuple(torch.zeros_like(g) for g in trace.gradients)
+    contributions = gradients[0].new_zeros(len(trace.hidden) + len(trace.stream), *trace.mask.shape)
     geometry = geometry_of(traced_model.model) or Geometry(len(gradients), gradients[0].shape[1])
     accumulators = []
     for item, encoding in enumerate(traced_model.batch.encodings):
@@ -157,6 +158,7 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
                 generator=TextGenerator(paths.seed, token_ids(encoding)),
                 batch_size=batch_size,
                 gradients=[g[item, :, :n, :n] for g in gradients],
+                contributions=contributions[:, item, :n],
             )
         )
     stages = 1 + paths.ranked
@@ -169,48 +171,50 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
             _evaluate(batch, residual=bool(trace.stream))
             done += len(batch)
             traced_model.report((stage + done / len(waiting)) / stages)
-    return _averaged_trace(replace(trace, gradients=gradients), accumulators)
+    states = contributions[..., None].unbind()
+    ones = contributions.new_ones(*trace.mask.shape, 1)
+    return replace(
+        trace,
+        gradients=gradients,
+        hidden=states[: len(trace.hidden)],
+        hidden_gradient=tuple(None if g is None else ones for g in trace.hidden_gradient),
+        stream=states[len(trace.hidden) :],
+        stream_gradient=tuple(ones for _ in trace.stream),
+    )
 
 
+@dataclass(eq=False)
 class PathAccumulator:
     """Plans the paths of one text, and adds up the values at their points."""
 
-    def __init__(
-        self,
-        removal: Removal,
-        paths: Paths,
-        generator: TextGenerator,
-        batch_size: int,
-        gradients: list[Tensor],
-    ) -> None:
-        self.removal = removal
-        self.batch_size = batch_size  # points in one pass
-        self.contributions: list[Tensor] = []  # (n,) of every hidden state and stream, summed over steps
-        self.points = torch.empty(0)  # (r, m) of this stage: inclusion weights of the tokens
-        self._paths = paths
-        self._generator = generator
-        self._gradients = gradients  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
-        self._weights = torch.empty(0)  # (r,) of each point in that mean
-        self._steps: list[tuple[int, int]] = []  # of this stage, from point to point, that are still to be added
-        self._numbers: list[int] = []  # (r,) of the points that are stored
-        self._values: list[Tensor] = []  # (r, n, d) gradients by states at these points, then the states themselves
-        self._needed_later: set[int] = set()  # points that the next stage uses, too
+    removal: Removal
+    paths: Paths
+    generator: TextGenerator
+    batch_size: int  # points in one pass
+    gradients: list[Tensor]  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
+    contributions: Tensor  # (k, n) of hidden states and streams, to add to: in the end the mean over paths
+    points: Tensor = field(init=False)  # (r, m) of this stage: inclusion weights of the tokens
+    _weights: Tensor = field(init=False)  # (r,) of each point in the mean of gradients
+    _steps: list[tuple[int, int]] = field(init=False)  # of this stage, from point to point, that are still to be added
+    _needed_later: set[int] = field(init=False)  # points that the next stage uses, too
+    _numbers: list[int] = field(init=False, default_factory=list)  # (r,) of the points that are stored
+    _values: list[Tensor] = field(init=False)  # (r, n, d) gradients by states at these points, then the states
 
     def plan_stage(self, stage: int) -> range:
         """Plan the paths of a stage, first drawn or straight ones, then ranked; returns the points to compute."""
-        if stage > self._paths.ranked:  # a text of one token
+        if stage > self.paths.ranked:  # a text of one token
             return range(0)
         self._plan_points(self._first_paths() if stage == 0 else self._ranked_paths())
-        self._needed_later = _ENDS if stage < self._paths.ranked else set()
+        self._needed_later = _ENDS if stage < self.paths.ranked else set()
         weights = torch.bincount(torch.tensor(self._steps).flatten(), minlength=len(self.points)).double()
-        weights[: len(_ENDS)] = self._paths.count  # both ends are computed once for all paths
-        self._weights = weights / (2 * self._paths.count * self._paths.steps_of_a_path)
+        weights[: len(_ENDS)] = self.paths.count  # both ends are computed once for all paths
+        self._weights = weights / (2 * self.paths.count * self.paths.steps_of_a_path)
         first_new = 0 if stage == 0 else len(_ENDS)
         return range(first_new, len(self.points))
 
     def add(self, numbers: list[int], attention_gradients: Sequence[Tensor], values: list[Tensor]) -> None:
         """Add what the model gave at some points of this stage: gradients by states and these states, (r, n, d)."""
-        for total, gradient in zip(self._gradients, attention_gradients, strict=True):
+        for total, gradient in zip(self.gradients, attention_gradients, strict=True):
             weights = self._weights[numbers].to(gradient)
             total += torch.tensordot(weights, gradient, 1).to(total)
         if self._numbers:
@@ -234,10 +238,10 @@ class PathAccumulator:
     def _first_paths(self) -> list[Sequence[Tensor]]:
         """The legs of drawn orders, forwards and backwards, or of the straight path."""
         tokens = len(self.removal)
-        if self._paths.orders == 0:
+        if self.paths.orders == 0:
             return [[torch.arange(tokens)]]
-        with self._generator:
-            orders = [torch.randperm(tokens) for _ in range(self._paths.orders)]
+        with self.generator:
+            orders = [torch.randperm(tokens) for _ in range(self.paths.orders)]
         paths = []
         for order in orders:
             paths += self._both_directions(order)
@@ -245,27 +249,27 @@ class PathAccumulator:
 
     def _ranked_paths(self) -> list[Sequence[Tensor]]:
         """The legs by rank, forwards and backwards."""
-        if not self.contributions:
+        if len(self.contributions) == 0:
             raise UnsupportedModelError("ranked paths need hidden states, which this model does not return")
-        order = self.contributions[0][self.removal.positions].argsort(stable=True)
+        positions = self.removal.positions
+        order = self.contributions[0].to(positions.device)[positions].argsort(stable=True)
         return self._both_directions(order.cpu())
 
     def _both_directions(self, order: Tensor) -> list[Sequence[Tensor]]:
-        groups = self._paths.groups
+        groups = self.paths.groups
         return [order.tensor_split(groups), order.flip(0).tensor_split(groups)]
 
     def _add_steps(self, values: Sequence[Tensor], steps: Sequence[tuple[int, int]]) -> None:
         """Add some steps of the trapezoidal rule, from row to row of the values."""
-        layers = len(values) // 2
-        if not self.contributions:
-            self.contributions = [state.new_zeros(state.shape[1]) for state in values[layers:]]
         if not steps:
             return
+        layers = len(values) // 2
         rows = torch.tensor(steps)
         for total, gradient, state in zip(self.contributions, values[:layers], values[layers:], strict=True):
             before, after = rows.to(state.device).unbind(1)
             products = (gradient[before] + gradient[after]) * (state[after] - state[before])
-            total += products.sum((0, -1)) / (2 * self._paths.count)
+            contribution = products.sum((0, -1)) / (2 * self.paths.count)
+            total += contribution.to(total)
 
     def _plan_points(self, paths: Sequence[Sequence[Tensor]]) -> None:
         """Set the points and steps of these paths. Each leg is a group of tokens that enter together."""
@@ -274,7 +278,7 @@ class PathAccumulator:
         numbers = {(0.0,) * tokens: _BASELINE, (1.0,) * tokens: _TEXT}
         self._steps = []
         for legs in paths:
-            steps_of_a_leg = self._paths.steps_of_a_path // len(legs)
+            steps_of_a_leg = self.paths.steps_of_a_path // len(legs)
             inclusion = torch.zeros(tokens, dtype=torch.float64)
             last = _BASELINE
             for leg in legs:
@@ -375,22 +379,3 @@ def _repeated(batch: Batch, items: list[int], n: int) -> Batch:
     encodings = tuple(batch.encodings[item] for item in items)
     padded = any(len(encoding) < n for encoding in encodings)
     return Batch(inputs, mask=batch.mask[rows, :n], padded=padded, encodings=encodings)
-
-
-def _averaged_trace(trace: Trace, accumulators: Sequence[PathAccumulator]) -> Trace:
-    """The trace of the whole batch with the contributions of each text; its gradients are already averaged."""
-    b, t = trace.mask.shape
-    layers = len(trace.hidden)
-    contributions = trace.gradients[0].new_zeros(layers + len(trace.stream), b, t, 1)
-    for item, accumulator in enumerate(accumulators):
-        n = accumulator.removal.length
-        for total, values in zip(contributions, accumulator.contributions, strict=True):
-            total[item, :n, 0] = values.to(total)
-    ones = contributions.new_ones(b, t, 1)
-    return replace(
-        trace,
-        hidden=tuple(contributions[:layers]),
-        hidden_gradient=tuple(None if g is None else ones for g in trace.hidden_gradient),
-        stream=tuple(contributions[layers:]),
-        stream_gradient=tuple(ones for _ in trace.stream),
-    )
