@@ -5,7 +5,6 @@ from transformers import pipeline
 import gaflow
 from gaflow.errors import GaflowError, TargetError
 from gaflow.inputs.encoding import encode
-from gaflow.tasks.text_location import TextLocation
 from gaflow.tasks.token_classification import TagTarget, TokenClassificationHead
 from tests.support.models import SENTENCE, wordpiece
 from tests.support.task_models import TAGS, tagger
@@ -36,17 +35,17 @@ def explained(target, z, text=TEXT):
     ("target", "expected"),
     [
         (None, TagTarget()),
-        (3, TagTarget(TextLocation(token=3), None)),
-        ("dog", TagTarget(TextLocation(piece="dog"), None)),
+        (3, TagTarget(3, None)),
+        ("dog", TagTarget("dog", None)),
         ("B-PER", TagTarget(None, B_PER)),
         ("PER", TagTarget(None, "PER")),
-        ("dog=B-PER", TagTarget(TextLocation(piece="dog"), B_PER)),
-        ("5:8=PER", TagTarget(TextLocation(span=(5, 8)), "PER")),
-        ("#2=i-loc minus O", TagTarget(TextLocation(token=2), (I_LOC, OUT))),
-        ((2, "B-LOC"), TagTarget(TextLocation(token=2), B_LOC)),
-        (((5, 8), 3), TagTarget(TextLocation(span=(5, 8)), B_LOC)),
-        (("dog", ("B-PER", "O")), TagTarget(TextLocation(piece="dog"), (B_PER, OUT))),
-        (("dog", None), TagTarget(TextLocation(piece="dog"), None)),
+        ("dog=B-PER", TagTarget("dog", B_PER)),
+        ("5:8=PER", TagTarget((5, 8), "PER")),
+        ("#2=i-loc minus O", TagTarget(2, (I_LOC, OUT))),
+        ((2, "B-LOC"), TagTarget(2, B_LOC)),
+        (((5, 8), 3), TagTarget((5, 8), B_LOC)),
+        (("dog", ("B-PER", "O")), TagTarget("dog", (B_PER, OUT))),
+        (("dog", None), TagTarget("dog", None)),
     ],
 )
 def test_targets_are_read_as_meant(target, expected):

@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import PretrainedModel
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.language_modelling import LanguageModelHead
@@ -51,7 +52,6 @@ class PillowImage(Protocol):
 
     def convert(self, mode: str) -> Any:
         """The same in other colours."""
-        ...
 
 
 Input = str | tuple[Any, Any] | Mapping[str, Any] | PathLike[str] | np.ndarray | Tensor | PillowImage
@@ -68,12 +68,16 @@ class Task:
     processor: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
 
 
+def _classification_head(model: PretrainedModel, _tokenizer: object) -> ClassificationHead:
+    return ClassificationHead.of(model.config)
+
+
 TASKS: dict[str, Task] = {
     "text-classification": Task(
         loader="AutoModelForSequenceClassification",
         endings=("ForSequenceClassification",),
         read=read_texts,
-        head=lambda model, _: ClassificationHead.of(model.config),
+        head=_classification_head,
     ),
     "token-classification": Task(
         loader="AutoModelForTokenClassification",
@@ -103,14 +107,14 @@ TASKS: dict[str, Task] = {
         loader="AutoModelForImageClassification",
         endings=("ForImageClassification", "ForImageClassificationWithTeacher"),
         read=read_pictures,
-        head=lambda model, _: ClassificationHead.of(model.config),
+        head=_classification_head,
         processor="AutoImageProcessor",
     ),
     "audio-classification": Task(
         loader="AutoModelForAudioClassification",
         endings=("ForAudioClassification",),
         read=read_sounds,
-        head=lambda model, _: ClassificationHead.of(model.config),
+        head=_classification_head,
         processor="AutoFeatureExtractor",
     ),
 }

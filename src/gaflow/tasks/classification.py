@@ -11,17 +11,24 @@ minus B under softmax is that of A among the two, `1 / (1 + exp(-y))`; other hea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentTypeError, TargetError, UnsupportedModelError
+from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import ModelConfig
-from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
+from gaflow.tasks.targets import (
+    ExplainedOutput,
+    contrast_sides,
+    contrast_terms,
+    logits_on_host,
+    target_error,
+    two_sides,
+    whole_target,
+)
 
 __all__ = ["ClassTarget", "ClassificationHead"]
 
@@ -47,10 +54,12 @@ class ClassificationHead:
             labels.append(str(name))
         problem = getattr(config, "problem_type", None)
         if problem == "regression":
-            return cls(tuple(labels), "none")
-        if problem == "multi_label_classification" or count == 1:
-            return cls(tuple(labels), "sigmoid")
-        return cls(tuple(labels), "softmax")
+            link = "none"
+        elif problem == "multi_label_classification" or count == 1:
+            link = "sigmoid"
+        else:
+            link = "softmax"
+        return cls(tuple(labels), link)
 
     def parse(self, target: object) -> ClassTarget | None:
         """The class index or pair of indices that `target` means; None stays None."""
@@ -58,17 +67,15 @@ class ClassificationHead:
             target = target.target
         if target is None:
             return None
-        sides = (target,)
-        if isinstance(target, tuple):
-            sides = target
-            if len(sides) != 2:
-                raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
-        elif isinstance(target, str) and self._find(target) is None:
+        sides = contrast_sides(target)
+        if isinstance(target, str) and self._find(target) is None:
             for pair in two_sides(target):
-                if None not in (self._find(pair[0]), self._find(pair[1])):
+                indices = (self._find(pair[0]), self._find(pair[1]))
+                if indices != (None, None):  # if one side is no label, the error is about that side
                     sides = pair
+                if None not in indices:
                     break
-        indices = [self._index(side) for side in sides]
+        indices = [self._index(side, target) for side in sides]
         if len(indices) == 1:
             return indices[0]
         a, b = indices
@@ -109,7 +116,7 @@ class ClassificationHead:
             label=" minus ".join(self.labels[k] for k in classes),
             probability=self._probability(logits, target),
             prediction=self.labels[int(logits.argmax())],
-            terms=contrast_terms((k,) for k in classes),
+            terms=contrast_terms([(k,)] for k in classes),
         )
 
     def _probability(self, logits: Tensor, target: ClassTarget) -> float | None:
@@ -124,18 +131,15 @@ class ClassificationHead:
             return torch.sigmoid(logits[target]).item()
         return None
 
-    def _index(self, target: object) -> int:
-        if isinstance(target, str):
-            index = self._find(target)
+    def _index(self, side: object, target: object) -> int:
+        """The index of one class, which is all of `target` or a side of it."""
+        if isinstance(side, str):
+            index = self._find(side)
             if index is None:
-                raise TargetError(f"no label {self._unknown_part(target)}; the model's labels are {self._listed()}")
+                context = "" if side == target else f" in {target!r}"
+                raise TargetError(f"no label {side!r}{context}; the model's labels are {self._listed()}")
             return index
-        index = as_integer(target)
-        if index is None:
-            kind = type(target).__name__
-            raise ArgumentTypeError(
-                Argument("target"), f" must be a class index, a label, a pair (A, B) or None, not {kind}"
-            )
+        index = whole_target(side, "a class index, a label, a pair (A, B) or None")
         if not 0 <= index < len(self.labels):
             raise target_error(f" {index} is out of range: the classes are {self._listed()}")
         return index
@@ -153,14 +157,6 @@ class ClassificationHead:
         if folded.isdecimal() and folded.isascii() and int(folded) < len(self.labels):
             return int(folded)
         return None
-
-    def _unknown_part(self, target: str) -> str:
-        """The part of `target` that is no label: one side of a contrast if the other one is a label, else all of it."""
-        sides = re.split(r"\s+minus\s+", target, flags=re.IGNORECASE)
-        unknown = [side for side in sides if self._find(side) is None]
-        if len(sides) == 2 and len(unknown) == 1:
-            return f"{unknown[0]!r} in {target!r}"
-        return repr(target)
 
     def _listed(self) -> str:
         listed = ", ".join(f"{k} {name!r}" for k, name in enumerate(self.labels[:_LISTED_LABELS]))

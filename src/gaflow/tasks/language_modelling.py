@@ -24,10 +24,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentTypeError, UnsupportedModelError
+from gaflow.errors import Argument, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import Tokenizer
-from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
+from gaflow.tasks.targets import (
+    ExplainedOutput,
+    contrast_sides,
+    contrast_terms,
+    logits_on_host,
+    target_error,
+    two_sides,
+    whole_target,
+)
 from gaflow.tasks.text_inputs import masks_of
 
 __all__ = ["LanguageModelHead", "ResolvedTokens", "TokenTarget"]
@@ -72,10 +80,7 @@ class LanguageModelHead:
                 target = match[2]
         if target is None:
             return TokenTarget(position)
-        tokens = target if isinstance(target, tuple) else (target,)
-        if len(tokens) > 2:
-            raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
-        return TokenTarget(position, tuple(_parse_token(token) for token in tokens))
+        return TokenTarget(position, tuple(_parse_token(token) for token in contrast_sides(target)))
 
     def resolve(self, target: TokenTarget, encoding: Encoding, name: str) -> ResolvedTokens:
         """The position, and the tokens' numbers."""
@@ -127,7 +132,7 @@ class LanguageModelHead:
             label=" minus ".join(self._text(token) for token in tokens),
             probability=probability.item(),
             prediction=self._text(int(logits.argmax())),
-            terms=contrast_terms((position, token) for token in tokens),
+            terms=contrast_terms([(position, token)] for token in tokens),
             read_positions=(position,),
         )
 
@@ -217,13 +222,7 @@ def _parse_token(token: object) -> int | str:
         if not token:
             raise target_error(" is empty; give a word, or leave it out for the most probable one")
         return token
-    number = as_integer(token)
-    if number is None:
-        kind = type(token).__name__
-        raise ArgumentTypeError(
-            Argument("target"), f" must be a word, a token's number, a pair (A, B) or None, not {kind}"
-        )
-    return number
+    return whole_target(token, "a word, a token's number, a pair (A, B) or None")
 
 
 def _logits_at(position: int, logits: Tensor, encoding: Encoding) -> Tensor:

@@ -25,7 +25,6 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, Unsupporte
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
-from gaflow.inputs.segmentation import Span
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Processor
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import as_integer
@@ -93,7 +92,9 @@ def name_tokens(encoding: Encoding, count: int, model: PretrainedModel) -> Encod
 def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
     rows, columns = image.grid
     if not 0 <= count - rows * columns <= _MOST_SPECIAL_TOKENS:  # the config's patches are not those of the first layer
-        rows = columns = _largest_square(count)
+        rows = columns = math.isqrt(count)
+        if count - rows * columns > _MOST_SPECIAL_TOKENS:
+            raise UnsupportedModelError(f"the model makes {count} tokens of a picture, which are no grid of patches")
     tokens = _special_tokens(count - rows * columns)
     segments = [-1] * len(tokens) + [0] * (rows * columns)
     for row in range(1, rows + 1):
@@ -108,14 +109,6 @@ def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
     )
 
 
-def _largest_square(count: int) -> int:
-    """The rows of the largest square of patches that leaves no more than a few special tokens."""
-    rows = math.isqrt(count)
-    if rows == 0 or count - rows * rows > _MOST_SPECIAL_TOKENS:
-        raise UnsupportedModelError(f"the model makes {count} tokens of a picture, which are no grid of patches")
-    return rows
-
-
 def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: ModelConfig) -> Encoding:
     """Frames, or patches of a spectrogram: each stands for an interval of the sound, and for a band of it."""
     grid = _spectrogram_grid(config, count)
@@ -128,7 +121,7 @@ def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: ModelC
         times = grid[1]
         step = _SECONDS_PER_COLUMN * config.time_stride * sound.rate
     tokens = _special_tokens(count - len(bands) * times)
-    offsets: list[Span] = [(0, 0)] * len(tokens)
+    offsets = [(0, 0)] * len(tokens)
     samples = len(sound.samples)
     for band in bands:
         for k in range(times):
@@ -159,7 +152,7 @@ def _least_samples(config: ModelConfig) -> int:
     kernels = getattr(config, "conv_kernel", None) or ()
     strides = getattr(config, "conv_stride", None) or ()
     samples = 1
-    for kernel, stride in reversed(list(zip(kernels, strides, strict=False))):
+    for kernel, stride in zip(reversed(kernels), reversed(strides), strict=False):
         samples = (samples - 1) * stride + kernel
     return samples
 
@@ -234,14 +227,12 @@ def _colours(values: Tensor, processor: Processor) -> np.ndarray:
 def _patch_grid(config: ModelConfig, height: int, width: int) -> tuple[int, int]:
     """Rows and columns of the patches that the config describes; one patch if it describes none."""
     vision_config = getattr(config, "vision_config", None)
-    size: Any = getattr(config, "patch_size", None) or getattr(vision_config, "patch_size", None)
+    size = getattr(config, "patch_size", None) or getattr(vision_config, "patch_size", None)
     if isinstance(size, int):
         size = (size, size)
     if not isinstance(size, list | tuple) or len(size) != 2:
         return 1, 1
-    rows = height // size[0]
-    columns = width // size[1]
-    return max(1, rows), max(1, columns)
+    return max(1, height // size[0]), max(1, width // size[1])
 
 
 def _check_sound(item: object, name: str) -> Sound:
@@ -267,5 +258,4 @@ def _check_sound(item: object, name: str) -> Sound:
 
 
 def _dtype_of(model: PretrainedModel) -> torch.dtype:
-    weight = next(model.parameters(), None)
-    return torch.float32 if weight is None else weight.dtype
+    return next(model.parameters()).dtype

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, as_integer, logits_on_host, target_error, two_sides
+from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
 from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
 
 __all__ = ["AnswerTarget", "QuestionAnsweringHead", "ResolvedAnswer"]
@@ -38,17 +38,15 @@ class AnswerTarget:
     """A target without its question."""
 
     part: str = "span"  # of the answer: "span", "start" or "end"
-    answer: TextLocation | None = None  # None: the model's own
-    other: TextLocation | None = None  # the answer that a contrast subtracts
+    answers: Sequence[TextLocation] = ()  # one, or two for a contrast; none: the model's own
 
 
 @dataclass(frozen=True)
 class ResolvedAnswer:
-    """A target for one question and context; of several answers the one of largest `y` is meant."""
+    """A target for one question and context."""
 
     part: str
-    answers: list[TokenSpan]  # empty: the model's own
-    others: list[TokenSpan]  # that a contrast subtracts; empty: no contrast
+    answers: Sequence[list[TokenSpan]] = ()  # of each the locations, of which the one of largest `y` is meant
 
 
 @dataclass(frozen=True)
@@ -74,24 +72,20 @@ class QuestionAnsweringHead:
                 target = second
         if target is None:
             return AnswerTarget(part)
-        return AnswerTarget(part, *_parse_answers(target))
+        return AnswerTarget(part, _parse_answers(target))
 
     def resolve(self, target: AnswerTarget, encoding: Encoding, name: str) -> ResolvedAnswer:
         """The tokens of the answers."""
-        if target.answer is None:
-            return ResolvedAnswer(target.part, [], [])
-        answer = target.answer
-        other = target.other
-        if other is None and answer.piece is not None and not _contains(encoding, answer.piece):
-            for first, second in two_sides(answer.piece):
-                if _contains(encoding, first) and _contains(encoding, second):
-                    answer = parse_location(first)
-                    other = parse_location(second)
-        answers = find_tokens(answer, encoding, _CONTEXT, name)
-        others = [] if other is None else find_tokens(other, encoding, _CONTEXT, name)
-        if answers == others:
-            raise target_error(f" contrasts {answer} with itself; give two answers")
-        return ResolvedAnswer(target.part, answers, others)
+        answers = target.answers
+        match answers:
+            case [str(piece)] if not _contains(encoding, piece):
+                for first, second in two_sides(piece):
+                    if _contains(encoding, first) and _contains(encoding, second):
+                        answers = [parse_location(first), parse_location(second)]
+        spans = [find_tokens(answer, encoding, _CONTEXT, name) for answer in answers]
+        if len(spans) == 2 and spans[0] == spans[1]:
+            raise target_error(f" contrasts {answers[0]!r} with itself; give two answers")
+        return ResolvedAnswer(target.part, spans)
 
     def outputs(
         self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedAnswer]
@@ -101,9 +95,7 @@ class QuestionAnsweringHead:
         for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
             on_host = _checked(text_logits, encoding)
             predicted = self._best_answers(on_host, encoding, 1)[0]
-            sides = [_highest(on_host, target.answers or [predicted], target.part)]
-            if target.others:
-                sides.append(_highest(on_host, target.others, target.part))
+            sides = [_highest(on_host, spans, target.part) for spans in target.answers] or [predicted]
             outputs.append(_output(on_host, encoding, target.part, sides, predicted))
         return outputs
 
@@ -141,7 +133,7 @@ def _parse_answers(target: object) -> list[TextLocation]:
     if isinstance(target, str):
         for sides in two_sides(target):
             locations = [parse_location(side) for side in sides]
-            if all(location.span is not None for location in locations):
+            if all(isinstance(location, tuple) for location in locations):
                 return locations
     elif isinstance(target, tuple) and len(target) == 2:
         is_span = all(as_integer(side) is not None for side in target)
@@ -164,9 +156,7 @@ def _output(
     logits: Tensor, encoding: Encoding, part: str, sides: Sequence[TokenSpan], predicted: TokenSpan
 ) -> ExplainedOutput:
     """The output for a part of an answer, or for the difference of two answers (`sides`)."""
-    terms: list[LogitTerm] = []
-    for weight, side in zip((1.0, -1.0), sides, strict=False):
-        terms += [LogitTerm(weight, position) for position in _positions(side, part)]
+    terms = contrast_terms(_positions(side, part) for side in sides)
     characters = " minus ".join(f"{side.span[0]}:{side.span[1]}" for side in sides)
     label = " minus ".join(_text(encoding, side) for side in sides)
     prefix = "" if part == "span" else f"{part}: "
@@ -176,7 +166,7 @@ def _output(
         label=prefix + label,
         probability=None if is_contrast else _probability(logits, encoding, part, sides[0]),
         prediction=prefix + _text(encoding, predicted),
-        terms=tuple(terms),
+        terms=terms,
         output_kind=f"difference of {_OUTPUT_KINDS[part]}s" if is_contrast else _OUTPUT_KINDS[part],
         read_positions=tuple(sorted({term.position[0] for term in terms})),
     )

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, GaflowError, TargetError
+from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TargetError
 from gaflow.inputs.encoding import Encoding
 
 __all__ = [
@@ -32,12 +32,14 @@ __all__ = [
     "ResolvedTarget",
     "Target",
     "as_integer",
+    "contrast_sides",
     "contrast_terms",
     "explained_scalar",
     "logits_on_host",
     "parse_all",
     "target_error",
     "two_sides",
+    "whole_target",
 ]
 
 ResolvedTarget = int | tuple[int, int] | str  # a class or token, A minus B, or a position in the input and its output
@@ -50,11 +52,12 @@ class LogitTerm(NamedTuple):
     position: tuple[int, ...]  # in one input's logits
 
 
-def contrast_terms(positions: Iterable[tuple[int, ...]]) -> tuple[LogitTerm, ...]:
-    """One logit, or the difference of two."""
+def contrast_terms(sides: Iterable[Iterable[tuple[int, ...]]], divisor: int = 1) -> tuple[LogitTerm, ...]:
+    """The sum of the logits at the positions of one side, or the difference of two such sums, by `divisor`."""
     terms = []
-    for weight, position in zip((1.0, -1.0), positions, strict=False):
-        terms.append(LogitTerm(weight, position))
+    for sign, positions in zip((1.0, -1.0), sides, strict=False):
+        for position in positions:
+            terms.append(LogitTerm(sign / divisor, position))
     return tuple(terms)
 
 
@@ -127,6 +130,23 @@ def as_integer(value: object) -> int | None:
         return None
 
 
+def whole_target(target: object, kinds: str) -> int:
+    """A whole number as target; `kinds` says what else a target may be, for the error about anything else."""
+    number = as_integer(target)
+    if number is None:
+        raise ArgumentTypeError(Argument("target"), f" must be {kinds}, not {type(target).__name__}")
+    return number
+
+
+def contrast_sides(target: object) -> tuple[object, ...]:
+    """The two sides of a pair, or the target itself as the only one."""
+    if not isinstance(target, tuple):
+        return (target,)
+    if len(target) != 2:
+        raise target_error(f" {target!r}: a contrast is a pair (A, B), meaning A minus B")
+    return target
+
+
 def two_sides(target: str) -> Iterator[tuple[str, str]]:
     """The ways to read "A minus B" as a contrast of two strings."""
     for match in re.finditer(r"\s+minus\s+", target, re.IGNORECASE):
@@ -151,17 +171,13 @@ def logits_on_host(logits: Tensor) -> Tensor:
 def explained_scalar(logits: Tensor, terms: Sequence[Sequence[LogitTerm]]) -> Tensor:
     """The scalar `y` of every input, (b,), from logits (b, ...) and the terms of each; still part of the graph."""
     count = max(len(item_terms) for item_terms in terms)
-    indices = []  # (b, count) into the flat logits of one input
-    weights = []  # (b, count)
+    indices = []  # into the flat logits of each input, which all have `count` of them
+    weights = []
     for item_terms in terms:
-        item_indices = []
-        item_weights = []
-        for weight, position in item_terms:
-            item_indices.append(int(np.ravel_multi_index(position, logits.shape[1:])))
-            item_weights.append(weight)
-        missing = count - len(item_terms)
-        indices.append(item_indices + item_indices[:1] * missing)
-        weights.append(item_weights + [0.0] * missing)
-    selected = logits.flatten(1).gather(1, torch.tensor(indices).to(logits.device))
-    weight_tensor = torch.tensor(weights, dtype=torch.float64).to(logits.device, logits.dtype)
-    return (selected * weight_tensor).sum(1)
+        filling = [LogitTerm(0.0, item_terms[0].position)] * (count - len(item_terms))
+        for weight, position in [*item_terms, *filling]:
+            indices.append(int(np.ravel_multi_index(position, logits.shape[1:])))
+            weights.append(weight)
+    index = torch.tensor(indices).view(-1, count).to(logits.device)
+    weight_of = torch.tensor(weights, dtype=torch.float64).view(-1, count).to(logits.device, logits.dtype)
+    return (logits.flatten(1).gather(1, index) * weight_of).sum(1)

@@ -19,21 +19,8 @@ from gaflow.tasks.targets import as_integer, target_error
 
 __all__ = ["TextLocation", "TokenSpan", "find_tokens", "parse_location", "quote", "tokens_with_characters"]
 
+TextLocation = int | Span | str  # a token's position, characters, or a piece of the text
 _QUOTED_CHARACTERS = 40  # of a text in an error
-
-
-@dataclass(frozen=True)
-class TextLocation:
-    """A location as a user gives it: exactly one of these."""
-
-    token: int | None = None
-    span: Span | None = None  # characters
-    piece: str | None = None
-
-    def __str__(self) -> str:
-        if self.span is not None:
-            return f"span {self.span[0]}:{self.span[1]}"
-        return f"token {self.token}" if self.piece is None else repr(self.piece)
 
 
 @dataclass(frozen=True)
@@ -56,19 +43,19 @@ def parse_location(target: object) -> TextLocation:
     if isinstance(target, str):
         piece = target.strip()
         if match := re.fullmatch(r"#(\d+)", piece):
-            return TextLocation(token=int(match[1]))
+            return int(match[1])
         if match := re.fullmatch(r"(\d+):(\d+)", piece):
-            return TextLocation(span=(int(match[1]), int(match[2])))
+            return int(match[1]), int(match[2])
         if piece:
-            return TextLocation(piece=piece)
+            return piece
     elif isinstance(target, tuple):
         match [as_integer(value) for value in target]:
             case [int(start), int(end)]:
-                return TextLocation(span=(start, end))
+                return start, end
     else:
         token = as_integer(target)
         if token is not None:
-            return TextLocation(token=token)
+            return token
     raise ArgumentTypeError(
         Argument("target"),
         f" {target!r} is no location: give a piece of the text, characters (start, end), or a token's position",
@@ -80,8 +67,8 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
 
     `name` is the argument that holds the text.
     """
-    if location.token is not None:
-        return [_one_token(location.token, encoding, segment, name)]
+    if isinstance(location, int):
+        return [_one_token(location, encoding, segment, name)]
     source = encoding.source(segment)
     occurrences = _occurrences(source, location)
     spans = []
@@ -93,15 +80,15 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
         problem = "has no token in" if occurrences else "is not in"
         truncated = ", truncated" if encoding.truncated else ""
         raise target_error(
-            f": {location} {problem} {quote(source)} (",
+            f": {location!r} {problem} {quote(source)} (",
             Argument(name),
             f", {len(source)} characters{truncated}); give a piece of it",
         )
     return spans
 
 
-def tokens_with_characters(encoding: Encoding, segments: Sequence[int]) -> list[int]:
-    """Tokens of some segments, without those that stand for no characters as long as there are others."""
+def tokens_with_characters(encoding: Encoding, segments: Sequence[int] = (0, 1)) -> list[int]:
+    """Ordinary tokens, or those of one segment, without those that stand for no characters as long as there are others."""
     tokens = [k for k, segment in enumerate(encoding.segments) if segment in segments]
     with_characters = [k for k in tokens if encoding.offsets[k][0] < encoding.offsets[k][1]]
     return with_characters or tokens
@@ -136,12 +123,12 @@ def _overlapping_tokens(span: Span, encoding: Encoding, segment: int) -> list[in
     return tokens
 
 
-def _occurrences(source: str, location: TextLocation) -> list[Span]:
+def _occurrences(source: str, location: Span | str) -> list[Span]:
     """The characters at a location: of a piece, wherever it occurs, at best spelt so and as whole words."""
-    if location.span is not None:
-        start, end = location.span
-        return [location.span] if 0 <= start < end <= len(source) else []
-    pattern = re.escape(location.piece or "")
+    if isinstance(location, tuple):
+        start, end = location
+        return [location] if 0 <= start < end <= len(source) else []
+    pattern = re.escape(location)
     for flags in (re.NOFLAG, re.IGNORECASE):
         spans = [match.span() for match in re.finditer(pattern, source, flags)]
         if spans:

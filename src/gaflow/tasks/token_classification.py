@@ -26,7 +26,7 @@ from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.classification import ClassificationHead
-from gaflow.tasks.targets import ExplainedOutput, LogitTerm, logits_on_host, target_error
+from gaflow.tasks.targets import ExplainedOutput, contrast_terms, logits_on_host, target_error
 from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
 
 __all__ = ["ResolvedTag", "TagTarget", "TokenClassificationHead"]
@@ -124,17 +124,16 @@ class TokenClassificationHead:
         """The outputs that a target may mean; at least one."""
         spans = target.spans
         tag = target.tag
-        if not spans and tag is None:
-            spans = self._entities(logits, encoding)
-        if not spans and isinstance(tag, str):
-            spans = self._entities_of_type(logits, encoding, tag)
+        if not spans and (tag is None or isinstance(tag, str)):
+            spans = self._entities(logits, encoding, tag)
         if not spans:
             if tag is None:
                 tags = [k for k, label in enumerate(self.labels) if label != _OUTSIDE] or [0]
-                token, tag = _most_probable(logits, encoding, tags)
             else:
-                first_tag = self._tags_of_tokens(_sides(tag)[0], 1)
-                token, _ = _most_probable(logits, encoding, first_tag)
+                tags = self._tags_of_tokens(_sides(tag)[0], 1)
+            token, best_tag = _most_probable(logits, encoding, tags)
+            if tag is None:
+                tag = best_tag
             spans = [TokenSpan.of(encoding, [token])]
         return [self._output(logits, encoding, span, tag) for span in spans]
 
@@ -144,16 +143,13 @@ class TokenClassificationHead:
         sides = [predicted]  # the tags of the tokens, and those that a contrast subtracts
         if tag is not None:
             sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
-        terms = []
-        for sign, tags in zip((1.0, -1.0), sides, strict=False):
-            for position in zip(tokens, tags, strict=True):
-                terms.append(LogitTerm(sign / len(tokens), position))
         start, end = span.span
         first = tokens[0]
         source = encoding.source(encoding.segments[first])
         text = source[start:end] or encoding.tokens[first]
         target = f"#{first}" if len(tokens) == 1 else f"{start}:{end}"
-        prediction = f"{self._types(predicted)}: {text}"
+        types = dict.fromkeys(_type(self.labels[k]) for k in predicted)  # each once
+        prediction = f"{', '.join(types)}: {text}"
         label = prediction
         if tag is not None:
             names = [side if isinstance(side, str) else self.labels[side] for side in _sides(tag)]
@@ -165,21 +161,21 @@ class TokenClassificationHead:
             label=label,
             probability=_probability(logits, tokens, sides),
             prediction=label if sides == [predicted] else prediction,
-            terms=tuple(terms),
+            terms=contrast_terms((zip(tokens, tags, strict=True) for tags in sides), len(tokens)),
             output_kind=_output_kind(len(tokens), is_contrast=len(sides) == 2),
             read_positions=tokens,
         )
 
-    def _entities(self, logits: Tensor, encoding: Encoding) -> list[TokenSpan]:
-        """The runs of tokens that the model tags as entities."""
+    def _entities(self, logits: Tensor, encoding: Encoding, only: str | None) -> list[TokenSpan]:
+        """The runs of tokens that the model tags as entities, of one type if `only` names it."""
         has_prefixes = any(_PREFIX.fullmatch(label) for label in self.labels)
         can_merge = has_prefixes or _OUTSIDE in self.labels
-        runs: list[list[int]] = []
-        previous: tuple[str, int] | None = None  # type and segment of the entity that the token before is in
-        for k in _ordinary_tokens(encoding):
+        runs = []
+        previous = None  # type and segment of the entity that the token before is in
+        for k in tokens_with_characters(encoding):
             predicted = int(logits[k].argmax())
             prefix, kind = _split(self.labels[predicted])
-            if kind == _OUTSIDE:
+            if kind == _OUTSIDE or only not in (None, kind):
                 previous = None
                 continue
             current = (kind, encoding.segments[k])
@@ -189,14 +185,6 @@ class TokenClassificationHead:
                 runs.append([k])
             previous = current
         return [TokenSpan.of(encoding, run) for run in runs]
-
-    def _entities_of_type(self, logits: Tensor, encoding: Encoding, kind: str) -> list[TokenSpan]:
-        entities = []
-        for span in self._entities(logits, encoding):
-            tag = int(logits[span.tokens[0]].argmax())
-            if _type(self.labels[tag]) == kind:
-                entities.append(span)
-        return entities
 
     def _tags_of_tokens(self, tag: int | str, count: int) -> list[int]:
         """The tags of `count` tokens of one entity: only the first begins it."""
@@ -212,10 +200,6 @@ class TokenClassificationHead:
         inside = f"I-{kind}"
         following = self.labels.index(inside) if begins and inside in self.labels else first
         return [first] + [following] * (count - 1)
-
-    def _types(self, tags: Sequence[int]) -> str:
-        """The types of tags, each once."""
-        return ", ".join(dict.fromkeys(_type(self.labels[tag]) for tag in tags))
 
 
 def _sides(tag: Tag) -> tuple[int | str, ...]:
@@ -233,13 +217,9 @@ def _split(label: str) -> tuple[str | None, str]:
     return (match[1], match[2]) if match else (None, label)
 
 
-def _ordinary_tokens(encoding: Encoding) -> list[int]:
-    return tokens_with_characters(encoding, [0, 1])
-
-
 def _most_probable(logits: Tensor, encoding: Encoding, tags: Sequence[int]) -> tuple[int, int]:
     """The token, and which of `tags`, of largest probability."""
-    tokens = _ordinary_tokens(encoding)
+    tokens = tokens_with_characters(encoding)
     probabilities = logits.softmax(-1)[tokens][:, tags]
     row, column = divmod(int(probabilities.argmax()), len(tags))
     return tokens[row], tags[column]
