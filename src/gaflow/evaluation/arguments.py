@@ -147,11 +147,13 @@ def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | N
                     f"[{name!r}][{k}] explains class {explained}, but class {targets[k]} is to be measured; "
                     "all methods must explain the same class of a text",
                 )
+    classes = []
     for k, requested in enumerate(targets):
         if isinstance(requested, tuple):
             message = f" of texts[{k}] is a contrast, which has no probability of its own; pass one class"
             raise TargetError(Argument("target"), message)
-    return targets
+        classes.append(requested)
+    return classes
 
 
 def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:

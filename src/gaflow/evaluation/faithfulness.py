@@ -165,7 +165,8 @@ def judge_texts(
 
 def original_log_probabilities(masker: Masker) -> np.ndarray:
     """Log-probabilities of the texts with nothing masked, (n, classes)."""
-    outputs = masker([np.zeros((1, len(positions)), dtype=bool) for positions in masker.positions])
+    no_tokens = [np.zeros((1, len(positions)), dtype=bool) for positions in masker.positions]
+    outputs = masker(no_tokens)
     return outputs.log_probabilities[np.concatenate(outputs.rows)]
 
 
@@ -194,11 +195,13 @@ def score_masked_texts(
     soft = None
     zero = None
     if settings.soft is not None:
-        soft, zero = settings.soft(masker, scores_by_method, base, targets, within(report, part, part))
+        soft_report = within(report, part, part)
+        soft, zero = settings.soft(masker, scores_by_method, base, targets, soft_report)
         manifest["soft"] = settings.soft.describe()
     bounds = None
     if settings.bounds is not None:
-        bounds = settings.bounds(masker, base, targets, settings.levels, within(report, 1 - part, part))
+        bounds_report = within(report, 1 - part, part)
+        bounds = settings.bounds(masker, base, targets, settings.levels, bounds_report)
     return Evaluation(
         methods=tuple(scores_by_method),
         conditions=conditions,
@@ -294,7 +297,8 @@ def _by_condition(
     log_probabilities = np.empty(shape)
     predictions = np.empty(shape, dtype=np.int64)
     for text in range(len(masker)):
-        text_logs = np.broadcast_to(original[text], (methods, len(conditions), classes)).copy()
+        unmasked = np.broadcast_to(original[text], (methods, len(conditions), classes))
+        text_logs = unmasked.copy()
         scored = _masks_anything(len(masker.positions[text]), conditions)
         text_logs[:, scored] = outputs[text].reshape(methods, -1, classes)
         log_probabilities[:, text] = text_logs[:, :, targets[text]]

@@ -64,8 +64,10 @@ def read_tables(folder: Path) -> StoredTables:
     for file in sorted(folder.glob("*.parquet")):
         table = pyarrow.parquet.read_table(file)
         tables[file.name] = {name: table[name].to_numpy() for name in table.column_names}
-    timings = folder / _TIMINGS
-    return StoredTables(tables, description, json.loads(timings.read_text("utf-8")) if timings.is_file() else {})
+    timings = {}
+    if (folder / _TIMINGS).is_file():
+        timings = json.loads((folder / _TIMINGS).read_text("utf-8"))
+    return StoredTables(tables, description, timings)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

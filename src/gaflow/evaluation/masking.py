@@ -157,7 +157,8 @@ class Masker:
         rows = []
         for text, masks in enumerate(masks_by_text):
             text_rows = []
-            for packed, key in zip(np.packbits(masks, axis=1), self._input_keys(text, masks), strict=True):
+            packed_rows = np.packbits(masks, axis=1)
+            for packed, key in zip(packed_rows, self._input_keys(text, masks), strict=True):
                 if key not in row_of_input:
                     row_of_input[key] = len(row_of_input)
                     texts.append(text)
@@ -211,7 +212,8 @@ class Masker:
         `embed` gives the word embeddings (r, t, d) of ids (r, t).
         """
         longest = int(self.lengths[texts].max())
-        return self._run({name: values[texts, :longest] for name, values in self.inputs.items()}, embed)
+        inputs = {name: values[texts, :longest] for name, values in self.inputs.items()}
+        return self._run(inputs, embed)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Word embeddings (r, t, d) of ids (r, t)."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["BINS", "aopc", "better", "classification_rates", "lodds", "soft_comprehensiveness", "soft_sufficiency"]
+__all__ = ["BINS", "aopc", "better", "classification_rates", "lodds", "lost_share"]
 
 BINS = (1, 5, 10, 20, 50)  # per cent of the tokens, ERASER's
 LEAST_GAP = 1e-4  # of probability between a text and no words, for a fraction of it to mean anything
@@ -50,16 +50,16 @@ def lodds(base: np.ndarray, masked: np.ndarray) -> np.ndarray:
     return masked - base[:, None]
 
 
-def soft_sufficiency(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Soft-NS (..., n) from log-probabilities (n,) of whole texts and of none of their words, and losses (..., n)."""
-    return 1 - soft_comprehensiveness(base, zero, lost)
+def lost_share(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Losses (..., n) of probability as shares of what losing all words costs; NaN where that is nothing.
 
-
-def soft_comprehensiveness(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Soft-NC (..., n) of the same; NaN where the words make no difference to the model."""
+    `base` (n,) and `zero` (n,) are the log-probabilities of whole texts and of none of their words. This is Soft-NC of
+    words softly removed, and 1 - Soft-NS of words softly kept.
+    """
     gap = np.exp(base) - np.exp(zero)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(gap >= LEAST_GAP, np.clip(lost / gap, 0.0, 1.0), np.nan)
+        share = np.clip(lost / gap, 0.0, 1.0)
+    return np.where(gap >= LEAST_GAP, share, np.nan)
 
 
 def classification_rates(

@@ -111,13 +111,17 @@ def plant(
     order = generator.permutation(len(texts)).tolist()
     rule_count = round(share * len(texts))
     decoy_count = round(decoys * len(texts))
-    rows = [Planted(text, label, (), k) for k, (text, label) in enumerate(zip(texts, labels, strict=True))]
+    rows = []
+    for k, text in enumerate(texts):
+        rows.append(Planted(text, labels[k], (), k))
     for turn, k in enumerate(order[:rule_count]):
         number = turn % len(planted_classes)
-        text, spans = _insert(texts[k], _deciding_words(kind, names, number, generator), generator)
+        deciding = _deciding_words(kind, names, number, generator)
+        text, spans = _insert(texts[k], deciding, generator)
         rows[k] = Planted(text, planted_classes[number], spans, k)
     for k in order[rule_count : rule_count + decoy_count]:
-        text, _ = _insert(texts[k], [names[generator.integers(len(names))]], generator)
+        decoy = names[generator.integers(len(names))]
+        text, _ = _insert(texts[k], [decoy], generator)
         rows[k] = Planted(text, labels[k], (), k)
     return rows
 
@@ -239,14 +243,18 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
             f": the model classifies none of {decided} texts by the planted words, so its reasons are not known; "
             "train it on texts of plant(...) first, and explain the predicted class",
         )
-    measures = {}
-    for method, items in attributions.items():
-        measures[method] = [_measure(_ordinary_scores(items[k], mark, k), mark) for k, mark in marks.items()]
-    if _CONTROL not in measures:
-        measures[_CONTROL] = [_measure(_random_scores(seed, k, len(mark)), mark) for k, mark in marks.items()]
-    precision, mean_rank, depth = np.array(list(measures.values())).transpose(2, 0, 1)
+    methods = list(dict.fromkeys([*attributions, _CONTROL]))
+    measures = np.empty((3, len(methods), len(marks)))
+    for row, method in enumerate(methods):
+        for column, (k, mark) in enumerate(marks.items()):
+            if method in attributions:
+                scores = _ordinary_scores(attributions[method][k], mark, k)
+            else:
+                scores = np.random.default_rng([seed, k]).random(len(mark))
+            measures[:, row, column] = _measure(scores, mark)
+    precision, mean_rank, depth = measures
     return Recovery(
-        methods=tuple(measures),
+        methods=tuple(methods),
         precision=precision,
         mean_rank=mean_rank,
         depth=depth,
@@ -271,12 +279,9 @@ def _ordinary_scores(attribution: Attribution, mark: np.ndarray, k: int) -> np.n
     return scores
 
 
-def _random_scores(seed: int, k: int, n: int) -> np.ndarray:
-    return np.random.default_rng([seed, k]).random(n)
-
-
 def _measure(scores: np.ndarray, mark: np.ndarray) -> tuple[float, float, float]:
     """Precision, mean rank and depth of the marked tokens (n,) in the order of scores (n,)."""
     order = np.argsort(-scores, kind="stable")
     ranks = 1 + np.flatnonzero(mark[order])
-    return float((ranks <= len(ranks)).mean()), float(ranks.mean()), float(ranks[-1])
+    precision = (ranks <= len(ranks)).mean()
+    return precision, ranks.mean(), ranks[-1]

@@ -117,7 +117,8 @@ def auprc(scores: np.ndarray, gold: np.ndarray) -> float:
 
 def token_f1(selected: np.ndarray, gold: np.ndarray) -> float:
     """F1 of the selected tokens; 0 if none is marked, since at least one is selected."""
-    return float(2 * (selected & gold).sum() / (selected.sum() + gold.sum()))
+    agreed = (selected & gold).sum()
+    return float(2 * agreed / (selected.sum() + gold.sum()))
 
 
 def iou(selected: np.ndarray, gold: np.ndarray) -> float:

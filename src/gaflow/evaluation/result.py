@@ -33,8 +33,7 @@ from gaflow.evaluation.metrics import (
     better,
     classification_rates,
     lodds,
-    soft_comprehensiveness,
-    soft_sufficiency,
+    lost_share,
 )
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
@@ -132,15 +131,12 @@ class Evaluation:
         for order in self.orders:
             for metric, mean, resampled in self._resampled_curves(order, resamples, seed):
                 low, high = interval(resampled, confidence)
-                points = {
-                    "mean": mean.ravel(),
-                    "low": np.minimum(low, mean).ravel(),
-                    "high": np.maximum(high, mean).ravel(),
-                }
-                keys = pd.MultiIndex.from_product(
-                    [self.methods, [order], self.levels, [metric]], names=["method", "order", "k", "metric"]
-                )
-                frames.append(pd.DataFrame(points, index=keys))
+                low = np.minimum(low, mean)
+                high = np.maximum(high, mean)
+                points = {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}
+                keys = [self.methods, [order], self.levels, [metric]]
+                index = pd.MultiIndex.from_product(keys, names=["method", "order", "k", "metric"])
+                frames.append(pd.DataFrame(points, index=index))
         return pd.concat(frames).reset_index()
 
     def significance(
@@ -179,13 +175,14 @@ class Evaluation:
             for column, other in enumerate(others):
                 ours = sign * values[row]
                 theirs = sign * values[other]
+                mean_difference = differences[:, column].mean()
                 comparison = {
                     "method": method,
                     "other": self.methods[other],
                     "metric": metric,
                     "order": order,
                     "better": "higher" if sign > 0 else "lower",
-                    "difference": float(differences[:, column].mean()),
+                    "difference": float(mean_difference),
                     "low": low[column],
                     "high": high[column],
                     "p": p_values[column],
@@ -205,11 +202,12 @@ class Evaluation:
 
         masked_counts = [masks(np.zeros(n), self.conditions).sum(-1) for n in self.sizes]  # (n, c)
         classes = np.array(self.classes, dtype=object)
+        targets = classes[self.target][:, None]
         shape = self.masked.shape
         columns = {
             **self._value_keys(),
             "masked": np.broadcast_to(masked_counts, shape).ravel(),
-            "target": np.broadcast_to(classes[self.target][:, None], shape).ravel(),
+            "target": np.broadcast_to(targets, shape).ravel(),
             "prediction": classes[self.prediction.ravel()],
             "probability": np.exp(self.masked).ravel(),
             "aopc": aopc(self.base, self.masked).ravel(),
@@ -236,15 +234,16 @@ class Evaluation:
             if self.soft is None or self.zero is None:
                 raise ArgumentError(f"{metric} was not computed; evaluate with ", Argument("soft", True))
             if metric == "soft_ns":
-                return soft_sufficiency(self.base, self.zero, self.soft[:, :, 0])
-            return soft_comprehensiveness(self.base, self.zero, self.soft[:, :, 1])
+                return 1 - lost_share(self.base, self.zero, self.soft[:, :, 0])
+            return lost_share(self.base, self.zero, self.soft[:, :, 1])
         return self._per_level(metric, order).mean(-1)
 
     def merge_methods(self, other: Evaluation) -> Evaluation:
         """These methods and those of `other` that are not among them, where both judge the same texts and model."""
         self._check_comparable(other)
-        rows = [k for k, method in enumerate(other.methods) if method not in self.methods]
-        merged: dict[str, Any] = {"methods": (*self.methods, *(other.methods[k] for k in rows))}
+        added = [method for method in other.methods if method not in self.methods]
+        rows = [other.methods.index(method) for method in added]
+        merged: dict[str, Any] = {"methods": (*self.methods, *added)}
         for name in ("masked", "prediction", "soft"):
             ours = getattr(self, name)
             theirs = getattr(other, name)
@@ -267,7 +266,8 @@ class Evaluation:
         tables = {_VALUES: {**self._value_keys(), **outputs}, _TEXTS: texts}
         if self.soft is not None and self.zero is not None:
             texts["log_probability_zero"] = self.zero
-            losses = {"lost_kept": self.soft[:, :, 0].ravel(), "lost_removed": self.soft[:, :, 1].ravel()}
+            lost_kept, lost_removed = self.soft.reshape(-1, 2).T
+            losses = {"lost_kept": lost_kept, "lost_removed": lost_removed}
             tables[_SOFT] = {**self._soft_keys(), **losses}
         description = {
             "format": FORMAT,
@@ -299,7 +299,8 @@ class Evaluation:
         if metric not in _CURVES:
             names = ", ".join(_CURVES)
             raise ArgumentError(Argument("metric"), f" must be {names} or another of single texts, not {metric!r}")
-        return _CURVES[metric](self.base, self.masked[:, :, self._columns(self._curve(order))])
+        columns = self._columns(self._curve(order))
+        return _CURVES[metric](self.base, self.masked[:, :, columns])
 
     def _curve(self, order: str) -> list[Condition]:
         """The conditions of an order's curve."""
@@ -339,10 +340,13 @@ class Evaluation:
         """Every metric with its means (m, k) and those over resampled texts (r, m, k)."""
         for metric in _CURVES:
             values = self._per_level(metric, order)
-            yield metric, values.mean(1), bootstrap_means(values.swapaxes(0, 1), resamples, seed)
+            resampled = bootstrap_means(values.swapaxes(0, 1), resamples, seed)
+            yield metric, values.mean(1), resampled
         if self.gold is None:
             return
-        chunks = [self._rates(order, counts) for counts in resample_counts(len(self.sizes), resamples, seed)]
+        chunks = []
+        for counts in resample_counts(len(self.sizes), resamples, seed):
+            chunks.append(self._rates(order, counts))
         for name, rates in self._rates(order).items():
             yield name, rates, np.concatenate([chunk[name] for chunk in chunks])
 
@@ -384,20 +388,17 @@ class Evaluation:
 
     def _value_keys(self) -> dict[str, np.ndarray]:
         """Method, text, order and level of every value, each (m n c,)."""
-        method, text, condition = (index.ravel() for index in np.indices(self.masked.shape))
+        method, text, condition = np.indices(self.masked.shape).reshape(3, -1)
+        methods = np.array(self.methods, dtype=object)
         orders = np.array([order for order, _ in self.conditions], dtype=object)
         levels = np.array([level for _, level in self.conditions])
-        return {
-            "method": np.array(self.methods, dtype=object)[method],
-            "text": text,
-            "order": orders[condition],
-            "k": levels[condition],
-        }
+        return {"method": methods[method], "text": text, "order": orders[condition], "k": levels[condition]}
 
     def _soft_keys(self) -> dict[str, np.ndarray]:
         """Method and text of every soft measure, each (m n,)."""
-        method, text = (index.ravel() for index in np.indices(self.masked.shape[:2]))
-        return {"method": np.array(self.methods, dtype=object)[method], "text": text}
+        keys = self._value_keys()
+        first_condition = slice(None, None, len(self.conditions))
+        return {name: keys[name][first_condition] for name in ("method", "text")}
 
     def __repr__(self) -> str:
         return f"Evaluation({', '.join(self.methods)}; {len(self.sizes)} texts, replacement {self.replacement!r})"
@@ -425,12 +426,14 @@ def _from_tables(stored: StoredTables) -> Evaluation:
     )
     _check_keys(_VALUES, values, evaluation._value_keys())
     if "aopc_low" in texts:
-        evaluation = replace(evaluation, bounds=np.stack([texts["aopc_low"], texts["aopc_high"]], 1))
+        bounds = np.stack([texts["aopc_low"], texts["aopc_high"]], 1)
+        evaluation = replace(evaluation, bounds=bounds)
     if "log_probability_zero" in texts:
         soft = stored.tables[_SOFT]
         _check_keys(_SOFT, soft, evaluation._soft_keys())
         losses = np.stack([soft["lost_kept"], soft["lost_removed"]], 1)
-        evaluation = replace(evaluation, soft=losses.reshape(*shape[:2], 2), zero=texts["log_probability_zero"])
+        losses = losses.reshape(*shape[:2], 2)
+        evaluation = replace(evaluation, soft=losses, zero=texts["log_probability_zero"])
     return evaluation
 
 

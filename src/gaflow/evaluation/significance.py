@@ -82,7 +82,8 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
     Every sample is resampled once, for all pairs that it is in, and `eps(B, A) = 1 - eps(A, B)` of the same resamples.
     The error is shared by the `m (m - 1) / 2` pairs (Bonferroni): no two can both be better than the other.
     """
-    rows = np.stack([np.sort(_sample(f"values[{k}]", row)) for k, row in enumerate(np.asarray(values))])
+    samples = [_sample(f"values[{k}]", row) for k, row in enumerate(np.asarray(values))]
+    rows = np.sort(samples, axis=1)
     open_fraction("confidence", confidence)
     m, n = rows.shape
     bounds = np.full((m, m), np.nan)
@@ -95,8 +96,10 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
     for count in _chunks(resamples, m * n):
         drawn = generator.integers(0, n, (m, count, n), dtype=index_type)
         indices = np.sort(drawn, axis=-1, kind="stable").astype(np.intp)
-        samples = np.take_along_axis(rows[:, None], indices, -1)
-        violations = [_paired_violation(samples[i] - samples[j]) for i, j in zip(first, second, strict=True)]
+        drawn_rows = np.take_along_axis(rows[:, None], indices, -1)
+        violations = []
+        for i, j in zip(first, second, strict=True):
+            violations.append(_paired_violation(drawn_rows[i] - drawn_rows[j]))
         resampled.append(np.stack(violations, 1))
     spread = np.concatenate(resampled).std(0, ddof=1)
     differences = rows[first] - rows[second]
@@ -151,22 +154,26 @@ class _QuantileSteps:
 
 def _ratio(violated: np.ndarray, total: np.ndarray) -> np.ndarray:
     """`violated / total` (r,), or 0.5 where the total is 0."""
-    return np.divide(violated, total, out=np.full(len(total), 0.5), where=total > 0)
+    halves = np.full(len(total), 0.5)
+    return np.divide(violated, total, out=halves, where=total > 0)
 
 
 def resample_counts(n: int, resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
     """How often each of n observations is drawn (r, n), in chunks of `resamples` rows in all."""
     generator = np.random.default_rng(seed)
+    equal_chances = np.full(n, 1 / n)
     for count in _chunks(resamples, n):
-        yield generator.multinomial(n, np.full(n, 1 / n), size=count).astype(np.float64)
+        counts = generator.multinomial(n, equal_chances, size=count)
+        yield counts.astype(np.float64)
 
 
 def bootstrap_means(values: np.ndarray, resamples: int = 1000, seed: int = 0) -> np.ndarray:
     """Means (r, ...) of `values` (n, ...) over resampled texts, the same ones for every column: paired."""
     n = len(values)
     columns = values.reshape(n, -1)
-    sums = np.concatenate([counts @ columns for counts in resample_counts(n, resamples, seed)])
-    return (sums / n).reshape(resamples, *values.shape[1:])
+    chunks = [counts @ columns for counts in resample_counts(n, resamples, seed)]
+    means = np.concatenate(chunks) / n
+    return means.reshape(resamples, *values.shape[1:])
 
 
 def interval(resampled: np.ndarray, confidence: float) -> np.ndarray:
@@ -187,7 +194,9 @@ def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int =
     observed = np.abs(columns.sum(0)) * (1 - 1e-12)  # sums that differ only by rounding are equal
     hits = np.zeros(columns.shape[1])
     if 2**n <= resamples:
-        signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        numbers = np.arange(2**n)[:, None]
+        bits = (numbers >> np.arange(n)) & 1
+        signs = 1.0 - 2.0 * bits
         hits += (np.abs(signs @ columns) >= observed).sum(0)
         return (hits / 2**n).reshape(differences.shape[1:])
     generator = np.random.default_rng(seed)
@@ -201,7 +210,8 @@ def holm(p: ArrayLike) -> np.ndarray:
     """Holm's correction (1979): p-values that bound the probability of any false claim among all of them."""
     p_values = np.asarray(p, dtype=np.float64)
     order = np.argsort(p_values, kind="stable")
-    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    remaining = np.arange(len(p_values), 0, -1)  # claims not yet made, from the smallest p-value on
+    stepped = np.maximum.accumulate(p_values[order] * remaining)
     corrected = np.empty_like(p_values)
     corrected[order] = np.minimum(stepped, 1.0)
     return corrected

@@ -103,5 +103,5 @@ def _pairs_csv(matrices: Sequence[PairMatrix]) -> str:
 def _curves_csv(points: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     import pandas as pd
 
-    table = pd.concat(points, names=["data_set", "replacement"]).reset_index(level=[0, 1])
+    table = pd.concat(points).rename_axis(["data_set", "replacement", None]).reset_index(level=[0, 1])
     return to_csv(list(table), table.itertuples(index=False, name=None))
