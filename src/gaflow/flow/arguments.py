@@ -12,14 +12,17 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
-__all__ = ["Nodes", "as_mask", "as_networks", "as_nodes", "only_network", "per_item"]
+__all__ = ["ArrayLike", "Mask", "Nodes", "as_mask", "as_networks", "as_nodes", "only_network", "per_item"]
 
-Nodes = Tensor | np.ndarray | int | Sequence[int] | Sequence[bool] | Sequence[Sequence[int]] | Sequence[Sequence[bool]]
+ArrayLike = Tensor | np.ndarray | Sequence[Any]
+Mask = ArrayLike | None  # which tokens are real; None: all of them
+Positions = Sequence[int] | Sequence[bool]  # numbers of tokens, or one flag for each
+Nodes = Tensor | np.ndarray | int | Positions | Sequence[Positions] | None  # None: all real tokens
 
 INFORMATION = Argument("information")
 
 
-def as_networks(information: Any) -> Tensor:
+def as_networks(information: ArrayLike) -> Tensor:
     """`information` as float64 (b, l, t, t), detached; refuses anything but a batch of layered networks."""
     networks = _as_tensor(information)
     if networks.is_complex() or networks.dtype == torch.bool:
@@ -28,9 +31,9 @@ def as_networks(information: Any) -> Tensor:
     if networks.dim() not in (3, 4) or shape[-1] != shape[-2] or 0 in shape:
         raise ArgumentError(INFORMATION, f" must have shape (l, t, t) or (b, l, t, t), no axis empty, not {shape}")
     networks = networks.to(torch.float64).reshape(-1, *shape[-3:])
-    if not bool(torch.isfinite(networks).all()):
+    if not torch.isfinite(networks).all():
         raise ArgumentError(INFORMATION, " holds NaN or infinite values: find out where they come from before solving")
-    if bool((networks < 0).any()):
+    if (networks < 0).any():
         raise ArgumentError(
             INFORMATION,
             f" holds negative values (smallest {networks.min():.3g}), which cannot be capacities: "
@@ -39,7 +42,7 @@ def as_networks(information: Any) -> Tensor:
     return networks
 
 
-def _as_tensor(information: Any) -> Tensor:
+def _as_tensor(information: ArrayLike) -> Tensor:
     """A detached tensor of whatever array, list or sequence of tensors was given."""
     if isinstance(information, Tensor):
         return information.detach()
@@ -77,7 +80,7 @@ def only_network(networks: Tensor, function: str) -> Tensor:
     return networks[0]
 
 
-def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
+def as_mask(mask: Mask, networks: Tensor) -> Tensor | None:
     """`mask` as bool (b, t) for `networks` (b, l, t, t); None stays None: every token is real."""
     if mask is None:
         return None
@@ -85,15 +88,17 @@ def as_mask(mask: Any, networks: Tensor) -> Tensor | None:
         real = torch.as_tensor(mask, device=networks.device)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentTypeError(Argument("mask"), f" must hold one flag per token, not {reprlib.repr(mask)}") from None
-    shape = (networks.shape[0], networks.shape[-1])
+    b, _, _, t = networks.shape
+    shape = (b, t)
     if tuple(real.shape) not in {shape, shape[1:]}:
         raise ArgumentError(Argument("mask"), f" must have shape {shape}, one flag per token, not {tuple(real.shape)}")
-    if not bool(((real == 0) | (real == 1)).all()):
+    is_flag = (real == 0) | (real == 1)
+    if not is_flag.all():
         raise ArgumentError(Argument("mask"), " must hold 1 for real tokens and 0 for padding, nothing else")
     return real.bool().expand(shape)
 
 
-def as_nodes(nodes: Nodes | None, networks: Tensor, real: Tensor | None, name: str) -> Tensor | None:
+def as_nodes(nodes: Nodes, networks: Tensor, real: Tensor | None, name: str) -> Tensor | None:
     """Chosen tokens as bool (b, t) for `networks` (b, l, t, t); None stays None: every real token.
 
     Booleans are a mask, (t,) or (b, t). Whole numbers are positions, the same for every item or a list for each.
@@ -166,6 +171,7 @@ def per_item(value: Any, items: int, device: torch.device, name: str) -> Tensor:
     if values.dim() > 1 or values.numel() not in (1, items):
         shape = tuple(values.shape)
         raise ArgumentError(Argument(name), f" must be one number or one for each of {items} items, not shape {shape}")
-    if not bool((values > 0).all() & torch.isfinite(values).all()):
+    valid = (values > 0) & torch.isfinite(values)
+    if not valid.all():
         raise ArgumentError(Argument(name), f" must be positive and finite, not {value}")
     return values.expand(items)

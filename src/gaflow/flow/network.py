@@ -15,13 +15,12 @@ terminal capacities) is counted over live edges and real tokens only, so padding
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
-from gaflow.flow.arguments import Nodes, as_mask, as_networks, as_nodes, per_item
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks, as_nodes, per_item
 
 __all__ = ["LayeredNetwork", "Terminal"]
 
@@ -66,13 +65,15 @@ class LayeredNetwork:
             real = mask.bool()
         outputs = real if sources is None else real & sources
         inputs = real if targets is None else real & targets
-        capacity = information.to(torch.float64) * (real[:, None, :, None] & real[:, None, None, :])
+        real_edges = real[:, None, :, None] & real[:, None, None, :]
+        capacity = information.to(torch.float64) * real_edges
         capacity, node = _prune(capacity, outputs, inputs)
         kappa = capacity.sum((-2, -1)).amin(-1)
         limit = torch.where(torch.isfinite(kappa), NEGLIGIBLE_SHARE * kappa, 0.0)
         negligible = (capacity > 0) & (capacity < limit[:, None, None, None])
-        if bool(negligible.any()):
-            capacity, node = _prune(capacity.masked_fill(negligible, 0), outputs, inputs)
+        if negligible.any():
+            capacity.masked_fill_(negligible, 0)
+            capacity, node = _prune(capacity, outputs, inputs)
 
         live_outputs = node[:, -1]
         live_inputs = node[:, 0]
@@ -93,14 +94,15 @@ class LayeredNetwork:
 
         layer_sums = capacity.sum((-2, -1))  # (b, l)
         returning = layer_sums.sum(-1) + source.sum(-1) + target.sum(-1)
-        if not bool(torch.isfinite(returning).all()):
+        if not torch.isfinite(returning).all():
             raise ArgumentError(
                 Argument("information"),
                 f" is too large: the sum of all capacities overflows (largest {capacity.max():.3g}); scale it down",
             )
         live = capacity > 0
         dead = ~live.flatten(1).any(-1)
-        count = live.sum((-3, -2, -1)) + live_outputs.sum(-1) + live_inputs.sum(-1) + 1
+        terminals = live_outputs.sum(-1) + live_inputs.sum(-1)
+        count = live.sum((-3, -2, -1)) + terminals + 1
         return cls(
             capacity=capacity,
             source=source,
@@ -115,11 +117,11 @@ class LayeredNetwork:
     @classmethod
     def parse(
         cls,
-        information: Any,
+        information: ArrayLike,
         terminal: Terminal = None,
-        mask: Any = None,
-        sources: Nodes | None = None,
-        targets: Nodes | None = None,
+        mask: Mask = None,
+        sources: Nodes = None,
+        targets: Nodes = None,
     ) -> LayeredNetwork:
         """Check the arguments that every solver takes, and build the networks."""
         networks = as_networks(information)
@@ -131,18 +133,25 @@ class LayeredNetwork:
     def unit(self) -> Tensor:
         """The unit of flow inside the solvers, (b,): the smallest cut through a layer or the terminals, 1 if dead."""
         terminals = torch.minimum(self.source.sum(-1), self.target.sum(-1))
-        return torch.where(self.dead, 1.0, torch.minimum(self.kappa, terminals))
+        narrowest = torch.minimum(self.kappa, terminals)
+        return torch.where(self.dead, 1.0, narrowest)
 
 
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Capacities of live edges only, and which nodes are alive (b, l+1, t)."""
     positive = capacity > 0
-    layers = capacity.shape[1]
-    reached = [outputs]  # from the source, downwards
-    for k in reversed(range(layers)):
-        reached.append((positive[:, k] & reached[-1][:, :, None]).any(-2))
-    reaching = [inputs]  # the target, upwards
-    for k in range(layers):
-        reaching.append((positive[:, k] & reaching[-1][:, None, :]).any(-1))
-    node = torch.stack(reached[::-1], 1) & torch.stack(reaching, 1)
-    return capacity * (node[:, 1:, :, None] & node[:, :-1, None, :]), node
+    layers = positive.unbind(1)
+    tails = outputs
+    reached = [tails]  # from the source, downwards
+    for layer in reversed(layers):
+        tails = (layer & tails.unsqueeze(2)).any(-2)
+        reached.append(tails)
+    heads = inputs
+    reaching = [heads]  # the target, upwards
+    for layer in layers:
+        heads = (layer & heads.unsqueeze(1)).any(-1)
+        reaching.append(heads)
+    reached.reverse()
+    node = torch.stack(reached, 1) & torch.stack(reaching, 1)
+    live = node[:, 1:, :, None] & node[:, :-1, None, :]
+    return capacity * live, node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
+from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.records import take_items
 
 __all__ = ["VALUE_AGAINST", "BatchCertificate", "Certificate", "Flow", "NodeLayer", "check_layer", "layer_scores"]
 
@@ -50,7 +53,9 @@ class Certificate:
     def combine(self, other: Certificate) -> Certificate:
         """The certificate of scores that are the difference of two flows."""
         both = Certificate.worst((self, other), (1.0, 1.0))
-        return replace(both, iterations=self.iterations + other.iterations, seconds=self.seconds + other.seconds)
+        iterations = self.iterations + other.iterations
+        seconds = self.seconds + other.seconds
+        return replace(both, iterations=iterations, seconds=seconds)
 
     @classmethod
     def worst(cls, certificates: Sequence[Certificate], weights: Sequence[float]) -> Certificate:
@@ -63,7 +68,7 @@ class Certificate:
             elif field.name in ("edges", "negligible"):
                 merged[field.name] = sum(values)
             elif field.name in ("gap", "cut", "kappa"):
-                merged[field.name] = math.fsum(w * value for w, value in zip(weights, values, strict=True))
+                merged[field.name] = math.fsum(map(operator.mul, weights, values))
             else:
                 merged[field.name] = max(values)
         return cls(**merged)
@@ -94,13 +99,36 @@ class BatchCertificate:
     seconds: Tensor
     converged: Tensor
 
+    @classmethod
+    def start(cls, network: LayeredNetwork, value: Tensor, cut: Tensor) -> BatchCertificate:
+        """The certificate of flows without errors; a solver replaces the fields that it has more to say of."""
+        zero = torch.zeros_like(value)
+        return cls(
+            conservation=zero,
+            dual=zero,
+            centrality=zero,
+            gap=cut - value,
+            cut=cut,
+            kappa=network.kappa,
+            mu=zero,
+            epsilon=zero,
+            edges=network.edges,
+            negligible=network.negligible,
+            gamma=zero,
+            clamped=torch.zeros_like(network.dead),
+            dead=network.dead,
+            iterations=torch.zeros_like(network.edges),
+            seconds=zero,
+            converged=torch.ones_like(network.dead),
+        )
+
     def __getitem__(self, item: int) -> Certificate:
         """The certificate of one flow, in plain numbers."""
         return Certificate(**{name: values[item].item() for name, values in vars(self).items()})
 
     def take(self, items: slice) -> BatchCertificate:
         """The certificates of these items."""
-        return BatchCertificate(**{name: values[items] for name, values in vars(self).items()})
+        return take_items(self, items)
 
     def to_dict(self) -> dict[str, list]:
         """The fields by name as lists, ready for JSON."""
@@ -139,16 +167,7 @@ class Flow:
             raise IndexError(f"item {item} of a batch of {count} flows")
         index = item % count
         one = slice(index, index + 1)
-        return Flow(
-            edges=self.edges[one],
-            source=self.source[one],
-            target=self.target[one],
-            value=self.value[one],
-            mu=self.mu[one],
-            converged=self.converged[one],
-            certificate=self.certificate.take(one),
-            capacity=None if self.capacity is None else self.capacity[one],
-        )
+        return take_items(self, one, certificate=self.certificate.take(one))
 
 
 def check_layer(layer: Any) -> NodeLayer:

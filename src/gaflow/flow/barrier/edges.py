@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gaflow.flow.records import take_items
+
 __all__ = ["MAX_WEIGHT_GROWTH", "MIN_SHARE_LEFT", "Balance", "Edges", "largest"]
 
 MIN_SHARE_LEFT = 0.05  # of a flow or slack, in one step
@@ -50,13 +52,7 @@ class Balance:
 
     def take(self, items: Tensor) -> Balance:
         """The sums of these items."""
-        return Balance(
-            right=self.right[items],
-            up=self.up[items],
-            down=self.down[items],
-            max_residual=self.max_residual[items],
-            max_imbalance=self.max_imbalance[items],
-        )
+        return take_items(self, items)
 
 
 @dataclass
@@ -90,7 +86,8 @@ class Edges:
     @classmethod
     def start(cls, capacity: Tensor, target_mu: Tensor) -> Edges:
         """A moderate flow on every edge, whatever its capacity."""
-        edges = cls(capacity, target_mu, capacity.new_zeros(4, *capacity.shape))
+        variables = capacity.new_zeros(4, *capacity.shape)
+        edges = cls(capacity, target_mu, variables)
         torch.div(capacity, capacity + 2, out=edges.flow)
         torch.sub(capacity, edges.flow, out=edges.slack)
         return edges
@@ -106,28 +103,36 @@ class Edges:
         torch.sub(slack, flow, out=residual)
         if first:  # no potentials to follow yet: d of multipliers mu / f and mu / g
             product = flow * slack
-            scale = self.capacity.square().div_(product.clamp_min(TINY)).sub_(2).clamp_min_(1).mul_(mu)
+            scale = self.capacity.square().div_(product.clamp_min(TINY))
+            scale.sub_(2).clamp_min_(1).mul_(mu)
             torch.div(product, scale, out=weight)
             product.clamp_min_(TINY)
         else:  # a dead edge had weight 0 in the first step, and keeps it
             scale = self._scale(cost, mu, subtraction_free)
-            product = torch.addcmul(flow.new_full((1, 1), TINY), flow, slack)
-            torch.div(product, scale, out=scale)
-            torch.minimum(weight.mul_(MAX_WEIGHT_GROWTH), scale, out=weight)
-        residual.mul_(self.edge_mu(level)).div_(product).sub_(cost).mul_(weight)
+            tiny = flow.new_full((1, 1), TINY)
+            product = torch.addcmul(tiny, flow, slack)
+            full_weight = torch.div(product, scale, out=scale)
+            weight.mul_(MAX_WEIGHT_GROWTH)
+            torch.minimum(weight, full_weight, out=weight)
+        residual.mul_(self.edge_mu(level)).div_(product)
+        residual.sub_(cost).mul_(weight)
         if subtraction_free:  # a residual below the rounding error of its flow drowns smaller differences
-            residual.mul_(residual.abs() > ROUNDING_SHARE * flow)
+            above_rounding = residual.abs() > ROUNDING_SHARE * flow
+            residual.mul_(above_rounding)
 
     def _scale(self, cost: Tensor, mu: Tensor, subtraction_free: bool) -> Tensor:
         """d of every edge; `residual` has to be g - f."""
         reach = cost * self.capacity
-        square = torch.addcmul(mu.square().clamp_min_(TINY), reach, reach, value=0.25)  # of r u
+        mu_square = mu.square().clamp_min_(TINY)
+        square = torch.addcmul(mu_square, reach, reach, value=0.25)  # of r u
         inverse = torch.rsqrt(square)  # three times as fast as sqrt on the CPU
         if subtraction_free:  # for an edge that is nearly empty and should be full
             root = inverse.mul_(square).add_(reach.abs_(), alpha=0.5)
             above_mu = torch.maximum(cost * self.slack, -cost * self.flow)
-            return (mu.square() / root).add_(mu).add_(above_mu)
-        scale = torch.addcmul(mu, square, inverse, out=reach).addcmul_(cost, self.residual, value=0.5)
+            scale = mu.square() / root
+            return scale.add_(mu).add_(above_mu)
+        scale = torch.addcmul(mu, square, inverse, out=reach)
+        scale.addcmul_(cost, self.residual, value=0.5)
         return torch.maximum(scale, mu, out=scale)  # below mu by rounding only
 
     def step(self, potential_difference: Tensor) -> Tensor:
@@ -135,27 +140,35 @@ class Edges:
         slack, flow, residual, weight = self.variables
         full_step = residual.addcmul_(weight, potential_difference, value=-1)
         lowest = torch.mul(flow, MIN_SHARE_LEFT - 1, out=potential_difference)
-        change = torch.clamp(full_step, lowest, slack * (1 - MIN_SHARE_LEFT))
+        highest = slack * (1 - MIN_SHARE_LEFT)
+        change = torch.clamp(full_step, lowest, highest)
         flow.add_(change)
         slack.sub_(change)
         return torch.ne(change, full_step, out=potential_difference)
 
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
-        slack = self.slack
-        flow = self.flow
+        slack, flow, _, _ = self.variables
         mu = self.target_mu
-        half = (self.capacity * cost).abs_().mul_(0.5)
-        root = half.square().add_(mu.square()).sqrt_().add_(half)
-        smaller = (mu.square() / root).add_(mu)  # u times the multipliers, without a cancellation
+        mu_square = mu.square()
+        reach = self.capacity * cost
+        half = reach.abs().mul_(0.5)
+        root = half.square().add_(mu_square).sqrt_().add_(half)
+        smaller = (mu_square / root).add_(mu)  # u times the multipliers, without a cancellation
         larger = root.add_(mu)
-        uz = torch.where(cost > 0, larger, smaller)
-        uv = torch.where(cost > 0, smaller, larger)
+        positive = cost > 0
+        uz = torch.where(positive, larger, smaller)
+        uv = torch.where(positive, smaller, larger)
         scale = (uz * slack).addcmul_(uv, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
-        dual = (cost * self.capacity).sub_(uz).add_(uv).mul_(flow).mul_(slack).div_(scale)
-        lower = (mu * self.capacity).sub_(uz.mul_(flow)).mul_(slack).div_(scale)
-        upper = (mu * self.capacity).sub_(uv.mul_(slack)).mul_(flow).div_(scale)
-        return largest(dual), torch.maximum(largest(lower), largest(upper))
+        dual = reach.sub_(uz).add_(uv)
+        dual.mul_(flow).mul_(slack).div_(scale)
+        mu_capacity = mu * self.capacity
+        lower = mu_capacity - uz.mul_(flow)
+        lower.mul_(slack).div_(scale)
+        upper = mu_capacity.sub_(uv.mul_(slack))
+        upper.mul_(flow).div_(scale)
+        centrality = torch.maximum(largest(lower), largest(upper))
+        return largest(dual), centrality
 
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""

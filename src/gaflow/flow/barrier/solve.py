@@ -10,16 +10,15 @@ by edge, solve for the potentials, and let every edge follow as far as it can. N
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, SolveError
-from gaflow.flow.arguments import Nodes, per_item
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes, per_item
 from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
 from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
 from gaflow.flow.barrier.linear.system import System
@@ -39,15 +38,15 @@ TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative 
 
 
 def solve(
-    information: Tensor | np.ndarray | list,
+    information: ArrayLike,
     *,
     epsilon: float = 1e-6,
     mu: float | Tensor | None = None,
     barrier: Barrier = "uniform",
     terminal: Terminal = None,
-    mask: Tensor | np.ndarray | list | None = None,
-    sources: Nodes | None = None,
-    targets: Nodes | None = None,
+    mask: Mask = None,
+    sources: Nodes = None,
+    targets: Nodes = None,
     throw: bool = True,
 ) -> Flow:
     """The unique barrier-regularised maximum flow of each information tensor.
@@ -70,8 +69,9 @@ def solve(
     solver = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
-    flow = solver(LayeredNetwork.parse(information, terminal, mask, sources, targets))
-    if throw and not bool(flow.converged.all()):
+    network = LayeredNetwork.parse(information, terminal, mask, sources, targets)
+    flow = solver(network)
+    if throw and not flow.converged.all():
         raise _not_converged(flow)
     return flow
 
@@ -80,9 +80,10 @@ def _not_converged(flow: Flow) -> SolveError:
     items = (~flow.converged).nonzero().flatten().tolist()
     certificate = flow.certificate
     errors = torch.stack([certificate.conservation, certificate.dual, certificate.centrality])
+    worst = errors[:, items].max()
     message = [
         f"{len(items)} of {len(flow.value)} flows did not converge (items {items}, errors up to "
-        f"{errors[:, items].max():.1e} of the flow value); a larger ",
+        f"{worst:.1e} of the flow value); a larger ",
         Argument("epsilon"),
         " or ",
         Argument("mu"),
@@ -113,7 +114,8 @@ class LogBarrier:
         unit = network.unit()
         device = network.kappa.device
         if self.mu is None:
-            relative = per_item(self.epsilon, len(unit), device, "epsilon") / (2 * network.edges.clamp_min(1))
+            epsilon = per_item(self.epsilon, len(unit), device, "epsilon")
+            relative = epsilon / (2 * network.edges.clamp_min(1))
             mu = relative * network.kappa
             mu_in_units = relative * (network.kappa / unit)
         else:
@@ -142,12 +144,12 @@ def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tens
         error = torch.maximum(balance.max_residual, balance.max_imbalance)
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
         hopeless = ~(error < torch.inf) | (step == steps)
-        if bool((done | hopeless).any()):
+        if (done | hopeless).any():
             errors = torch.stack([balance.max_imbalance, *state.errors()]) / value
             # a weight that may not grow makes its residual look small, which these errors do not
             done &= errors.amax(0) < 10 * TOLERANCE
             leaving = done | hopeless
-            if bool(leaving.any()):
+            if leaving.any():
                 result.store(state, leaving, done, errors, step)
                 failed.append(state.item[leaving & ~done])
                 staying = (~leaving).nonzero().flatten()
@@ -164,7 +166,8 @@ def _lower_level(state: State) -> None:
     # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than MIN_SHARE_LEFT
     fastest = torch.where(state.level > state.mean, SHRINK, MIN_SHARE_LEFT)
     factor = fastest + SHRINK_PER_CUT_SHORT * state.cut_short
-    state.level = torch.maximum(state.floor, state.level * factor.clamp_max(MAX_SHRINK))
+    next_level = state.level * factor.clamp_max(MAX_SHRINK)
+    state.level = torch.maximum(state.floor, next_level)
 
 
 def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
@@ -201,7 +204,7 @@ class _Result:
 
     def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor, steps: int) -> None:
         """Store flows and errors of the `leaving` items; one that broke down has flow 0 everywhere and errors 1."""
-        if not bool(leaving.all()):
+        if not leaving.all():
             items = leaving.nonzero().flatten()
             state = state.take(items)
             done = done[items]
@@ -213,7 +216,8 @@ class _Result:
         self.iterations[item] += steps
         self.errors[:, item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
-        flow = state.edges.flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
+        flow = state.edges.flow.mul_(unit[:, None])
+        flow.masked_fill_(~sound[:, None], 0)
         if self.edges is None:
             with torch.inference_mode(False):  # results may be used in autograd
                 self.edges = torch.zeros_like(self.network.capacity)
@@ -226,27 +230,24 @@ class _Result:
         network = self.network
         t = network.source.shape[-1]
         value = self.outer[:, -1]
-        conservation, dual, centrality = (error.clone() for error in self.errors)
-        certificate = BatchCertificate(
-            conservation=conservation,
-            dual=dual,
-            centrality=centrality,
-            gap=(self.cut - value).clamp_min(0),  # below 0 by rounding only
-            cut=self.cut,
-            kappa=network.kappa,
+        kappa = torch.where(network.dead, 1.0, network.kappa)
+        certificate = BatchCertificate.start(network, value, self.cut)
+        certificate = replace(
+            certificate,
+            conservation=self.errors[0].clone(),
+            dual=self.errors[1].clone(),
+            centrality=self.errors[2].clone(),
+            gap=certificate.gap.clamp_min(0),  # below 0 by rounding only
             mu=self.mu,
-            epsilon=2 * network.edges * self.mu / torch.where(network.dead, 1.0, network.kappa),
-            edges=network.edges,
-            negligible=network.negligible,
-            gamma=torch.zeros_like(value),
-            clamped=torch.zeros_like(network.dead),
-            dead=network.dead,
+            epsilon=2 * network.edges * self.mu / kappa,
             iterations=self.iterations,
             seconds=torch.full_like(value, seconds),
             converged=self.converged,
         )
+        if self.edges is None:
+            self.edges = torch.zeros_like(network.capacity)
         return Flow(
-            edges=torch.zeros_like(network.capacity) if self.edges is None else self.edges,
+            edges=self.edges,
             source=self.outer[:, :t],
             target=self.outer[:, t:-1],
             value=value,

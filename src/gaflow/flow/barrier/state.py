@@ -11,7 +11,8 @@ The arithmetic of one edge is in `edges.py`. The two conventions this file owns:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from gaflow.flow.barrier import gpu
 from gaflow.flow.barrier.edges import Balance, Edges, largest
 from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.records import take_items
 
 __all__ = ["EdgeGroup", "State"]
 
@@ -62,20 +64,27 @@ class State:
         """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
         unit = unit[items]
         target = mu[items]
+        source = network.source[items]
         _, layers, t, _ = network.capacity.shape
-        rows = (network.capacity.flatten(1), network.source, network.target, network.returning[:, None])
-        capacity = torch.cat([row[items] for row in rows], 1).div_(unit[:, None])
+        inner = network.capacity.flatten(1)[items]
+        returning = network.returning[items].unsqueeze(1)
+        capacity = torch.cat([inner, source, network.target[items], returning], 1)
+        del inner  # a copy of all capacities
+        capacity.div_(unit[:, None])
         count = network.edges[items].to(unit.dtype)
         edge_mu = target[:, None]
         if weighted:
             weights = capacity.clone()
             weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
             mean_weight = weights.sum(-1) / count
-            edge_mu = torch.where(weights > 0, weights * (target / mean_weight)[:, None], edge_mu)
+            mu_per_weight = target / mean_weight
+            weighted_mu = weights * mu_per_weight[:, None]
+            edge_mu = torch.where(weights > 0, weighted_mu, edge_mu)
         level = torch.maximum(target, 2 / count)
         floor = edge_mu.amin(-1)
-        floats = 3 if bool((floor < THREE_FLOATS_MU).any()) else 2
-        live_outputs = (network.source[items] > 0).any(0).nonzero()
+        floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
+        nodes = (layers + 1) * t + 1
+        live_outputs = (source > 0).any(0).nonzero()
         return cls(
             item=items,
             level=level,
@@ -87,7 +96,7 @@ class State:
             subtraction_free=subtraction_free,
             cut_short=torch.zeros_like(level),
             edges=Edges.start(capacity, edge_mu),
-            node=capacity.new_zeros(floats, len(items), (layers + 1) * t + 1),
+            node=capacity.new_zeros(floats, len(items), nodes),
             shape=(layers, t),
             top=int(live_outputs.amax()) + 1,
         )
@@ -103,13 +112,15 @@ class State:
             return
         size = max(1, limit // (items * t))  # tails in a group
         output_tails = tails - t  # those of the highest layer begin here
+        starts = []
         if size < t:
-            starts = [layer + i for layer in range(0, output_tails, t) for i in range(0, t, size)]
+            for layer_start in range(0, output_tails, t):
+                starts.extend(range(layer_start, layer_start + t, size))
         else:
-            starts = list(range(0, output_tails, size // t * t))
+            starts.extend(range(0, output_tails, size // t * t))
         end = output_tails + self.top
         starts.extend(range(output_tails, end, size))
-        for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        for start, stop in pairwise([*starts, end]):
             columns = slice(start * t, stop * t)
             yield EdgeGroup(start, stop, False, columns), self.edges[columns]
         outer = slice(tails * t, row)
@@ -122,23 +133,28 @@ class State:
         if group.stop:
             first = group.start // t
             last = -(-group.stop // t)
+            tails = node[..., t + group.start : t + group.stop]
+            heads = node[..., first * t : last * t]
             shape = (*node.shape[:-1], last - first)
-            tails = node[..., t + group.start : t + group.stop].view(*shape, -1, 1)
-            heads = node[..., first * t : last * t].view(*shape, 1, t)
-            differences.append((tails - heads).view(*node.shape[:-1], -1))
+            inner = tails.view(*shape, -1, 1) - heads.view(*shape, 1, t)
+            differences.append(inner.flatten(-3))
         if group.outer:
             source = node[..., -1:]
             outputs = node[..., -1 - t : -1]
             inputs = node[..., :t]
             differences.extend([source - outputs, inputs, -source])
-        return differences[0] if len(differences) == 1 else torch.cat(differences, -1)
+        if len(differences) == 1:
+            return differences[0]
+        return torch.cat(differences, -1)
 
     def cost(self, group: EdgeGroup) -> Tensor:
         """Reduced costs (b, edges) of a group; the return edge costs -1."""
         high, *low = self.potential_difference(self.node, group)
         if group.outer:
             high[:, -1].sub_(1)
-        small = low[0] if len(low) == 1 else low[0].add_(low[1])  # small floats first: the others may cancel
+        small, *smallest = low
+        if smallest:  # small floats first: the others may cancel
+            small.add_(smallest[0])
         return high.add_(small)
 
     def linearize(self) -> Balance:
@@ -149,7 +165,8 @@ class State:
         rows, columns, max_residual = self._linearize()
         outer = self.edges.variables[1:, :, layers * t * t :]  # flows, residuals, weights
         source, target, returning = outer.split([t, t, 1], -1)
-        leaving = torch.cat([target, *rows, source.sum(-1, keepdim=True)], -1)  # (3, b, n)
+        leaving_source = source.sum(-1, keepdim=True)
+        leaving = torch.cat([target, *rows, leaving_source], -1)  # (3, b, n)
         entering = torch.cat([*columns, source, returning], -1)
         imbalance, residual = leaving[:2] - entering[:2]
         return Balance(
@@ -179,7 +196,8 @@ class State:
             residuals.append(largest(edges.residual))
             if group.stop:
                 group_layers = max(1, (group.stop - group.start) // t)  # or a piece of one
-                inner = variables[..., group.start * t : group.stop * t].view(3, items, group_layers, -1, t)
+                inner = variables[..., group.start * t : group.stop * t]
+                inner = inner.view(3, items, group_layers, -1, t)
                 rows.append(inner.sum(-1).flatten(2))
                 entering = inner.sum(-2).flatten(2)
                 if group.start % t:  # another piece of the same layer
@@ -187,17 +205,19 @@ class State:
                 else:
                     columns.append(entering)
                 done = group.stop
-        rows.append(variables.new_zeros(3, items, layers * t - done))  # the dead output nodes that were left out
-        return rows, columns, torch.stack(residuals).amax(0)
+        left_out = layers * t - done  # dead output nodes
+        rows.append(variables.new_zeros(3, items, left_out))
+        max_residual = torch.stack(residuals).amax(0)
+        return rows, columns, max_residual
 
     def step(self, change: Tensor) -> None:
         """Add `change` (b, n) to the potentials and let every edge follow."""
         if gpu.available(self.edges.variables):
             cut_short = gpu.step(self.edges, self.shape, change)
         else:
-            cut_short = sum(
-                edges.step(self.potential_difference(change, group)).sum(-1) for group, edges in self.groups()
-            )
+            cut_short = torch.zeros_like(self.level)
+            for group, edges in self.groups():
+                cut_short += edges.step(self.potential_difference(change, group)).sum(-1)
         self.cut_short = cut_short / self.count
         self.before = self.level
         self.first = False
@@ -211,7 +231,9 @@ class State:
             dual, centrality = edges.errors(self.cost(group))
             duals.append(dual)
             centralities.append(centrality)
-        return torch.stack(duals).amax(0), torch.stack(centralities).amax(0)
+        max_dual = torch.stack(duals).amax(0)
+        max_centrality = torch.stack(centralities).amax(0)
+        return max_dual, max_centrality
 
     def cut(self) -> Tensor:
         """A bound of every flow: potentials scaled to -1 at the source are a fractional cut, and so is the unit."""
@@ -221,24 +243,15 @@ class State:
             share = self.cost(group).neg_().relu_()
             if group.outer:
                 share[:, -1] = 0
-            total = total + share.mul_(edges.capacity).sum(-1)
-        bound = torch.nan_to_num(total / -source, nan=1.0).clamp_max(1.0)
+            crossing = share.mul_(edges.capacity)
+            total += crossing.sum(-1)
+        bound = torch.nan_to_num(total / -source, nan=1.0)
+        bound.clamp_max_(1.0)
         return torch.where(source < 0, bound, 1.0)
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
-        return replace(
-            self,
-            item=self.item[items],
-            level=self.level[items],
-            floor=self.floor[items],
-            mean=self.mean[items],
-            count=self.count[items],
-            before=self.before[items],
-            cut_short=self.cut_short[items],
-            edges=self.edges.take(items),
-            node=self.node[:, items],
-        )
+        return take_items(self, items, edges=self.edges.take(items), node=self.node[:, items])
 
 
 def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
@@ -247,15 +260,19 @@ def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
         high = parts[0] + change
         low = (change - (high - parts[0])).add_(parts[1])
         total = high + low
-        return torch.stack([total, low.sub_(total - high)])
+        error = low.sub_(total - high)
+        return torch.stack([total, error])
     high, error = _two_sum(parts[0], change)
     middle, error = _two_sum(parts[1], error)
     high, middle = _two_sum(high, middle)
-    return torch.stack([high, *_two_sum(middle, parts[2] + error)])
+    middle, low = _two_sum(middle, parts[2] + error)
+    return torch.stack([high, middle, low])
 
 
 def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The rounded sum and its rounding error, exactly (Knuth)."""
     total = a + b
-    shifted = total - a
-    return total, (a - (total - shifted)) + (b - shifted)
+    rounded_b = total - a
+    rounded_a = total - rounded_b
+    error = (a - rounded_a) + (b - rounded_b)
+    return total, error

@@ -13,12 +13,12 @@ and `clamped` are those of `dense_network`.
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from gaflow.flow.arguments import Nodes
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import Direction, check_direction
@@ -28,14 +28,14 @@ __all__ = ["max_flow"]
 
 
 def max_flow(
-    information: Any,
+    information: ArrayLike,
     direction: Direction = "backward",
     integral: bool = True,
     *,
     terminal: Terminal = None,
-    mask: Any = None,
-    sources: Nodes | None = None,
-    targets: Nodes | None = None,
+    mask: Mask = None,
+    sources: Nodes = None,
+    targets: Nodes = None,
 ) -> Flow:
     """A maximum flow of every network in `information`, (l, t, t) or (b, l, t, t).
 
@@ -52,7 +52,7 @@ def max_flow(
     batch = _Batch(problem.network)
     for item in range(len(problem.unpruned)):
         batch.solve(problem, item, direction, integral)
-    return batch.flow(integral)
+    return batch.flow()
 
 
 class _Batch:
@@ -61,7 +61,8 @@ class _Batch:
     def __init__(self, network: LayeredNetwork):
         b, layers, t, _ = network.capacity.shape
         self.network = network
-        self.flows = np.zeros((b, layers * t * t + 2 * t))  # in the units of the input
+        edges = layers * t * t + 2 * t
+        self.flows = np.zeros((b, edges))  # in the units of the input
         self.value = np.zeros(b)
         self.cut = np.zeros(b)
         self.gamma = np.zeros(b)
@@ -77,51 +78,43 @@ class _Batch:
         arcs = integers.arcs
         self.flows[item, arcs.slot] = integers.to_units(solution.flow)
         self.value[item] = integers.to_units(solution.value)
-        self.cut[item] = arcs.capacity[arcs.crossing(solution.near_source)].sum()
-        self.gamma[item] = integers.gamma
+        crossing = arcs.crossing(solution.near_source)
+        self.cut[item] = arcs.capacity[crossing].sum()
+        if integral:
+            self.gamma[item] = integers.gamma
         self.clamped[item] = integers.clamped
         self.negligible[item] = (integers.capacity == 0).sum()
         self.seconds[item] = time.perf_counter() - started
 
-    def flow(self, integral: bool) -> Flow:
+    def flow(self) -> Flow:
         """One Flow of all items, on the device of the network."""
         network = self.network
         b, layers, t, _ = network.capacity.shape
         device = network.capacity.device
-        edges, source, target = torch.as_tensor(self.flows, device=device).split([layers * t * t, t, t], 1)
+        flows = torch.as_tensor(self.flows, device=device)
+        edges, source, target = flows.split([layers * t * t, t, t], 1)
         edges = edges.reshape(b, layers, t, t)
         value = torch.as_tensor(self.value, device=device)
         cut = torch.as_tensor(self.cut, device=device)
-        zero = torch.zeros_like(value)
-        converged = torch.ones_like(network.dead)
         inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
         outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
         imbalance = (inflow - outflow).abs().amax((-2, -1))
-        certificate = BatchCertificate(
-            conservation=imbalance / value.clamp_min(torch.finfo(value.dtype).tiny),
-            dual=zero,
-            centrality=zero,
-            gap=cut - value,
-            cut=cut,
-            kappa=network.kappa,
-            mu=zero,
-            epsilon=zero,
-            edges=network.edges,
+        tiny = torch.finfo(value.dtype).tiny
+        certificate = replace(
+            BatchCertificate.start(network, value, cut),
+            conservation=imbalance / value.clamp_min(tiny),
             negligible=torch.as_tensor(self.negligible, device=device),
-            gamma=torch.as_tensor(self.gamma, device=device) if integral else zero,
+            gamma=torch.as_tensor(self.gamma, device=device),
             clamped=torch.as_tensor(self.clamped, device=device),
-            dead=network.dead,
-            iterations=torch.zeros_like(network.edges),
             seconds=torch.as_tensor(self.seconds, device=device),
-            converged=converged,
         )
         return Flow(
             edges=edges,
             source=source,
             target=target,
             value=value,
-            mu=zero,
-            converged=converged,
+            mu=certificate.mu,
+            converged=certificate.converged,
             certificate=certificate,
             capacity=network.capacity,
         )

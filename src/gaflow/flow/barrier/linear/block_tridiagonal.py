@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 from torch.nn.functional import pad
 
+from gaflow.flow.barrier.edges import largest
 from gaflow.flow.barrier.linear.system import System, split_layers
 
 __all__ = [
@@ -58,8 +59,12 @@ def solve_blocks_two_ended(system: System) -> Tensor:
     inner, carried = chain.eliminate()
     lower_inner, upper_inner = inner.split(b)
     lower_carried, upper_carried = carried.split(b)
-    failed = [part for flags in chain.failed for part in flags.split(b)]
-    factors, right = _meet(system, ends, lower_inner.add_(upper_inner), lower_carried + upper_carried, failed)
+    meeting_inner = lower_inner.add_(upper_inner)
+    meeting_carried = lower_carried + upper_carried
+    failed = []
+    for flags in chain.failed:
+        failed.extend(flags.split(b))
+    factors, right = _meet(system, ends, meeting_inner, meeting_carried, failed)
     node = _meeting_potential(factors.factor, right)
     both = chain.substitute(torch.cat([node, node]))
     below = [layer[:b] for layer in both]
@@ -73,13 +78,13 @@ def solve_mixed_precision(system: System) -> Tensor:
     """The same with factors in float32, corrected by what their solution leaves over; float64 where that fails."""
     factors, right = _eliminate(system, torch.float32, LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
-    limit = RESIDUAL_SHARE * system.right.abs().amax(-1)
+    limit = RESIDUAL_SHARE * largest(system.right)
     failed = limit < 0
     for _ in range(MAX_CORRECTIONS + 1):
         potentials = potentials + _substitute(factors, right)
         residual = _residual(system, potentials)
-        failed = ~(residual.abs().amax(-1) <= limit)
-        if not bool(failed.any()):
+        failed = ~(largest(residual) <= limit)
+        if not failed.any():
             return potentials
         right = _eliminate_right(factors, residual.float())
     items = failed.nonzero().flatten()
@@ -93,10 +98,13 @@ def _residual(system: System, potentials: Tensor) -> Tensor:
     node, source_node = split_layers(potentials, t)
     residual = system.right - system.degree * potentials
     inner, outer = split_layers(residual, t)
-    inner[:, 1:] += (node[:, :-1, None] @ system.weight.mT)[:, :, 0]
-    inner[:, :-1] += (node[:, 1:, None] @ system.weight)[:, :, 0]
+    from_below = node[:, :-1, None] @ system.weight.mT  # (b, l, 1, t)
+    from_above = node[:, 1:, None] @ system.weight
+    inner[:, 1:] += from_below.squeeze(2)
+    inner[:, :-1] += from_above.squeeze(2)
     inner[:, -1] += system.source * source_node[:, None]
-    outer += (system.source * node[:, -1]).sum(-1)
+    from_outputs = system.source * node[:, -1]
+    outer += from_outputs.sum(-1)
     return residual
 
 
@@ -120,13 +128,16 @@ class _Chain:
         Returns the weights inside the layer where the ends meet (b, t', t'), and those to the target with the
         right-hand side (b, t', 2).
         """
-        root = (self.ground + self.onwards[0]).rsqrt()[..., None]  # no weights inside the outermost layer
+        degree = self.ground + self.onwards[0]  # no weights inside the outermost layer
+        root = degree.rsqrt().unsqueeze(-1)
         half = root * _joined_link(self.links[0]).to(root.dtype)
-        side = root * torch.stack([self.ground, self.right[0]], -1)
+        columns = torch.stack([self.ground, self.right[0]], -1)
+        side = root * columns
         self.factor = [1 / root]
         self.half = [half]
         self.side = [side[..., 1:]]
-        for link, onwards, right in zip(self.links[1:], self.onwards[1:], self.right[1:], strict=True):
+        inner_layers = zip(self.links[1:], self.onwards[1:], self.right[1:], strict=True)
+        for link, onwards, right in inner_layers:
             inner = _gram(half)
             carried = half.mT @ side
             factor, failed = _cholesky(inner, carried[..., 0] + onwards)
@@ -148,23 +159,30 @@ class _Chain:
 
     def eliminate_right(self, right: list[Tensor]) -> Tensor:
         """Eliminate another right-hand side with the same factors; returns its part in the layer where the ends meet."""
-        self.side = [right[0][..., None] / self.factor[0]]
-        for factor, half, layer_right in zip(self.factor[1:], self.half[:-1], right[1:], strict=True):
-            carried = layer_right[..., None] + half.mT @ self.side[-1]
-            self.side.append(solve_triangular(factor, carried, upper=False))
-        return (self.half[-1].mT @ self.side[-1])[..., 0]
+        outermost, *inner_right = right
+        side = outermost.unsqueeze(-1) / self.factor[0]
+        self.side = [side]
+        inner_layers = zip(self.factor[1:], self.half[:-1], inner_right, strict=True)
+        for factor, half, layer_right in inner_layers:
+            carried = layer_right.unsqueeze(-1) + half.mT @ side
+            side = solve_triangular(factor, carried, upper=False)
+            self.side.append(side)
+        meeting = self.half[-1].mT @ side
+        return meeting.squeeze(-1)
 
     def substitute(self, node: Tensor) -> list[Tensor]:
         """Potentials (b, t, 1) of every layer, outermost first, from those where the ends meet."""
         nodes = []
-        for factor, half, side in zip(self.factor[:0:-1], self.half[:0:-1], self.side[:0:-1], strict=True):
+        outermost, *inner_layers = zip(self.factor, self.half, self.side, strict=True)
+        for factor, half, side in reversed(inner_layers):
             if half.shape[-1] < self.low_memory_tokens:
                 right = torch.baddbmm(side, half, node)
             else:
                 right = side + solve_triangular(factor, half @ node, upper=False)
             node = solve_triangular(factor.mT, right, upper=True)
             nodes.append(node)
-        nodes.append(torch.baddbmm(self.side[0], self.half[0], node) / self.factor[0])
+        factor, half, side = outermost
+        nodes.append(torch.baddbmm(side, half, node) / factor)
         return nodes[::-1]
 
 
@@ -181,7 +199,9 @@ class _Ends:
         inner, outer = split_layers(nodes, self.tokens)
         layers = [*inner.unbind(1), outer[:, None]]
         layers[-2] = layers[-2][:, : self.top]
-        return layers[: self.middle], layers[self.middle], layers[: self.middle : -1]
+        below = layers[: self.middle]
+        above = layers[: self.middle : -1]
+        return below, layers[self.middle], above
 
 
 @dataclass(frozen=True)
@@ -202,8 +222,9 @@ def _eliminate(system: System, dtype: torch.dtype, low_memory_tokens: int) -> tu
     lower_inner, lower_carried = lower.eliminate()
     upper_inner, upper_carried = upper.eliminate()
     inner = lower_inner.add_(upper_inner)
+    carried = lower_carried + upper_carried
     failed = lower.failed + upper.failed
-    return _meet(system, ends, inner, lower_carried + upper_carried, failed, (lower, upper))
+    return _meet(system, ends, inner, carried, failed, (lower, upper))
 
 
 def _meet(
@@ -218,18 +239,23 @@ def _meet(
     dtype = inner.dtype
     _, dead, _ = ends.split(system.dead.to(dtype))
     _, right, _ = ends.split(system.right.to(dtype))
-    factor, failed = _cholesky(inner, carried[..., 0] + dead)
+    ground, carried_right = carried.unbind(-1)
+    factor, failed = _cholesky(inner, ground + dead)
     any_failed = torch.stack([*chain_failed, failed]).any(0)
-    return _Factors(chains, ends, factor, any_failed), carried[..., 1] + right
+    factors = _Factors(chains, ends, factor, any_failed)
+    return factors, carried_right + right
 
 
 def _chains(system: System, dtype: torch.dtype, ends: _Ends, low_memory_tokens: int) -> tuple[_Chain, _Chain]:
     """The two ends of a system: from the target up, and from the super-source down."""
-    links = [*system.weight.mT.unbind(1), system.source[..., None]]  # columns are the nodes above
-    links[-2] = links[-2][..., : ends.top]
-    links[-1] = links[-1][:, : ends.top]
-    onwards_up, _, _ = ends.split((system.up + system.dead).to(dtype))
-    _, _, onwards_down = ends.split((system.down + system.dead).to(dtype))
+    *links, output_link = system.weight.mT.unbind(1)  # columns are the nodes above
+    source_link = system.source.unsqueeze(-1)
+    links.append(output_link[..., : ends.top])
+    links.append(source_link[:, : ends.top])
+    upwards = system.up + system.dead
+    downwards = system.down + system.dead
+    onwards_up, _, _ = ends.split(upwards.to(dtype))
+    _, _, onwards_down = ends.split(downwards.to(dtype))
     below, _, above = ends.split(system.right.to(dtype))
     lower = _Chain(
         ground=system.target.to(dtype),
@@ -260,13 +286,21 @@ def _join(lower: _Chain, upper: _Chain) -> _Chain:
         lower.links.insert(0, (torch.diag_embed(lower.ground),))
         lower.onwards.insert(0, lower.ground + (lower.ground == 0))
         lower.right.insert(0, torch.zeros_like(lower.ground))
+    links = []
+    for lower_link, upper_link in zip(lower.links, upper.links, strict=True):
+        links.append(lower_link + upper_link)
     return _Chain(
         ground=torch.cat([lower.ground, upper.ground]),
-        links=[a + b for a, b in zip(lower.links, upper.links, strict=True)],
-        onwards=[torch.cat(pair) for pair in zip(lower.onwards, upper.onwards, strict=True)],
-        right=[torch.cat(pair) for pair in zip(lower.right, upper.right, strict=True)],
+        links=links,
+        onwards=_join_layers(lower.onwards, upper.onwards),
+        right=_join_layers(lower.right, upper.right),
         low_memory_tokens=lower.low_memory_tokens,
     )
+
+
+def _join_layers(lower: list[Tensor], upper: list[Tensor]) -> list[Tensor]:
+    """The layers of both ends as one batch."""
+    return [torch.cat(pair) for pair in zip(lower, upper, strict=True)]
 
 
 def _eliminate_right(factors: _Factors, right: Tensor) -> Tensor:
@@ -295,7 +329,8 @@ def _assemble(factors: _Factors, below: list[Tensor], node: Tensor, above: list[
     layers = [*below, node, *upper_layers[::-1]]
     ends = factors.ends
     layers[-1] = pad(layers[-1], (0, 0, 0, ends.tokens - ends.top))
-    return torch.cat([*layers, source], 1)[..., 0].masked_fill_(factors.failed[:, None], torch.nan)
+    potentials = torch.cat([*layers, source], 1).squeeze(-1)
+    return potentials.masked_fill_(factors.failed[:, None], torch.nan)
 
 
 def _joined_link(link: tuple[Tensor, ...]) -> Tensor:
@@ -321,8 +356,9 @@ def _gram(half: Tensor) -> Tensor:
     size = half.shape[-1]
     if size < SYMMETRIC_MIN_NODES:
         return half.mT @ half
-    left = half[..., : size // 2]
-    right = half[..., size // 2 :]
+    middle = size // 2
+    left = half[..., :middle]
+    right = half[..., middle:]
     cross = left.mT @ right
     upper = torch.cat([left.mT @ left, cross], -1)
     lower = torch.cat([cross.mT, right.mT @ right], -1)

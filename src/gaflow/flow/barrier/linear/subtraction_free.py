@@ -25,8 +25,9 @@ def solve_subtraction_free(system: System) -> Tensor:
     carried = side
     eliminated = []
     for k in range(layers + 1):
-        factor, pivot = _factorise(inner, side[..., 0] + up[:, k])
-        link = system.weight[:, k].mT if k < layers else system.source[..., None]
+        ground = side[..., 0]
+        factor, pivot = _factorise(inner, ground + up[:, k])
+        link = system.weight[:, k].mT if k < layers else system.source.unsqueeze(-1)
         half = solve_triangular(factor.mT, link, upper=False, unitriangular=True)
         side = solve_triangular(factor.mT, side, upper=False, unitriangular=True)
         share = half / pivot
@@ -34,14 +35,18 @@ def solve_subtraction_free(system: System) -> Tensor:
         inner = share.mT @ half
         carried = share.mT @ side
         if k < layers:
-            side = torch.stack([carried[..., 0], right[:, k + 1] + carried[..., 1]], -1)
-    top = (right_source + carried[:, 0, 1]) / (system.returning + carried[:, 0, 0])
-    node = top[:, None, None]
+            ground, carried_right = carried.unbind(-1)
+            side = torch.stack([ground, right[:, k + 1] + carried_right], -1)
+    ground, carried_right = carried[:, 0].unbind(-1)
+    source_potential = (right_source + carried_right) / (system.returning + ground)
+    node = source_potential[:, None, None]
     nodes = [node]
     for factor, share, side in reversed(eliminated):
-        node = solve_triangular(factor, side[..., 1:] + share @ node, upper=True, unitriangular=True)
+        node_right = side[..., 1:] + share @ node
+        node = solve_triangular(factor, node_right, upper=True, unitriangular=True)
         nodes.append(node)
-    return torch.cat(nodes[::-1], 1)[..., 0]
+    nodes.reverse()
+    return torch.cat(nodes, 1).squeeze(-1)
 
 
 def _factorise(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +62,6 @@ def _factorise(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
         share = row / pivot[:, None]
         pivots[:, i] = pivot
         factor[:, i, after] = -share
-        inner[:, after, after] += row[:, :, None] * share[:, None, :]
+        inner[:, after, after] += row.unsqueeze(2) * share.unsqueeze(1)
         excess[:, after] += share * excess[:, i, None]
     return factor, pivots[..., None]

@@ -7,6 +7,8 @@ from functools import cached_property
 
 from torch import Tensor
 
+from gaflow.flow.records import take_items
+
 __all__ = ["System", "split_layers"]
 
 
@@ -44,18 +46,10 @@ class System:
 
     def take(self, items: Tensor) -> System:
         """The systems of these items."""
-        return System(
-            weight=self.weight[items],
-            source=self.source[items],
-            target=self.target[items],
-            returning=self.returning[items],
-            right=self.right[items],
-            up=self.up[items],
-            down=self.down[items],
-            top=self.top,
-        )
+        return take_items(self, items)
 
 
 def split_layers(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
     """Numbers of the nodes, (b, n), as those of the layers (b, l+1, t) and of the super-source (b,)."""
-    return nodes[:, :-1].unflatten(1, (-1, t)), nodes[:, -1]
+    layers = nodes[:, :-1].unflatten(1, (-1, t))
+    return layers, nodes[:, -1]

@@ -41,13 +41,18 @@ def solve_banded(system: System) -> Tensor:
     width = 2 * t
     band = system.weight.new_zeros(b, n, width)
     item_stride = n * width
-    band.as_strided(system.weight.shape, (item_stride, t * width, 1, width - 1), t).copy_(system.weight)
-    band.as_strided((b, t), (item_stride, width - 1), layers * t * width + t).copy_(system.source)
-    band.neg_()[..., 0] = system.degree + system.dead
+    layer_stride = t * width
+    layer_edges = band.as_strided(system.weight.shape, (item_stride, layer_stride, 1, width - 1), t)
+    layer_edges.copy_(system.weight)
+    source_edges = band.as_strided((b, t), (item_stride, width - 1), layers * layer_stride + t)
+    source_edges.copy_(system.source)
+    band.neg_()
+    band[..., 0] = system.degree + system.dead
     library = lapack()
     assert library is not None, "the banded way needs SciPy"
     potentials = torch.empty_like(system.right)
-    for matrix, right, potential in zip(band.mT.numpy(), system.right.numpy(), potentials.numpy(), strict=True):
+    systems = zip(band.mT.numpy(), system.right.numpy(), potentials.numpy(), strict=True)
+    for matrix, right, potential in systems:
         _, potential[:], failed = library.dpbsv(matrix, right, lower=1, overwrite_ab=1)
         if failed:
             potential[:] = torch.nan
@@ -60,14 +65,17 @@ def solve_dense(system: System) -> Tensor:
     b, _, t = system.shape
     n = system.right.shape[1]
     matrix = system.weight.new_zeros(b, n, n)
-    below_diagonal = matrix.as_strided(system.weight.shape, (n * n, t * n + t, n, 1), t * n)
-    torch.neg(system.weight, out=below_diagonal)
-    torch.neg(system.source, out=matrix[:, -1, -1 - t : -1])
-    torch.add(system.degree, system.dead, out=matrix.diagonal(dim1=-2, dim2=-1))
+    strides = (n * n, t * n + t, n, 1)
+    layer_edges = matrix.as_strided(system.weight.shape, strides, t * n)
+    source_edges = matrix[:, -1, -1 - t : -1]
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    torch.neg(system.weight, out=layer_edges)
+    torch.neg(system.source, out=source_edges)
+    torch.add(system.degree, system.dead, out=diagonal)
     factor, failed = cholesky_ex(matrix)
-    half = solve_triangular(factor, system.right[..., None], upper=False)
-    potentials = solve_triangular(factor.mT, half, upper=True)
-    return potentials[..., 0].masked_fill_(failed[:, None] > 0, torch.nan)
+    half = solve_triangular(factor, system.right.unsqueeze(-1), upper=False)
+    potentials = solve_triangular(factor.mT, half, upper=True).squeeze(-1)
+    return potentials.masked_fill_(failed[:, None] > 0, torch.nan)
 
 
 @one_core()
@@ -92,21 +100,27 @@ def solve_odd_even(system: System) -> Tensor:
     right[:, :n] = system.right
 
     root = degree[:, 1::2, :, None].rsqrt()
-    half = torch.cat([weight[:, ::2], weight[:, 1::2].mT], -1).mul_(root)  # (b, odd, t, 2 t): to below and above
+    to_below = weight[:, ::2]
+    to_above = weight[:, 1::2].mT
+    half = torch.cat([to_below, to_above], -1).mul_(root)  # (b, odd, t, 2 t)
     odd_side = sides[:, 1::2] * root
     inner = half.mT @ half
-    carried = (half.mT @ odd_side).unflatten(-2, (2, t))
+    carried = half.mT @ odd_side
+    carried_below, carried_above = carried.unflatten(-2, (2, t)).unbind(2)
     even_side = sides[:, ::2].clone()
-    even_side[:, :-1] += carried[:, :, 0]
-    even_side[:, 1:] += carried[:, :, 1]
+    even_side[:, :-1] += carried_below
+    even_side[:, 1:] += carried_above
 
-    factor, failed = cholesky_ex(_overlay(inner, even_side[..., 0].flatten(1)))
-    even = torch.cholesky_solve(even_side[..., 1].reshape(b, -1, 1), factor)
-    even = even.masked_fill_(failed[:, None, None] > 0, torch.nan).unflatten(1, (odd + 1, t))
+    even_ground, even_right = even_side.flatten(1, 2).unbind(-1)
+    factor, failed = cholesky_ex(_overlay(inner, even_ground))
+    even = torch.cholesky_solve(even_right.unsqueeze(-1), factor)
+    even.masked_fill_(failed[:, None, None] > 0, torch.nan)
+    even = even.unflatten(1, (odd + 1, t))
     neighbours = torch.cat([even[:, :-1], even[:, 1:]], 2)
+    odd_potentials = root * (odd_side[..., 1:] + half @ neighbours)
     potentials = torch.empty_like(degree)
-    potentials[:, ::2] = even[..., 0]
-    potentials[:, 1::2] = (root * (odd_side[..., 1:] + half @ neighbours))[..., 0]
+    potentials[:, ::2] = even.squeeze(-1)
+    potentials[:, 1::2] = odd_potentials.squeeze(-1)
     return potentials.flatten(1)[:, :n]
 
 
@@ -116,11 +130,12 @@ def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
     t = double // 2
     n = ground.shape[-1]
     matrix = inner.new_zeros(b, n, n)
+    strides = (n * n, double * (n + 1), n, 1)
     for first in (0, 1):  # neighbours overlap in a layer
         blocks = inner[:, first::2]
         if blocks.shape[1]:
-            strides = (n * n, double * (n + 1), n, 1)
-            matrix.as_strided(blocks.shape, strides, first * t * (n + 1)).add_(blocks)
+            on_diagonal = matrix.as_strided(blocks.shape, strides, first * t * (n + 1))
+            on_diagonal.add_(blocks)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     diagonal.zero_()
     total = matrix.sum(-1).add_(ground)
