@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, ArgumentError
-from gaflow.flow.arguments import as_networks, only_network
+from gaflow.flow.arguments import ArrayLike, as_networks, only_network
 
 __all__ = [
     "DIRECTIONS",
@@ -65,7 +65,7 @@ class DenseNetwork:
     clamped: bool  # gamma is smaller than printed, for int64 to hold all capacities together
 
 
-def dense_network(information: Any, direction: Direction = "backward") -> DenseNetwork:
+def dense_network(information: ArrayLike, direction: Direction = "backward") -> DenseNetwork:
     """The capacity matrices of one network (l, t, t): Algorithm 1, or 2 for `direction="forward"`.
 
     network = gaflow.dense_network(torch.rand(2, 5, 5))
@@ -90,13 +90,13 @@ def dense_network(information: Any, direction: Direction = "backward") -> DenseN
         source = 0
         target = n - 1
     gamma, clamped = integral_scale(capacity)
-    lower = torch.zeros_like(upper)
+    upper_int = (gamma * upper).long()
     return DenseNetwork(
         adjacency=(upper > 0).long(),
-        lower=lower,
-        lower_int=(gamma * lower).long(),
+        lower=torch.zeros_like(upper),
+        lower_int=torch.zeros_like(upper_int),
         upper=upper,
-        upper_int=(gamma * upper).long(),
+        upper_int=upper_int,
         source=source,
         target=target,
         gamma=gamma,
@@ -128,8 +128,9 @@ class Arcs:
 def layered_arcs(capacity: np.ndarray, source: np.ndarray, target: np.ndarray, direction: Direction) -> Arcs:
     """Arcs with positive capacity of one network: layers (l, t, t) and the terminals (t,) at either end."""
     layers, t, _ = capacity.shape
-    node = 1 + np.arange((layers + 1) * t).reshape(layers + 1, t)
-    last = 1 + node.size
+    nodes = (layers + 1) * t
+    node = 1 + np.arange(nodes).reshape(layers + 1, t)
+    last = 1 + nodes
     layer_tails = np.broadcast_to(node[1:, :, None], capacity.shape)
     layer_heads = np.broadcast_to(node[:-1, None, :], capacity.shape)
     tail = np.concatenate([layer_tails.ravel(), np.full(t, last), node[0]])
@@ -141,7 +142,8 @@ def layered_arcs(capacity: np.ndarray, source: np.ndarray, target: np.ndarray, d
         tail, head = head, tail
         super_source, super_target = super_target, super_source
     slot = np.flatnonzero(capacities > 0)
-    slot = slot[np.lexsort((head[slot], tail[slot]))]
+    order = np.lexsort((head[slot], tail[slot]))
+    slot = slot[order]
     return Arcs(
         tail=tail[slot].astype(np.int32),
         head=head[slot].astype(np.int32),
@@ -163,8 +165,9 @@ def integral_scale(information: Tensor) -> tuple[float, bool]:
     if beta <= MAX_EXPONENT and smallest * 10.0**beta < 1:
         beta += 1
     # fsum: the same gamma for the same numbers, in whatever order they come.
+    terminals = 2 * information.shape[-1] ** 2
     try:
-        total = math.fsum(positive.tolist()) + 2 * information.shape[-1] ** 2
+        total = math.fsum(positive.tolist()) + terminals
     except OverflowError:
         raise ArgumentError(
             Argument("information"),

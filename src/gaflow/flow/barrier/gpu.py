@@ -57,15 +57,17 @@ def linearize(
     programs = items * layers * _blocks(t)
     node = node.contiguous()
     n = node.shape[-1]
+    weighted = edges.target_mu.shape[1] > 1
     new = edges.variables.new_empty
     rows = new(3, items, layers * t)
     columns = new(3, items, layers, _blocks(t), t)
     residuals = new(programs)
     inputs = (edges.variables, node, edges.capacity, edges.target_mu, before, level)
     sizes = (items, m, layers, t, n, first)
-    constants = {"floats": len(node), "weighted": edges.target_mu.shape[1] > 1, "GROWTH": MAX_WEIGHT_GROWTH}
+    constants = {"floats": len(node), "weighted": weighted, "GROWTH": MAX_WEIGHT_GROWTH}
     kernels.linearize[(programs,)](*inputs, rows, columns, residuals, *sizes, **constants, **TILE)
-    sums = (rows, columns.sum(-2), residuals.view(items, -1).amax(-1))
+    layer_residual = residuals.view(items, -1).amax(-1)
+    sums = (rows, columns.sum(-2), layer_residual)
     right, up, down = new(3, items, n)
     max_residual, max_imbalance = new(2, items)
     outputs = (right, up, down, max_residual, max_imbalance)

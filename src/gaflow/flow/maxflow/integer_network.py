@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gaflow.errors import GaflowError
 from gaflow.extras import need
-from gaflow.flow.arguments import Nodes, as_mask, as_networks
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import MAX_INTEGER_SUM, Arcs, Direction, integral_scale, layered_arcs
 
@@ -43,7 +43,8 @@ class IntegerNetwork:
 
     def to_units(self, amounts: Any) -> Any:
         """Integer amounts in the units of the input."""
-        return np.ldexp(np.asarray(amounts, dtype=np.int64) / self.gamma, -self.bits)
+        integers = np.asarray(amounts, dtype=np.int64)
+        return np.ldexp(integers / self.gamma, -self.bits)
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,19 @@ class Problem:
     @classmethod
     def build(
         cls,
-        information: Any,
+        information: ArrayLike,
         terminal: Terminal = None,
-        mask: Any = None,
-        sources: Nodes | None = None,
-        targets: Nodes | None = None,
+        mask: Mask = None,
+        sources: Nodes = None,
+        targets: Nodes = None,
     ) -> Problem:
         """Check the arguments, which are those of `solve`, and prune."""
         networks = as_networks(information)
         real = as_mask(mask, networks)
         unpruned = list(networks)
         if real is not None:  # the numbers at padding positions must not choose gamma
-            unpruned = [network[:, row][:, :, row] for network, row in zip(networks, real, strict=True)]
+            for item, row in enumerate(real):
+                unpruned[item] = networks[item][:, row][:, :, row]
         network = LayeredNetwork.parse(networks, terminal, real, sources, targets)
         return cls(network, unpruned, wide_terminals=terminal is None)
 
@@ -84,7 +86,7 @@ class Problem:
         limit = math.inf
         if integral:
             gamma, clamped = integral_scale(self.unpruned[item])
-        elif not bool(network.dead[item]):
+        elif not network.dead[item]:
             limit = 2 * network.unit()[item].item()
             layer_sums = np.minimum(layers, limit).sum((-2, -1))
             bits = spare_bits(layer_sums.max())

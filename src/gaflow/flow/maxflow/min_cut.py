@@ -13,7 +13,7 @@ below (node 0 of node layer -1 is the super-target).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, ArgumentError
-from gaflow.flow.arguments import Nodes, only_network
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes, only_network
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import Terminal
 from gaflow.flow.paper_algorithms import Arcs
@@ -60,14 +60,14 @@ class MinCut:
 
 
 def min_cut(
-    information: Any,
+    information: ArrayLike | Flow,
     *,
     nearest: str = "output",
     integral: bool = False,
     terminal: Terminal = None,
-    mask: Any = None,
-    sources: Nodes | None = None,
-    targets: Nodes | None = None,
+    mask: Mask = None,
+    sources: Nodes = None,
+    targets: Nodes = None,
 ) -> MinCut:
     """The minimum cut of one network (l, t, t), or of the one that a Flow was solved on.
 
@@ -102,11 +102,14 @@ def min_cut(
     value = float(layer_sums.sum())
     if isinstance(information, Flow) and terminal is None:
         _check_terminals(information, value)
+    if value:
+        layer_sums /= value
+    inner_side = (side & alive)[1:-1]
     return MinCut(
         value=value,
         edges=edges,
-        side=torch.from_numpy((side & alive)[1:-1].reshape(layers + 1, t)),
-        share=torch.from_numpy(layer_sums / value if value else layer_sums),
+        side=torch.from_numpy(inner_side.reshape(layers + 1, t)),
+        share=torch.from_numpy(layer_sums),
         nearest=nearest,
         unique=bool((crossing_output == crossing_input).all()),
         dead=bool(problem.network.dead[0]),
@@ -127,7 +130,7 @@ def _capacity(flow: Flow) -> Tensor:
 def _check_terminals(flow: Flow, value: float) -> None:
     """Refuse a cut wider than the bound in the flow's own certificate: a narrow terminal must have held it back."""
     bound = flow.certificate.cut[0].item()
-    if bool(flow.converged[0]) and value > bound * (1 + TERMINAL_TOLERANCE):
+    if flow.converged[0] and value > bound * (1 + TERMINAL_TOLERANCE):
         raise ArgumentError(
             f"the terminals of this flow bind: no more than {bound:.6g} passes them, while the narrowest layers let "
             f"{value:.6g} through; give min_cut the same ",
@@ -143,9 +146,13 @@ def _edges(arcs: Arcs, crossing: np.ndarray, layers: int, t: int) -> tuple[CutEd
     order = np.lexsort((slots, -capacities))
     inner = layers * t * t
     edges = []
-    for slot, capacity in zip(slots[order].tolist(), capacities[order].tolist(), strict=True):
+    for index in order:
+        slot = int(slots[index])
+        capacity = float(capacities[index])
         if slot < inner:
-            edge = CutEdge(slot // (t * t), slot // t % t, slot % t, capacity)
+            tail, j = divmod(slot, t)
+            layer, i = divmod(tail, t)
+            edge = CutEdge(layer, i, j, capacity)
         elif slot < inner + t:
             edge = CutEdge(layers, 0, slot - inner, capacity)
         else:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.extras import need
-from gaflow.flow.arguments import Nodes
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
 from gaflow.flow.network import Terminal
 
@@ -52,7 +52,8 @@ class ScoreRanges(NamedTuple):
     @property
     def unique(self) -> Tensor:
         """Whether all maximum flows agree on every score, but for rounding, () or (b,) bool."""
-        return (self.width <= ROUNDING_SHARE * self.high.sum(-1, keepdim=True)).all(-1)
+        flow = self.high.sum(-1, keepdim=True)
+        return (self.width <= ROUNDING_SHARE * flow).all(-1)
 
     @property
     def dead(self) -> Tensor:
@@ -61,14 +62,14 @@ class ScoreRanges(NamedTuple):
 
 
 def score_ranges(
-    information: Any,
+    information: ArrayLike,
     *,
     layer: int = 0,
     integral: bool = False,
     terminal: Terminal = None,
-    mask: Any = None,
-    sources: Nodes | None = None,
-    targets: Nodes | None = None,
+    mask: Mask = None,
+    sources: Nodes = None,
+    targets: Nodes = None,
 ) -> ScoreRanges:
     """The least and the largest score of each token over all maximum flows of `information`.
 
@@ -88,19 +89,17 @@ def score_ranges(
         raise ArgumentError(
             Argument("layer", layer), f" does not exist: the node layers are 0 (input) to {layers} (output)"
         )
-    low = np.zeros((b, t))
-    high = np.zeros((b, t))
+    node_layer = int(layer) % (layers + 1)
+    ranges = np.zeros((2, b, t))
     for item in range(b):
         integers = problem.integers(item, integral=integral)
         if integers.capacity.any():
-            item_low, item_high = _ranges(integers, int(layer) % (layers + 1), t)
-            low[item] = integers.to_units(item_low)
-            high[item] = integers.to_units(item_high)
-    device = problem.network.capacity.device
-    ranges = ScoreRanges(torch.as_tensor(low, device=device), torch.as_tensor(high, device=device))
+            item_ranges = _ranges(integers, node_layer, t)
+            ranges[:, item] = integers.to_units(item_ranges)
+    low, high = torch.as_tensor(ranges, device=problem.network.capacity.device)
     if _axes(information) == 3:
-        return ScoreRanges(ranges.low[0], ranges.high[0])
-    return ranges
+        return ScoreRanges(low[0], high[0])
+    return ScoreRanges(low, high)
 
 
 def _axes(information: Any) -> int:
@@ -120,15 +119,17 @@ def _ranges(integers: IntegerNetwork, layer: int, t: int) -> tuple[np.ndarray, n
     outlet = arcs.nodes + np.arange(t)
     leaving = (arcs.tail >= entry[0]) & (arcs.tail <= entry[-1])
     tail = arcs.tail + leaving * (arcs.nodes - entry[0])
-    through = np.zeros(arcs.nodes, dtype=np.int64)
-    np.add.at(through, arcs.head, flow)
-    through = through[entry]
+    inflow = np.zeros(arcs.nodes, dtype=np.int64)
+    np.add.at(inflow, arcs.head, flow)
+    through = inflow[entry]
     limit = np.zeros(arcs.nodes, dtype=np.int64)
     np.add.at(limit, arcs.head, integers.capacity + 1)  # more than can enter: no node binds
+    node_slack = limit[entry] - through
+    arc_slack = integers.capacity - flow
     graph = _Residual(
         tail=np.concatenate([entry, outlet, tail, arcs.head]),
         head=np.concatenate([outlet, entry, arcs.head, tail]),
-        capacity=np.concatenate([limit[entry] - through, through, integers.capacity - flow, flow]),
+        capacity=np.concatenate([node_slack, through, arc_slack, flow]),
         nodes=t,
     )
     more, less = graph.slack()
@@ -162,7 +163,8 @@ class _Residual:
     def _search(self, inside: np.ndarray, nodes: np.ndarray, more: np.ndarray, less: np.ndarray) -> None:
         """Fill in how much the `nodes` of one strongly connected component can gain and lose."""
         arcs = np.flatnonzero(inside)
-        labels, ends = np.unique(np.concatenate([self.tail[arcs], self.head[arcs]]), return_inverse=True)
+        all_ends = np.concatenate([self.tail[arcs], self.head[arcs]])
+        labels, ends = np.unique(all_ends, return_inverse=True)
         tail, head = ends.astype(np.int32).reshape(2, -1)
         solver = new_solver()
         solver.add_arcs_with_capacity(tail, head, self.capacity[arcs])
@@ -173,14 +175,15 @@ class _Residual:
         outlets = np.searchsorted(labels, self.head[nodes]).tolist()
         for node, entry, outlet in zip(nodes.tolist(), entries, outlets, strict=True):
             through_arcs = [arc for arc in (node, self.nodes + node) if inside[arc]]
-            for arc in through_arcs:
-                solver.set_arc_capacity(int(np.searchsorted(arcs, arc)), 0)
+            positions = np.searchsorted(arcs, through_arcs).tolist()
+            for position in positions:
+                solver.set_arc_capacity(position, 0)
             if out_degree[outlet] and in_degree[entry]:
                 more[node] = maximum(solver, outlet, entry)
             if out_degree[entry] and in_degree[outlet]:
                 less[node] = maximum(solver, entry, outlet)
-            for arc in through_arcs:
-                solver.set_arc_capacity(int(np.searchsorted(arcs, arc)), int(self.capacity[arc]))
+            for position, arc in zip(positions, through_arcs, strict=True):
+                solver.set_arc_capacity(position, int(self.capacity[arc]))
 
 
 def _components(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> np.ndarray:
@@ -189,9 +192,10 @@ def _components(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> np.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    positive = capacity > 0
     nodes = 1 + int(max(tail.max(), head.max()))
+    positive = capacity > 0
+    ends = (tail[positive], head[positive])
     ones = np.ones(positive.sum(), dtype=np.int8)
-    graph = coo_array((ones, (tail[positive], head[positive])), shape=(nodes, nodes))
+    graph = coo_array((ones, ends), shape=(nodes, nodes))
     _, labels = connected_components(graph.tocsr(), connection="strong")
     return labels

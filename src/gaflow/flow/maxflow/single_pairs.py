@@ -24,11 +24,14 @@ def pair_values(capacity: np.ndarray, outputs: Sequence[int]) -> np.ndarray:
     values = np.zeros((len(outputs), tokens))
     if not len(arcs.tail):
         return values
-    bits = spare_bits(capacity.sum((-2, -1)).max())
+    layer_sums = capacity.sum((-2, -1))
+    bits = spare_bits(layer_sums.max())
+    integers = np.ldexp(arcs.capacity, bits).astype(np.int64)
     solver = new_solver()
-    solver.add_arcs_with_capacity(arcs.tail, arcs.head, np.ldexp(arcs.capacity, bits).astype(np.int64))
+    solver.add_arcs_with_capacity(arcs.tail, arcs.head, integers)
+    first_output = 1 + layers * tokens
     for row, output in enumerate(outputs):
         for token in range(tokens):
-            value = maximum(solver, 1 + layers * tokens + output, 1 + token)
+            value = maximum(solver, first_output + output, 1 + token)
             values[row, token] = math.ldexp(value, -bits)
     return values
