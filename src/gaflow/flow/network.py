@@ -77,18 +77,16 @@ class LayeredNetwork:
 
         live_outputs = node[:, -1]
         live_inputs = node[:, 0]
-        if terminal is None:
-            width = real.sum(-1) * capacity.amax((-3, -2, -1))
-        elif not isinstance(terminal, str):
-            width = per_item(terminal, b, capacity.device, "terminal")
-        elif terminal == "adjacent":
-            width = None
-        else:
-            raise ArgumentError(Argument("terminal"), f' must be None, a number or "adjacent", not {terminal!r}')
-        if width is None:
+        if isinstance(terminal, str):
+            if terminal != "adjacent":
+                raise ArgumentError(Argument("terminal"), f' must be None, a number or "adjacent", not {terminal!r}')
             source = capacity[:, -1].sum(-1)
             target = capacity[:, 0].sum(-2)
         else:
+            if terminal is None:
+                width = real.sum(-1) * capacity.amax((-3, -2, -1))
+            else:
+                width = per_item(terminal, b, capacity.device, "terminal")
             source = width[:, None] * live_outputs
             target = width[:, None] * live_inputs
 

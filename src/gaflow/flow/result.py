@@ -17,7 +17,16 @@ from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 
-__all__ = ["VALUE_AGAINST", "BatchCertificate", "Certificate", "Flow", "NodeLayer", "check_layer", "layer_scores"]
+__all__ = [
+    "VALUE_AGAINST",
+    "BatchCertificate",
+    "Certificate",
+    "Flow",
+    "NodeLayer",
+    "check_layer",
+    "check_layer_exists",
+    "layer_scores",
+]
 
 NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
 
@@ -186,9 +195,13 @@ def layer_scores(through: Array, layer: NodeLayer) -> Array:
     layer = check_layer(layer)
     if layer == "all":
         return cast(Array, through.sum(-2))
-    count = through.shape[-2]
+    check_layer_exists(layer, through.shape[-2])
+    return through[..., layer, :]
+
+
+def check_layer_exists(layer: int, count: int) -> None:
+    """Refuse a node layer beyond the `count` that a network has."""
     if not -count <= layer < count:
         raise ArgumentError(
             Argument("layer", layer), f" does not exist: the node layers are 0 (input) to {count - 1} (output)"
         )
-    return through[..., layer, :]

@@ -20,8 +20,12 @@ def weigh(
     edge, valid, cost, weighted: tl.constexpr, GROWTH: tl.constexpr,
 ):  # fmt: skip
     """Set weight and residual of a block of edges; returns their flows, residuals and weights, 0 where not `valid`."""
-    slack = tl.load(variables + edge, valid, 0.0)
-    flow = tl.load(variables + stride + edge, valid, 0.0)
+    slack_at = variables + edge
+    flow_at = slack_at + stride
+    residual_at = flow_at + stride
+    weight_at = residual_at + stride
+    slack = tl.load(slack_at, valid, 0.0)
+    flow = tl.load(flow_at, valid, 0.0)
     edge_target = tl.load(target_mu + edge, valid, 1.0) if weighted else tl.load(target_mu + item)
     edge_mu = tl.maximum(edge_target, level_now)
     edge_mu_before = tl.maximum(edge_target, level_before)
@@ -29,44 +33,57 @@ def weigh(
     half = upper * cost * 0.5
     product = flow * slack
     difference = slack - flow
-    scale_later = edge_mu_before + tl.maximum(
-        tl.sqrt(half * half + edge_mu_before * edge_mu_before) + difference * cost * 0.5, 0.0
-    )
-    last_weight = tl.load(variables + 3 * stride + edge, valid, 1.0)
-    scale_later = tl.maximum(scale_later, product / tl.maximum(last_weight, 1e-300) / GROWTH)
+    root = tl.sqrt(half * half + edge_mu_before * edge_mu_before)
+    scale_later = edge_mu_before + tl.maximum(root + difference * cost * 0.5, 0.0)
+    last_weight = tl.load(weight_at, valid, 1.0)
+    least_scale = product / tl.maximum(last_weight, 1e-300) / GROWTH
+    scale_later = tl.maximum(scale_later, least_scale)
     scale_first = edge_mu_before * tl.maximum(upper * upper / tl.maximum(product, 1e-300) - 2, 1.0)
     scale = tl.where(first_step, scale_first, scale_later)
     residual = (difference * edge_mu - product * cost) / scale
     weight = product / scale
-    tl.store(variables + 2 * stride + edge, residual, valid)
-    tl.store(variables + 3 * stride + edge, weight, valid)
+    tl.store(residual_at, residual, valid)
+    tl.store(weight_at, weight, valid)
     return flow, tl.where(valid, residual, 0.0), tl.where(valid, weight, 0.0)
 
 
 @triton.jit
 def follow(variables, stride, edge, valid, potential_difference, LEFT: tl.constexpr):
     """Set flows and slacks of a block of edges; returns 1 for each that was cut short."""
-    slack = tl.load(variables + edge, valid, 0.0)
-    flow = tl.load(variables + stride + edge, valid, 0.0)
-    residual = tl.load(variables + 2 * stride + edge, valid, 0.0)
-    weight = tl.load(variables + 3 * stride + edge, valid, 0.0)
+    slack_at = variables + edge
+    flow_at = slack_at + stride
+    residual_at = flow_at + stride
+    weight_at = residual_at + stride
+    slack = tl.load(slack_at, valid, 0.0)
+    flow = tl.load(flow_at, valid, 0.0)
+    residual = tl.load(residual_at, valid, 0.0)
+    weight = tl.load(weight_at, valid, 0.0)
     full_step = residual - weight * potential_difference
-    change = tl.minimum(tl.maximum(full_step, flow * (LEFT - 1)), slack * (1 - LEFT))
-    tl.store(variables + edge, slack - change, valid)
-    tl.store(variables + stride + edge, flow + change, valid)
+    not_below = tl.maximum(full_step, flow * (LEFT - 1))
+    change = tl.minimum(not_below, slack * (1 - LEFT))
+    tl.store(slack_at, slack - change, valid)
+    tl.store(flow_at, flow + change, valid)
     return tl.where(valid & (change != full_step), 1.0, 0.0)
+
+
+@triton.jit
+def difference(numbers, tail, head, in_row, in_column):
+    """Numbers at the tails less those at the heads, (rows, columns)."""
+    tails = tl.load(numbers + tail, in_row)
+    heads = tl.load(numbers + head, in_column)
+    return tails[:, None] - heads[None, :]
 
 
 @triton.jit
 def differences(node, item, items, nodes, tail, head, floats: tl.constexpr, in_row, in_column):
     """Potential at the tails less that at the heads, (rows, columns): small floats first."""
     base = node + item * nodes
-    cost = tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
+    cost = difference(base, tail, head, in_row, in_column)
     base += items * nodes
-    low = tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
+    low = difference(base, tail, head, in_row, in_column)
     if floats == 3:
         base += items * nodes
-        low += tl.load(base + tail, in_row)[:, None] - tl.load(base + head, in_column)[None, :]
+        low += difference(base, tail, head, in_row, in_column)
     return cost + low
 
 

@@ -26,11 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.errors import Argument, ArgumentTypeError
 from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
 from gaflow.flow.network import Terminal
+from gaflow.flow.result import check_layer_exists
 
 __all__ = ["ScoreRanges", "score_ranges"]
 
@@ -85,10 +86,7 @@ def score_ranges(
     b, layers, t, _ = problem.network.capacity.shape
     if isinstance(layer, bool) or not isinstance(layer, Integral):
         raise ArgumentTypeError(Argument("layer"), f" must be a whole number, not {layer!r}")
-    if not -layers - 1 <= layer <= layers:
-        raise ArgumentError(
-            Argument("layer", layer), f" does not exist: the node layers are 0 (input) to {layers} (output)"
-        )
+    check_layer_exists(layer, layers + 1)
     node_layer = int(layer) % (layers + 1)
     ranges = np.zeros((2, b, t))
     for item in range(b):

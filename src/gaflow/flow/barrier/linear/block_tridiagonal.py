@@ -24,7 +24,7 @@ from torch.linalg import cholesky_ex, solve_triangular
 from torch.nn.functional import pad
 
 from gaflow.flow.barrier.edges import largest
-from gaflow.flow.barrier.linear.system import System, split_layers
+from gaflow.flow.barrier.linear.system import System, fill_laplacian, split_layers
 
 __all__ = [
     "LOW_MEMORY_TOKENS",
@@ -367,11 +367,7 @@ def _gram(half: Tensor) -> Tensor:
 
 def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
     """Lower factor of `diag(inner 1 + excess) - inner`, and above 0 where there is none; overwrites `inner`."""
-    diagonal = inner.diagonal(dim1=-2, dim2=-1)
-    diagonal.zero_()
-    total = inner.sum(-1).add_(excess)
-    inner.neg_()
-    diagonal.copy_(total)
+    fill_laplacian(inner, excess)
     if inner.is_cuda:  # each library has a half that it factorises without turning the matrix round
         return cholesky_ex(inner)
     factor, failed = cholesky_ex(inner, upper=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gaflow.flow.records import take_items
 
-__all__ = ["System", "split_layers"]
+__all__ = ["System", "fill_laplacian", "split_layers"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,12 @@ def split_layers(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
     """Numbers of the nodes, (b, n), as those of the layers (b, l+1, t) and of the super-source (b,)."""
     layers = nodes[:, :-1].unflatten(1, (-1, t))
     return layers, nodes[:, -1]
+
+
+def fill_laplacian(weights: Tensor, ground: Tensor) -> Tensor:
+    """Turn `weights` (b, n, n) into `diag(weights 1 + ground) - weights` in place; returns a view of the diagonal."""
+    diagonal = weights.diagonal(dim1=-2, dim2=-1)
+    diagonal.zero_()
+    total = weights.sum(-1).add_(ground)
+    weights.neg_()
+    return diagonal.copy_(total)

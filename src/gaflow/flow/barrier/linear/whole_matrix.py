@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
-from gaflow.flow.barrier.linear.system import System
+from gaflow.flow.barrier.linear.system import System, fill_laplacian
 from gaflow.flow.barrier.linear.threads import one_core
 
 __all__ = ["lapack", "solve_banded", "solve_dense", "solve_odd_even"]
@@ -136,9 +136,6 @@ def _overlay(inner: Tensor, ground: Tensor) -> Tensor:
         if blocks.shape[1]:
             on_diagonal = matrix.as_strided(blocks.shape, strides, first * t * (n + 1))
             on_diagonal.add_(blocks)
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    diagonal.zero_()
-    total = matrix.sum(-1).add_(ground)
-    matrix.neg_()
-    diagonal.copy_(total + (total == 0))
+    diagonal = fill_laplacian(matrix, ground)
+    diagonal.add_(diagonal == 0)
     return matrix
