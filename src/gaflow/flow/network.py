@@ -91,7 +91,8 @@ class LayeredNetwork:
             target = width[:, None] * live_inputs
 
         layer_sums = capacity.sum((-2, -1))  # (b, l)
-        returning = layer_sums.sum(-1) + source.sum(-1) + target.sum(-1)
+        layers_sum = layer_sums.sum(-1)
+        returning = layers_sum + source.sum(-1) + target.sum(-1)
         if not torch.isfinite(returning).all():
             raise ArgumentError(
                 Argument("information"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
@@ -77,7 +76,8 @@ class Certificate:
             elif field.name in ("edges", "negligible"):
                 merged[field.name] = sum(values)
             elif field.name in ("gap", "cut", "kappa"):
-                merged[field.name] = math.fsum(map(operator.mul, weights, values))
+                amounts = [weight * value for weight, value in zip(weights, values, strict=True)]
+                merged[field.name] = math.fsum(amounts)
             else:
                 merged[field.name] = max(values)
         return cls(**merged)

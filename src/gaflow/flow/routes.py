@@ -88,7 +88,8 @@ def routes(flow: Flow, k: int | None = 10) -> Routes:
         source[nodes[-1]] -= amount
         edges[layers, nodes[1:], nodes[:-1]] -= amount
         target[nodes[0]] -= amount
-        widest_first.append(Route(tuple(nodes.tolist()), amount, amount / value))
+        route = Route(tuple(nodes.tolist()), amount, amount / value)
+        widest_first.append(route)
     rest = value - math.fsum(route.amount for route in widest_first)
     return Routes(tuple(widest_first), max(rest, 0.0), value)
 

@@ -172,7 +172,7 @@ class Edges:
 
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""
-        return Edges(self.capacity[items], self.target_mu[items], self.variables[:, items])
+        return take_items(self, items, variables=self.variables[:, items])
 
     def __getitem__(self, columns: slice) -> Edges:
         """A view of these edges."""

@@ -173,7 +173,8 @@ def _lower_level(state: State) -> None:
 def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
     """The change of every potential, (b, n)."""
     layers, t = state.shape
-    inner, source, target, returning = state.edges.weight.split([layers * t * t, t, t, 1], 1)
+    sizes = [layers * t * t, t, t, 1]
+    inner, source, target, returning = state.edges.weight.split(sizes, 1)
     system = System(
         weight=inner.view(-1, layers, t, t),
         source=source,
@@ -221,8 +222,9 @@ class _Result:
         if self.edges is None:
             with torch.inference_mode(False):  # results may be used in autograd
                 self.edges = torch.zeros_like(self.network.capacity)
-        inner = self.edges[0].numel()
-        self.edges[item] = flow[:, :inner].unflatten(-1, self.edges.shape[1:])
+        layers_shape = self.edges.shape[1:]
+        inner = layers_shape.numel()
+        self.edges[item] = flow[:, :inner].unflatten(-1, layers_shape)
         self.outer[item] = flow[:, inner:]
 
     def flow(self, seconds: float) -> Flow:

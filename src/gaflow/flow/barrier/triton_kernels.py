@@ -67,7 +67,7 @@ def follow(variables, stride, edge, valid, potential_difference, LEFT: tl.conste
 
 
 @triton.jit
-def difference(numbers, tail, head, in_row, in_column):
+def tails_less_heads(numbers, tail, head, in_row, in_column):
     """Numbers at the tails less those at the heads, (rows, columns)."""
     tails = tl.load(numbers + tail, in_row)
     heads = tl.load(numbers + head, in_column)
@@ -78,12 +78,12 @@ def difference(numbers, tail, head, in_row, in_column):
 def differences(node, item, items, nodes, tail, head, floats: tl.constexpr, in_row, in_column):
     """Potential at the tails less that at the heads, (rows, columns): small floats first."""
     base = node + item * nodes
-    cost = difference(base, tail, head, in_row, in_column)
+    cost = tails_less_heads(base, tail, head, in_row, in_column)
     base += items * nodes
-    low = difference(base, tail, head, in_row, in_column)
+    low = tails_less_heads(base, tail, head, in_row, in_column)
     if floats == 3:
         base += items * nodes
-        low += difference(base, tail, head, in_row, in_column)
+        low += tails_less_heads(base, tail, head, in_row, in_column)
     return cost + low
 
 
@@ -104,6 +104,7 @@ def linearize(
     in_row = i < t
     item_count = program - program + items  # int64, also where there is one item, which Triton takes for a constant
     stride = item_count * row
+    tail = (layer + 1) * t + i
     level_before = tl.load(before + item)
     level_now = tl.load(level + item)
     flows = tl.zeros((ROWS,), tl.float64)
@@ -115,7 +116,8 @@ def linearize(
         in_column = j < t
         valid = in_row[:, None] & in_column[None, :]
         edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        cost = differences(node, item, items, nodes, (layer + 1) * t + i, layer * t + j, floats, in_row, in_column)
+        head = layer * t + j
+        cost = differences(node, item, items, nodes, tail, head, floats, in_row, in_column)
         flow, residual, weight = weigh(
             variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
             edge, valid, cost, weighted, GROWTH,
@@ -130,9 +132,10 @@ def linearize(
         tl.store(column + column_stride, tl.sum(residual, 0), in_column)
         tl.store(column + 2 * column_stride, tl.sum(weight, 0), in_column)
     row_sum = rows + layer_of_item * t + i
+    row_stride = item_count * layers * t
     tl.store(row_sum, flows, in_row)
-    tl.store(row_sum + item_count * layers * t, residuals, in_row)
-    tl.store(row_sum + 2 * item_count * layers * t, weights, in_row)
+    tl.store(row_sum + row_stride, residuals, in_row)
+    tl.store(row_sum + 2 * row_stride, weights, in_row)
     tl.store(max_residuals + program, tl.max(max_residual, 0))
 
 
@@ -224,16 +227,20 @@ def gather(
         )  # fmt: skip
         imbalance_so_far = tl.maximum(imbalance_so_far, imbalance)
         imbalance = leaving - flow
-        tl.store(right + item * nodes + top, imbalance + (leaving_residual - residual), valid)
-        tl.store(up + item * nodes + top, weight, valid)
-        tl.store(down + item * nodes + top, leaving_weight, valid)
+        residual_excess = leaving_residual - residual
+        output = item * nodes + top
+        tl.store(right + output, imbalance + residual_excess, valid)
+        tl.store(up + output, weight, valid)
+        tl.store(down + output, leaving_weight, valid)
         imbalance_so_far = tl.maximum(imbalance_so_far, magnitude(imbalance))
     total = tl.sum(flows, 0)
     last = item * nodes + nodes - 1
     tl.store(right + last, total + tl.sum(residuals, 0))
     tl.store(up + last, entering)
     tl.store(down + last, tl.sum(weights, 0))
-    tl.store(max_residual + item, tl.maximum(tl.max(residual_so_far, 0), tl.load(layer_residual + item)))
+    outer_residual = tl.max(residual_so_far, 0)
+    inner_residual = tl.load(layer_residual + item)
+    tl.store(max_residual + item, tl.maximum(outer_residual, inner_residual))
     imbalance_so_far = tl.maximum(imbalance_so_far, magnitude(tl.zeros((BLOCK,), tl.float64) + total))
     tl.store(max_imbalance + item, tl.max(imbalance_so_far, 0))
 
@@ -254,16 +261,18 @@ def step(
     i = block * ROWS + tl.arange(0, ROWS)
     in_row = i < t
     item_count = program - program + items  # int64, as above
-    tails = tl.load(change + item * nodes + (layer + 1) * t + i, in_row)
+    base = change + item * nodes
+    tails = tl.load(base + (layer + 1) * t + i, in_row)
     total = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
         j = start + tl.arange(0, COLUMNS)
         in_column = j < t
         valid = in_row[:, None] & in_column[None, :]
         edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        heads = tl.load(change + item * nodes + layer * t + j, in_column)
+        heads = tl.load(base + layer * t + j, in_column)
         potential_difference = tails[:, None] - heads[None, :]
-        total += tl.sum(follow(variables, item_count * row, edge, valid, potential_difference, LEFT), 1)
+        short = follow(variables, item_count * row, edge, valid, potential_difference, LEFT)
+        total += tl.sum(short, 1)
     tl.store(cut_short + program, tl.sum(total, 0))
 
 
@@ -279,13 +288,14 @@ def step_outer(
     stride = item_count * row
     outer = item * row + row - 2 * t - 1
     lane = tl.arange(0, BLOCK)
-    source = tl.load(change + item * nodes + nodes - 1 + lane * 0)
+    base = change + item * nodes
+    source = tl.load(base + nodes - 1 + lane * 0)
     count = follow(variables, stride, outer + 2 * t + lane, lane < 1, -source, LEFT)
     for start in range(0, t, BLOCK):
         j = start + lane
         valid = j < t
-        bottom = tl.load(change + item * nodes + j, valid, 0.0)
-        top = tl.load(change + item * nodes + layers * t + j, valid, 0.0)
+        bottom = tl.load(base + j, valid, 0.0)
+        top = tl.load(base + layers * t + j, valid, 0.0)
         count += follow(variables, stride, outer + j, valid, source - top, LEFT)
         count += follow(variables, stride, outer + t + j, valid, bottom, LEFT)
     tl.store(cut_short + item, tl.load(total + item) + tl.sum(count, 0))

@@ -257,16 +257,18 @@ def _chains(system: System, dtype: torch.dtype, ends: _Ends, low_memory_tokens: 
     onwards_up, _, _ = ends.split(upwards.to(dtype))
     _, _, onwards_down = ends.split(downwards.to(dtype))
     below, _, above = ends.split(system.right.to(dtype))
+    links_up = [(link,) for link in links[: ends.middle]]
+    links_down = [(link.mT,) for link in links[: ends.middle - 1 : -1]]
     lower = _Chain(
         ground=system.target.to(dtype),
-        links=[(link,) for link in links[: ends.middle]],
+        links=links_up,
         onwards=onwards_up,
         right=below,
         low_memory_tokens=low_memory_tokens,
     )
     upper = _Chain(
         ground=system.returning[:, None].to(dtype),
-        links=[(link.mT,) for link in links[: ends.middle - 1 : -1]],
+        links=links_down,
         onwards=onwards_down,
         right=above,
         low_memory_tokens=low_memory_tokens,
@@ -328,7 +330,8 @@ def _assemble(factors: _Factors, below: list[Tensor], node: Tensor, above: list[
     source, *upper_layers = above
     layers = [*below, node, *upper_layers[::-1]]
     ends = factors.ends
-    layers[-1] = pad(layers[-1], (0, 0, 0, ends.tokens - ends.top))
+    dead_outputs = ends.tokens - ends.top
+    layers[-1] = pad(layers[-1], (0, 0, 0, dead_outputs))
     potentials = torch.cat([*layers, source], 1).squeeze(-1)
     return potentials.masked_fill_(factors.failed[:, None], torch.nan)
 
