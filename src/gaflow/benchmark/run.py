@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,10 @@ class DataSetOutcome:
     finished: bool
     texts: int  # that methods are compared on
     explained: int  # texts explained by this run
-    masked: int  # texts masked by this run, once for every replacement
     skipped: Mapping[str, int]  # reason -> texts
     left_out: Mapping[str, str]  # method -> reason
-    evaluations: Mapping[str, Path]  # replacement -> folder of the Evaluation
+    masked: int = 0  # texts masked by this run, once for every replacement
+    evaluations: Mapping[str, Path] = field(default_factory=dict)  # replacement -> folder of the Evaluation
 
 
 def bench(
@@ -229,10 +229,8 @@ class _DataSetBenchmark:
                     finished=False,
                     texts=job.texts,
                     explained=job.computed,
-                    masked=0,
                     skipped=job.skipped,
                     left_out=left_out,
-                    evaluations={},
                 )
             names = [method.name for method in methods]
             scores = open_stored_scores(self.folder / ATTRIBUTIONS, names, self.settings.shard_size)

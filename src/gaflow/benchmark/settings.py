@@ -8,10 +8,10 @@ from gaflow.arguments import whole_number
 from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.arguments import EvaluationSettings
-from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod
 from gaflow.jobs.engine import JobSettings
-from gaflow.methods import Method, find_method
+from gaflow.jobs.run import find_methods
+from gaflow.methods import Method
 
 __all__ = ["BenchmarkSettings"]
 
@@ -36,8 +36,7 @@ class BenchmarkSettings:
 
     def find_methods(self) -> tuple[Method, ...]:
         """The methods that explain the texts of a data set."""
-        methods = PAPER_METHODS if self.methods is None else self.methods
-        return tuple(_find(method) for method in methods)
+        return find_methods(PAPER_METHODS if self.methods is None else self.methods)
 
     def stored_names(self) -> list[str] | None:
         """The names of methods whose scores are stored, which may be those of other libraries; None: all."""
@@ -45,7 +44,11 @@ class BenchmarkSettings:
             return None
         names = []
         for method in self.methods:
-            names.append(method.strip() if isinstance(method, str) else _find(method).name)
+            if isinstance(method, str):
+                names.append(method.strip())
+            else:
+                (settings,) = find_methods([method])
+                names.append(settings.name)
         return names
 
     def job(self, methods: tuple[Method, ...]) -> JobSettings:
@@ -59,7 +62,3 @@ class BenchmarkSettings:
             limit=self.limit,
             seed=self.evaluation.seed,
         )
-
-
-def _find(method: AnyMethod) -> Method:
-    return find_method(DEFAULT if method is None else method)

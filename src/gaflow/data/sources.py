@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +59,22 @@ def open_data(
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         if path.exists() or isinstance(source, Path) or _must_be_path(source):
-            return DataSet(path.name, _open_file(path, columns), columns, label_names)
+            return _from_file(path, columns, label_names)
         name = "/".join(part for part in (source, subset, split) if part)
         return _from_library(_load_from_hub(source, subset, split, revision), name, columns, label_names)
     if hasattr(source, "column_names") and hasattr(source, "features"):
         return _from_library(source, "a datasets.Dataset", columns, label_names)
     if isinstance(source, Sequence):
-        return DataSet("a list", partial(_memory_rows, lambda: source, columns, "a list"), columns, label_names)
-    if callable(source):
-        function: Any = source
+        name = "a list"
+    elif callable(source):
         name = getattr(source, "__name__", "a function")
-        return DataSet(name, partial(_memory_rows, function, columns, name), columns, label_names)
-    raise ArgumentTypeError(
-        Argument("source"),
-        " must be a path, a hub id, a list of texts or a function that returns an iterator, not "
-        f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
-    )
+    else:
+        raise ArgumentTypeError(
+            Argument("source"),
+            " must be a path, a hub id, a list of texts or a function that returns an iterator, not "
+            f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
+        )
+    return DataSet(name, lambda: _memory_rows(source, columns, name), columns, label_names)
 
 
 def _must_be_path(source: str) -> bool:
@@ -84,10 +83,11 @@ def _must_be_path(source: str) -> bool:
     return source.lower().endswith(_FILE_SUFFIXES)
 
 
-def _open_file(path: Path, columns: Columns) -> Callable[[], Iterator[RawRow]]:
+def _from_file(path: Path, columns: Columns, label_names: LabelNames | None) -> DataSet:
     if not path.exists():
         raise DataError(f"no such file: {str(path)!r}; give a path or the id of a data set on the hub")
-    return partial(_raw_rows, partial(reader_of(path), path, columns), columns)
+    read = reader_of(path)
+    return DataSet(path.name, lambda: map(columns.values, read(path, columns)), columns, label_names)
 
 
 def _load_from_hub(name: str, subset: str | None, split: str, revision: str | None) -> Any:
@@ -110,17 +110,13 @@ def _from_library(table: Any, name: str, columns: Columns, label_names: LabelNam
     names = getattr(features.get(columns.label), "names", None) or ()
     class_names = tuple(str(name) for name in names)
     selected = table.select_columns(columns.names)
-    read = partial(_raw_rows, lambda: selected, columns)
-    return DataSet(name, read, columns, label_names, class_names)
+    return DataSet(name, lambda: map(columns.values, selected), columns, label_names, class_names)
 
 
-def _raw_rows(source: Callable[[], Iterable[Mapping[str, Any]]], columns: Columns) -> Iterator[RawRow]:
-    for row in source():
-        yield columns.values(row)
-
-
-def _memory_rows(source: Callable[[], Iterable[Any]], columns: Columns, name: str) -> Iterator[RawRow]:
-    for number, row in enumerate(source()):
+def _memory_rows(source: Any, columns: Columns, name: str) -> Iterator[RawRow]:
+    """The rows of a list, or of a function that returns an iterator."""
+    rows = source if isinstance(source, Sequence) else source()
+    for number, row in enumerate(rows):
         if isinstance(row, Mapping):
             if number == 0:
                 check_columns(columns.names, [str(column) for column in row], name)

@@ -18,7 +18,7 @@ import os
 import platform
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -82,11 +82,8 @@ class Ray:
             threads = self.threads or torch.get_num_threads()
             resources = worker_resources(device, threads)
             size = self.workers or room(ray.nodes(), resources)
-            pool = _Pool(explainer, device, threads, resources, size)
-            try:
+            with closing(_Pool(explainer, device, threads, resources, size)) as pool:
                 yield RunningEngine(device, pool.compute)
-            finally:
-                pool.close()
         finally:
             if not connected_before:
                 ray.shutdown()

@@ -29,7 +29,7 @@ from gaflow.progress import Progress, Report, reporting
 from gaflow.provenance import describe_method, describe_model, versions
 from gaflow.tasks.targets import Target
 
-__all__ = ["ENGINES", "Outcome", "attribute", "find_engine", "run_job"]
+__all__ = ["ENGINES", "Outcome", "attribute", "find_engine", "find_methods", "run_job"]
 
 ENGINES: dict[str, Engine] = {"local": Local(), "ray": Ray()}
 
@@ -78,7 +78,7 @@ def attribute(
         stored = list(read_attributions("attributions"))
     """
     settings = JobSettings(
-        methods=_find_methods(methods),
+        methods=find_methods([None] if methods is None else methods),
         target=target,
         batch_size=batch_size,
         truncation=truncation,
@@ -107,14 +107,13 @@ def find_engine(engine: str | Engine) -> Engine:
     return engine
 
 
-def _find_methods(methods: Sequence[AnyMethod] | None) -> tuple[Method, ...]:
+def find_methods(methods: Sequence[AnyMethod | None]) -> tuple[Method, ...]:
+    """The methods of a job by name or settings; None is the default method."""
     if isinstance(methods, str):
         raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
-    settings = []
-    for method in [None] if methods is None else methods:
-        settings.append(find_method(DEFAULT if method is None else method))
-    if not settings:
+    if not methods:
         raise ArgumentError(Argument("methods"), " must name at least one method")
+    settings = [find_method(DEFAULT if method is None else method) for method in methods]
     distinct("methods", [method.name for method in settings], "name each method once")
     return tuple(settings)
 

@@ -46,6 +46,9 @@ SCHEMA = {  # column -> Arrow type
 _DICTIONARY_ENCODED = [  # columns whose values repeat
     "text", "pair", "text_hash", "method", "label", "prediction", "gold_label", "tokens.list.element",
 ]  # fmt: skip
+_ATTRIBUTION_FIELDS = (  # columns that are fields of an Attribution
+    "tokens", "offsets", "segments", "special_mask", "scores", "label", "probability", "output", "prediction", "truncated",
+)  # fmt: skip
 _ROW_GROUP = 4096  # rows; a reader holds at least one group
 
 
@@ -105,19 +108,10 @@ def _result_columns(attribution: Attribution) -> Record:
         values = attribution.certificate.to_dict()
         del values["seconds"]  # would differ from run to run
         certificate = _json(values)
-    return {
-        "tokens": attribution.tokens,
-        "offsets": attribution.offsets,
-        "segments": attribution.segments,
-        "special_mask": attribution.special_mask,
-        "scores": attribution.scores,
+    columns = {name: getattr(attribution, name) for name in _ATTRIBUTION_FIELDS}
+    return columns | {
         "target": target,
         "contrast": contrast,
-        "label": attribution.label,
-        "probability": attribution.probability,
-        "output": attribution.output,
-        "prediction": attribution.prediction,
-        "truncated": attribution.truncated,
         "facts": _json(attribution.diagnostics),
         "certificate": certificate,
     }
@@ -134,12 +128,12 @@ def _json(values: Mapping[str, Any]) -> str:
 
 def shard_bytes(rows: Sequence[Record]) -> bytes:
     """A Parquet file of stored rows: the same rows give the same bytes."""
-    need_pyarrow()
+    schema = arrow_schema()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = {name: [row.get(name) for row in rows] for name in SCHEMA}
-    table = pa.Table.from_pydict(columns, schema=arrow_schema())
+    table = pa.Table.from_pydict(columns, schema=schema)
     sink = pa.BufferOutputStream()
     dictionary: Any = _DICTIONARY_ENCODED  # pyarrow's types know only True and False
     pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=dictionary)
