@@ -8,16 +8,17 @@ DataFrame or a dict of equally long columns. Panels of one metric have the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch
 
 from gaflow.errors import Argument, ArgumentError
-from gaflow.plots.figure import GREY, INK, PAD, Picture, fit_text, styled, text_width
+from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled
 
 __all__ = ["curves"]
 
@@ -35,13 +36,11 @@ _METRIC_NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
 _RISING = ("aopc",)  # metrics that should rise as important tokens are masked
 _FALLING = ("lodds", "accuracy", "f1", "precision", "recall")
 
-_PANEL_WIDTH = 250.0  # of the axes
-_PANEL_HEIGHT = 190.0
-_LEFT = 52.0  # of a panel's axes
-_ABOVE = 26.0
-_BELOW = 44.0
-_NAME_WIDTH = 110.0  # of a method's name, at most
+_PANEL_WIDTH = 302.0  # with the labels of its axes
+_PANEL_HEIGHT = 260.0
+_LEGEND_WIDTH = 150.0
 _LEGEND_ROW = 16.0
+_NAME_WIDTH = 110.0  # of a method's name, at most
 
 
 def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
@@ -58,34 +57,26 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
             message = f": there is no method {name!r} in the table; it has {', '.join(methods)}"
             raise ArgumentError(Argument("highlight"), message)
     looks = _looks(methods, highlight)
-    names = {name: fit_text(name, 8.5, _NAME_WIDTH) for name in methods}
-
-    panels_width = (_LEFT + _PANEL_WIDTH) * len(orders)
-    width = panels_width + 46 + max(text_width(name, 8.5) for name in (*names.values(), "interval"))
-    legend_excess = max(0.0, _LEGEND_ROW * len(methods) - _PANEL_HEIGHT - 44)
-    height = (_ABOVE + _PANEL_HEIGHT + _BELOW) * len(metrics) + legend_excess
+    width = _PANEL_WIDTH * len(orders) + _LEGEND_WIDTH
+    height = max(_PANEL_HEIGHT * len(metrics), _LEGEND_ROW * (len(methods) + 1))
     picture = Picture.padded(width, height, "masking curves")
+    picture.set_layout_engine("constrained", w_pad=PAD / 72, h_pad=PAD / 72)
     with styled():
-        for row, metric in enumerate(metrics):
-            panels = []
-            for column, order in enumerate(orders):
-                axes = _add_panel(picture, row, column)
+        panels = picture.subplots(len(metrics), len(orders), sharey="row", squeeze=False)
+        for metric, row in zip(metrics, panels, strict=True):
+            for order, axes in zip(orders, row, strict=True):
                 inside = (columns["metric"] == metric) & (columns["order"] == order)
                 points = {name: values[inside] for name, values in columns.items()}
                 _draw_curves(axes, points, looks, highlight)
                 _label_axes(axes, metric, order)
-                panels.append(axes)
-            limits = np.array([axes.get_ylim() for axes in panels])
-            for axes in panels:
-                axes.set_ylim(limits.min(), limits.max())
         banded = bool((columns["high"] > columns["low"]).any())
-        _draw_legend(picture, names, looks, panels_width + 8, banded=banded)
+        _draw_legend(picture, looks, banded=banded)
     return picture
 
 
 def _columns(table: Any) -> Columns:
     """The table as arrays, checked; columns that may be missing are filled in."""
-    present = list(table) if isinstance(table, Mapping) else list(getattr(table, "columns", ()))
+    present = list(getattr(table, "columns", table))
     for name in ("method", "k", "mean"):
         if name not in present:
             message = f" needs the columns method, k and mean, and {name} is not among {present}"
@@ -124,29 +115,17 @@ def _check_columns(columns: Columns) -> None:
 
 def _looks(methods: Sequence[str], highlight: Sequence[str]) -> dict[str, Look]:
     """Colour, dashes and marker of every method: no two alike, and not by colour alone."""
-    looks: dict[str, Look] = {}
-    index = 0
-    for name in methods:
-        if name == "random":
-            looks[name] = _RANDOM
-            continue
+    looks = {}
+    for index, name in enumerate(methods):
         looks[name] = {
             "color": _COLOURS[index % len(_COLOURS)],
             "linestyle": _DASHES[(index // len(_COLOURS)) % len(_DASHES)],
             "marker": _MARKERS[index % len(_MARKERS)],
             "linewidth": 2.6 if name in highlight else 1.3,
         }
-        index += 1
+    if "random" in looks:
+        looks["random"] = _RANDOM
     return looks
-
-
-def _add_panel(picture: Picture, row: int, column: int) -> Axes:
-    width = 72 * picture.get_figwidth()
-    height = 72 * picture.get_figheight()
-    left = PAD + _LEFT + (_LEFT + _PANEL_WIDTH) * column
-    bottom = PAD + (_ABOVE + _PANEL_HEIGHT + _BELOW) * row + _ABOVE + _PANEL_HEIGHT
-    corner = (left / width, 1 - bottom / height)
-    return picture.add_axes((*corner, _PANEL_WIDTH / width, _PANEL_HEIGHT / height))
 
 
 def _draw_curves(axes: Axes, points: Columns, looks: dict[str, Look], highlight: Sequence[str]) -> None:
@@ -175,12 +154,12 @@ def _draw_curves(axes: Axes, points: Columns, looks: dict[str, Look], highlight:
 def _label_axes(axes: Axes, metric: str, order: str) -> None:
     title = _TITLES.get(order, order)
     if title:
-        title = fit_text(title, 9, _PANEL_WIDTH, "bold")
+        title = fit_text(title, 9, _PANEL_WIDTH - 60, "bold")
     axes.set_title(title, size=9, weight="bold", loc="left")
     axes.set_xlabel("tokens masked (%)", size=8.5)
     name = "mean"
     if metric:
-        name = fit_text(_METRIC_NAMES.get(metric.lower(), metric), 8.5, _PANEL_HEIGHT - 90)
+        name = fit_text(_METRIC_NAMES.get(metric.lower(), metric), 8.5, _PANEL_HEIGHT - 160)
     better = _better(metric.lower(), order)
     axes.set_ylabel(f"{name} ({better} is better)" if better else name, size=8.5)
     axes.tick_params(labelsize=8)
@@ -197,14 +176,11 @@ def _better(metric: str, order: str) -> str:
     return "higher" if rises == (order == "top") else "lower"
 
 
-def _draw_legend(picture: Picture, names: dict[str, str], looks: dict[str, Look], left: float, *, banded: bool) -> None:
-    sheet = picture.sheet()
-    y = _ABOVE + 6
-    for method, name in names.items():
-        line = Line2D([left, left + 11, left + 22], [y, y, y], markevery=[1], **looks[method], **_MARKER_LOOK)
-        sheet.add_line(line)
-        sheet.text(left + 28, y, name, size=8.5, va="center_baseline", color=INK)
-        y += _LEGEND_ROW
+def _draw_legend(picture: Picture, looks: dict[str, Look], *, banded: bool) -> None:
+    handles: list[Artist] = []
+    for method, look in looks.items():
+        name = fit_text(method, 8.5, _NAME_WIDTH)
+        handles.append(Line2D([], [], label=name, **look, **_MARKER_LOOK))
     if banded:
-        sheet.add_patch(Rectangle((left, y - 5), 22, 10, facecolor=GREY, alpha=0.25, linewidth=0))
-        sheet.text(left + 28, y, "interval", size=8.5, va="center_baseline", color=INK)
+        handles.append(Patch(facecolor=GREY, alpha=0.25, label="interval"))
+    picture.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8.5, handlelength=2.6)
