@@ -207,6 +207,6 @@ def test_the_heading_has_the_headline_the_flags_and_the_facts():
 
 def test_a_sheet_is_in_points_from_its_corner():
     picture = Picture.sized(300, 100)
-    axes = picture.sheet(10, 20)
-    corners = axes.transData.transform([(-10, -20), (290, 80)]) / picture.dpi * 72
+    axes = picture.sheet()
+    corners = axes.transData.transform([(-12, -12), (288, 88)]) / picture.dpi * 72
     np.testing.assert_allclose(corners, [(0, 100), (300, 0)], atol=1e-9)

@@ -15,8 +15,8 @@ from tests.support.pictures import assert_stands_apart, text_of, written
 
 def cells(figure, rows, columns):
     """The colours of the cells of the first block, (rows, columns, 3)."""
-    found = next(c for c in figure.findobj(PolyCollection) if len(c.get_paths()) == rows * columns)
-    return found.get_facecolor()[:, :3].reshape(rows, columns, 3)
+    found = [c.get_facecolor() for c in figure.findobj(PolyCollection) if len(c.get_paths()) == columns]
+    return np.array(found[:rows])[..., :3]
 
 
 @pytest.mark.parametrize(("t", "length", "layers"), [(3, 8, 1), (12, 8, 12), (12, 40, 6), (40, 8, 24), (128, 8, 6)])

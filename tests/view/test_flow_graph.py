@@ -67,7 +67,7 @@ def test_no_edge_that_is_left_out_carries_more_than_one_that_is_shown(most):
 
 
 def test_ties_are_broken_by_place_so_that_the_same_flow_gives_the_same_edges():
-    flat = Graph(np.ones((1, 3, 3)), None, None, np.full((2, 3), 3.0))
+    flat = Graph(np.ones((1, 3, 3)), np.full(3, 3.0), np.full(3, 3.0), np.full((2, 3), 3.0))
     assert edges_of(flat.strongest(2)) == [(0, 0, 0, 1.0), (0, 0, 1, 1.0)]
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
         "layers": [],
         "edges": [],
         "ends": [],
-        "caption": _caption(att, stored),
+        "caption": _no_edges_caption(att),
     }
     if att.layers is not None:
         data["value"] = float(att.layers[0].sum())
@@ -138,6 +139,7 @@ def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
         data["edges"] = _edge_data(selection, data["value"])
         if not selection.is_complete:
             data["ends"] = _end_to_end(selection.graph)
+        data["caption"] = _edges_caption(selection, min(_DRAWN_EDGES, stored))
     return data
 
 
@@ -147,12 +149,9 @@ def _edge_data(selection: EdgeSelection, value: float) -> list[list[float]]:
     for layer in range(len(selection.graph.edges)):
         inside = selection.layer == layer
         amounts = _millionths(selection.amount[inside], value, digits=4)
-        flat: list[float] = []
         above = selection.i[inside].tolist()
         below = selection.j[inside].tolist()
-        for i, j, amount in zip(above, below, amounts, strict=True):
-            flat += (i, j, amount)
-        layers.append(flat)
+        layers.append([*chain.from_iterable(zip(above, below, amounts, strict=True))])
     return layers
 
 
@@ -167,24 +166,25 @@ def _millionths(amounts: np.ndarray, value: float, digits: int = 5) -> list[floa
     return parts
 
 
-def _caption(att: Attribution, stored: int) -> str:
-    """What is drawn, and what the script can draw of a token besides."""
+def _no_edges_caption(att: Attribution) -> str:
+    """What is drawn of a method without its flow."""
     if att.certificate is None:
         return "This method has no flow: the bars are its scores."
-    if att.flow is None:
-        drawn = "bars only" if att.layers is None else "nodes and bars only"
-        caption = f"The flow was not kept: {drawn}."
-        if "windows" not in att.diagnostics:
-            caption += " Explain again with keep_flow=True for the edges."
-        return caption
-    graph = Graph.of(att.flow)
-    drawn_edges = graph.strongest(min(_DRAWN_EDGES, stored))
+    drawn = "bars only" if att.layers is None else "nodes and bars only"
+    caption = f"The flow was not kept: {drawn}."
+    if "windows" not in att.diagnostics:
+        caption += " Explain again with keep_flow=True for the edges."
+    return caption
+
+
+def _edges_caption(stored_edges: EdgeSelection, drawn: int) -> str:
+    """Which edges are drawn, and which of them the script can draw of a token besides."""
+    drawn_edges = stored_edges.graph.strongest(drawn)
     if not drawn_edges.count:
         return "The wider, the more flow; nothing flows."
     caption = f"The wider, the more flow; {drawn_edges.describe('flow')}."
     if drawn_edges.is_complete:
         return caption
-    stored_edges = graph.strongest(stored, complete_paths=True)
     if stored_edges.is_complete:
         return f"{caption} Point at a token to see all of its edges."
     carried = f"{len(stored_edges.amount):,} stored edges, which carry {stored_edges.share():.1%} of the flow"

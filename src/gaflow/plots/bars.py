@@ -42,6 +42,8 @@ _MOST_BARS = 30  # of a longer text
 _LABEL_WIDTH = 130.0  # of the longest label
 _TORN = 1.25  # of the largest ordinary score: where longer bars of special tokens are torn off
 _PITCH = 14.0  # from one bar to the next
+_BAR = 10.0  # height
+_STRIP_ROW = 16.0  # from one row of the strip to the next
 _BAR_TITLE = 18.0  # height of the line above the bars
 
 
@@ -62,11 +64,11 @@ class _Item:
 class _Cell:
     """An item in the heat strip."""
 
-    row: int
-    left: float
-    width: float
-    text: str
     item: _Item
+    text: str
+    left: float
+    top: float
+    width: float
 
 
 def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Picture:
@@ -81,23 +83,23 @@ def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Pi
     summary = summarize(att, unit=unit)
     items, largest = _items(att, words)
     numbered = top is not None or len(items) > _SHORT_TEXT
-    barred = _largest_items(items, top or _MOST_BARS) if numbered else items
-    size = 8.0 if len(items) <= 160 else 7.0
-    cells = _cells(items, size)
-    signed = any(item.score < 0 for item in items)
-    legend = score_legend(largest, unit, summary.label, NEGATIVE, signed=signed)
+    barred = items
+    if numbered:
+        ranked = sorted(items, key=lambda item: (-abs(item.score), item.position))
+        barred = ranked[: top or _MOST_BARS]
+    legend = score_legend(largest, unit, summary.label, NEGATIVE, signed=summary.signed)
 
     heading = Heading.about(summary, _INNER)
     scale = Scale.of(legend, _INNER, *_remarks(items, barred))
-    rows = cells[-1].row + 1
-    scale_top = heading.height + rows * (size + 8) + 6
+    cells = _cells(items, heading.height)
+    scale_top = cells[-1].top + _STRIP_ROW + 6
     bars_top = scale_top + scale.height + 10
     height = bars_top + _BAR_TITLE + _PITCH * len(barred)
     picture = Picture.padded(_INNER, height, summary.title)
     with styled():
         sheet = picture.sheet()
         heading.draw(sheet)
-        _draw_strip(sheet, cells, heading.height, size)
+        _draw_strip(sheet, cells)
         scale.draw(sheet, scale_top)
         title = f"score of each {unit}, in the order of the text"
         if numbered:
@@ -124,24 +126,16 @@ def _items(att: Attribution, words: bool) -> tuple[list[_Item], float]:
 
 
 def _item(position: int, text: str, score: float, largest: float, *, special: bool) -> _Item:
-    size = 0.0
-    if largest > 0:
-        size = abs(score) / largest
-    elif score != 0:
-        size = 1.0
+    length = score / (largest or abs(score) or 1.0)
     return _Item(
         position=position,
         text=text,
         score=score,
         special=special,
         level=level_of(score, largest),
-        length=math.copysign(min(size, _TORN), score),
-        torn=size > _TORN,
+        length=max(-_TORN, min(length, _TORN)),
+        torn=abs(length) > _TORN,
     )
-
-
-def _largest_items(items: Sequence[_Item], count: int) -> list[_Item]:
-    return sorted(items, key=lambda item: (-abs(item.score), item.position))[:count]
 
 
 def _remarks(items: Sequence[_Item], barred: Sequence[_Item]) -> list[str]:
@@ -154,34 +148,33 @@ def _remarks(items: Sequence[_Item], barred: Sequence[_Item]) -> list[str]:
     return remarks
 
 
-def _cells(items: Sequence[_Item], size: float) -> list[_Cell]:
+def _cells(items: Sequence[_Item], top: float) -> list[_Cell]:
     """The heat strip, broken into rows where the sheet ends."""
     cells = []
-    row = 0
     left = 0.0
     for item in items:
-        text = fit_text(item.text, size, _INNER / 2)
-        width = text_width(text, size) + 6
+        text = fit_text(item.text, 8, _INNER / 2)
+        width = text_width(text, 8) + 6
         if left > 0 and left + width > _INNER:
-            row += 1
+            top += _STRIP_ROW
             left = 0.0
-        cells.append(_Cell(row=row, left=left, width=width, text=text, item=item))
+        cells.append(_Cell(item=item, text=text, left=left, top=top, width=width))
         left += width + 1.5
     return cells
 
 
-def _draw_strip(sheet: Axes, cells: Sequence[_Cell], top: float, size: float) -> None:
-    boxes: list[Box] = []
+def _draw_strip(sheet: Axes, cells: Sequence[_Cell]) -> None:
+    height = _STRIP_ROW - 3
+    boxes = []
     special = []
     for cell in cells:
-        upper = top + cell.row * (size + 8)
-        box = rectangle(cell.left, upper, cell.width, size + 5)
+        box = rectangle(cell.left, cell.top, cell.width, height)
         boxes.append(box)
-        look = {"size": size, "ha": "center", "color": letter_colour(cell.item.level)}
+        look = {"size": 8, "ha": "center", "color": letter_colour(cell.item.level)}
         if cell.item.special:
             special.append(box)
             look["style"] = "italic"
-        draw_text(sheet, cell.left + cell.width / 2, upper + (size + 5) / 2, cell.text, **look)
+        draw_text(sheet, cell.left + cell.width / 2, cell.top + height / 2, cell.text, **look)
     draw_boxes(sheet, boxes, [cell.item.level for cell in cells])
     draw_outlines(sheet, special)
 
@@ -196,15 +189,13 @@ def _draw_bars(
     if numbered:
         bars_left += max(text_width(str(item.position + 1), 7) for item in items) + 6
     score_width = max(text_width(form(item.score), 8) for item in items) + 6
-    shortest = min(0.0, *(item.length for item in items))
-    longest = max(0.0, *(item.length for item in items))
-    room = _INNER - bars_left - score_width
-    zero = bars_left
-    if shortest < 0:  # scores stand on both sides
-        room -= score_width
-        zero += score_width
-    unit = room / ((longest - shortest) or 1.0)
-    zero -= shortest * unit
+    lengths = [0.0, *(item.length for item in items)]
+    right = _INNER - score_width
+    left = bars_left
+    if min(lengths) < 0:  # scores stand on both sides
+        left += score_width
+    unit = (right - left) / ((max(lengths) - min(lengths)) or 1.0)
+    zero = left - unit * min(lengths)
 
     for index, item in enumerate(items):
         middle = top + _PITCH * (index + 0.5)
@@ -213,10 +204,8 @@ def _draw_bars(
         draw_text(sheet, names_right, middle, names[index], size=8.5, ha="right", **look)
         if numbered:
             draw_text(sheet, bars_left - 6, middle, str(item.position + 1), size=7, ha="right", color=GREY)
-        if item.score < 0:
-            draw_text(sheet, end - 4, middle, form(item.score), size=8, ha="right")
-        else:
-            draw_text(sheet, end + 4, middle, form(item.score), size=8, ha="left")
+        side = -1 if item.score < 0 else 1
+        draw_text(sheet, end + 4 * side, middle, form(item.score), size=8, ha="right" if side < 0 else "left")
         _draw_bar(sheet, item, _bar_shape(zero, end, middle, torn=item.torn))
     bottom = top + _PITCH * len(items)
     sheet.add_collection(LineCollection([((zero, top), (zero, bottom))], colors=[INK], linewidths=0.8))
@@ -233,12 +222,8 @@ def _draw_bar(sheet: Axes, item: _Item, shape: Box) -> None:
 
 
 def _bar_shape(zero: float, end: float, middle: float, *, torn: bool) -> Box:
-    height = _PITCH - 4
-    top = middle - height / 2
-    if not torn:
-        return rectangle(zero, top, end - zero, height)
-    inner = end - math.copysign(3.0, end - zero)
-    teeth = []
-    for index, x in enumerate((end, inner, end, inner)):
-        teeth.append((x, top + index * height / 3))
-    return [(zero, top), *teeth, (zero, top + height)]
+    """A rectangle; if it is torn off, its end is a zigzag."""
+    top = middle - _BAR / 2
+    tear = math.copysign(3.0, end - zero) if torn else 0.0
+    zigzag = [(end, top), (end - tear, top + _BAR / 3), (end, top + _BAR * 2 / 3), (end - tear, top + _BAR)]
+    return [(zero, top), *zigzag, (zero, top + _BAR)]

@@ -93,12 +93,11 @@ class Picture(Figure):
         """An empty figure with room for `width` x `height` points inside its padding."""
         return cls.sized(width + 2 * PAD, height + 2 * PAD, title)
 
-    def sheet(self, left: float = PAD, top: float = PAD) -> Axes:
-        """Axes over the whole figure, without frame or ticks, in points from (`left`, `top`) on, y downwards."""
-        width = 72 * self.get_figwidth()
-        height = 72 * self.get_figheight()
+    def sheet(self) -> Axes:
+        """Axes over the whole figure, without frame or ticks, in points from the padding on, y downwards."""
+        width, height = 72 * self.get_size_inches()
         axes = self.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(-left, width - left), ylim=(height - top, -top))
+        axes.set(xlim=(-PAD, width - PAD), ylim=(height - PAD, -PAD))
         axes.set_axis_off()
         return axes
 

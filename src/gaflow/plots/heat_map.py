@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,26 @@ _TITLE = 16.0  # height of the line above a map
 _BLOCK_GAP = 10.0
 _MOST_NUMBERS = 600  # cells: more of them have no numbers
 _NUMBER_SIZE = 6.5
-_NARROW_COLUMN = 10.5  # if a text needs several blocks
+_NARROW_COLUMN = 11.0  # with a rotated label and no numbers
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A number for every token."""
+
+    name: str
+    values: np.ndarray  # (t,)
+    largest: float  # the absolute value that has the strongest shade
+    form: Callable[[float], str]  # how to write the numbers in its cells
+
+    def number(self, value: float) -> str:
+        """A value as it is written in a cell."""
+        return "0" if value == 0 else self.form(value)
+
+    @property
+    def strongest(self) -> str:
+        """The largest value, with digits of its own."""
+        return "0" if self.largest == 0 else number_format(self.largest)(self.largest)
 
 
 @dataclass(frozen=True)
@@ -54,35 +73,7 @@ class _HeatMap:
     """Rows of numbers over tokens; one block of the figure, or more if the text is long."""
 
     title: str
-    values: np.ndarray  # (rows, t), the first row on top
-    names: tuple[str, ...]  # of the rows
-    largest: np.ndarray  # (rows,) the value that has the strongest shade
-    forms: tuple[Callable[[float], str], ...]  # how to write the numbers of each row in its cells
-
-    def number(self, row: int, value: float) -> str:
-        """A value of that row, as it is written."""
-        if value == 0:
-            return "0"
-        return self.forms[row](value)
-
-    def strongest(self, row: int) -> str:
-        """The largest value of that row, with digits of its own."""
-        largest = float(self.largest[row])
-        if largest == 0:
-            return "0"
-        return number_format(largest)(largest)
-
-    def cell_width(self) -> float:
-        """The width of the longest number in a cell."""
-        widths = []
-        for row, values in enumerate(self.values):
-            longest = self.number(row, values[abs(values).argmax()])
-            widths.append(text_width(longest, _NUMBER_SIZE))
-        return max(widths)
-
-    def margin_width(self) -> float:
-        """The width of the longest number beside a row."""
-        return max(text_width(self.strongest(row), _NUMBER_SIZE) for row in range(len(self.names)))
+    rows: tuple[_Row, ...]  # the first on top
 
 
 def layers(attributions: Attributions) -> Picture:
@@ -100,7 +91,7 @@ def layers(attributions: Attributions) -> Picture:
         title = name if len(named) > 1 else "flow through each token, layer by layer"
         maps.append(_layer_map(title, att.layers))
     summaries = [summarize(att, name) for name, att in named]
-    signed = any(bool((heat_map.values < 0).any()) for heat_map in maps)
+    signed = any(row.values.min() < 0 for heat_map in maps for row in heat_map.rows)
     words = "of each layer's largest flow through a token"
     legend = relative_legend(words, summaries[0].label, _NEGATIVE, signed=signed)
     return _draw(summaries, maps, legend)
@@ -109,18 +100,14 @@ def layers(attributions: Attributions) -> Picture:
 def _layer_map(title: str, through: np.ndarray) -> _HeatMap:
     """The heat map of through-flows (l+1, t), row 0 the input."""
     last = len(through) - 1
-    names = [str(layer) for layer in range(last + 1)]
-    names[0] = "0 input"
-    names[last] = f"{last} output"
-    values = through[::-1]
-    form = number_format(float(abs(values).max(initial=0.0)))
-    return _HeatMap(
-        title=title,
-        values=values,
-        names=tuple(reversed(names)),
-        largest=abs(values).max(1),
-        forms=(form,) * len(values),
-    )
+    names = {0: "0 input", last: f"{last} output"}
+    form = number_format(float(abs(through).max()))
+    rows = []
+    for layer in reversed(range(last + 1)):
+        values = through[layer]
+        largest = float(abs(values).max())
+        rows.append(_Row(names.get(layer, str(layer)), values, largest, form))
+    return _HeatMap(title, tuple(rows))
 
 
 def compare(attributions: Attributions) -> Picture:
@@ -131,38 +118,27 @@ def compare(attributions: Attributions) -> Picture:
     named = named_attributions(attributions)
     require_same_text(named)
     summaries = [summarize(att, name) for name, att in named]
-    values = np.stack([att.scores for _, att in named])
-    special = summaries[0].att.special_mask
-    names = []
-    forms = []
+    rows = []
     for summary in summaries:
-        names.append(summary.name)
-        forms.append(number_format(summary.largest_token))
-    heat_map = _HeatMap(
-        title="",
-        values=values,
-        names=tuple(names),
-        largest=abs(values[:, ~special]).max(1, initial=0.0),
-        forms=tuple(forms),
-    )
-    return _draw(summaries, [heat_map], shared_legend(summaries, _NEGATIVE))
+        ordinary = summary.att.scores[~summary.att.special_mask]
+        largest = float(abs(ordinary).max(initial=0.0))
+        rows.append(_Row(summary.name, summary.att.scores, largest, number_format(summary.largest_token)))
+    return _draw(summaries, [_HeatMap("", tuple(rows))], shared_legend(summaries, _NEGATIVE))
 
 
 def _draw(summaries: Sequence[Summary], maps: Sequence[_HeatMap], legend: Legend) -> Picture:
     att = summaries[0].att
-    grid = _Grid.fit(att, maps)
-    width = max(grid.width(maps), _FIGURE_WIDTH)
-    heading = _heading(summaries, width)
+    grid = _Grid.fit(att, [row for heat_map in maps for row in heat_map.rows])
+    heading = _heading(summaries, grid.width)
     remarks = []
     if not grid.numbers:
         remarks.append("the number at the right of a row is its largest value")
     if att.special_mask.any():
         remarks.append("dashed outline: special tokens")
-    scale = Scale.of(legend, width, *remarks)
+    scale = Scale.of(legend, grid.width, *remarks)
     height = heading.height + sum(grid.height(heat_map) for heat_map in maps) + scale.height
     names = ", ".join(summary.name for summary in summaries)
-    title = summarize(att, names).title
-    picture = Picture.padded(width, height, title)
+    picture = Picture.padded(grid.width, height, summarize(att, names).title)
     with styled():
         sheet = picture.sheet()
         heading.draw(sheet)
@@ -196,56 +172,41 @@ class _Grid:
     column: float  # width
     columns: int  # of a block
     numbers: bool  # are in the cells; otherwise the largest value of a row stands beside it
-    size: float  # of the labels
     rotated: bool  # labels go upwards
     foot: float  # height of the labels
+    width: float  # of everything
 
     @classmethod
-    def fit(cls, att: Attribution, maps: Sequence[_HeatMap]) -> _Grid:
+    def fit(cls, att: Attribution, rows: Sequence[_Row]) -> _Grid:
         """Columns as wide as their labels where all fit into one block, otherwise narrow ones with rotated labels."""
         t = len(att.tokens)
-        names = [name for heat_map in maps for name in heat_map.names]
-        left = max(text_width(fit_text(name, 8, _NAME_WIDTH), 8) for name in names) + 8
+        left = max(text_width(fit_text(row.name, 8, _NAME_WIDTH), 8) for row in rows) + 8
         room = _BLOCK_WIDTH - left
         labels = tuple(fit_text(token, 8, _LABEL_WIDTH) for token in att.tokens)
         label_width = max(text_width(label, 8) for label in labels)
-        number_width = max(heat_map.cell_width() for heat_map in maps) + 4
-        cells = sum(heat_map.values.size for heat_map in maps)
-        numbers = cells <= _MOST_NUMBERS and number_width * t <= room
-        narrow = number_width if numbers else 14.0
-        rotated = max(label_width + 5, narrow) * t > room
-        column = narrow if rotated else max(label_width + 5, narrow)
-        grid = cls(
+        longest = [row.number(row.values[abs(row.values).argmax()]) for row in rows]
+        number_width = max(text_width(number, _NUMBER_SIZE) for number in longest) + 4
+        numbers = len(rows) * t <= _MOST_NUMBERS and number_width * t <= room
+        narrow = number_width if numbers else _NARROW_COLUMN
+        wide = max(label_width + 5, narrow)
+        rotated = wide * t > room
+        column = narrow if rotated else wide
+        blocks = math.ceil(column * t / room)
+        columns = math.ceil(t / blocks)
+        width = left + column * columns
+        if not numbers:
+            width += max(text_width(row.strongest, _NUMBER_SIZE) for row in rows) + 6
+        return cls(
             labels=labels,
             special=att.special_mask,
             left=left,
             column=column,
-            columns=t,
+            columns=columns,
             numbers=numbers,
-            size=8,
             rotated=rotated,
             foot=label_width + 6 if rotated else 14.0,
+            width=max(width, _FIGURE_WIDTH),
         )
-        if column * t <= room:
-            return grid
-        blocks = math.ceil(t / int(room / _NARROW_COLUMN))
-        labels = tuple(fit_text(token, 7, 0.75 * _LABEL_WIDTH) for token in att.tokens)
-        return replace(
-            grid,
-            labels=labels,
-            column=_NARROW_COLUMN,
-            columns=math.ceil(t / blocks),
-            numbers=False,
-            size=7,
-            foot=max(text_width(label, 7) for label in labels) + 6,
-        )
-
-    def width(self, maps: Sequence[_HeatMap]) -> float:
-        """The width of the widest block, with what stands left and right of it."""
-        width = self.left + self.column * self.columns
-        if not self.numbers:
-            width += max(heat_map.margin_width() for heat_map in maps) + 6
-        return width
 
     def height(self, heat_map: _HeatMap) -> float:
         """The height of a heat map with its title and all its blocks."""
@@ -259,9 +220,9 @@ class _Grid:
             sheet.text(0, top, title, size=8.5, weight="bold", va="top")
             top += _TITLE
         for tokens in self._blocks():
-            self._draw_cells(sheet, heat_map, tokens, top)
-            self._draw_row_names(sheet, heat_map, tokens, top)
-            self._draw_labels(sheet, tokens, top + _ROW * len(heat_map.names))
+            for index, row in enumerate(heat_map.rows):
+                self._draw_row(sheet, row, tokens, top + _ROW * index)
+            self._draw_columns(sheet, tokens, top, _ROW * len(heat_map.rows))
             top += self._block_height(heat_map)
 
     def _blocks(self) -> list[range]:
@@ -270,51 +231,42 @@ class _Grid:
         return [range(start, min(start + self.columns, t)) for start in range(0, t, self.columns)]
 
     def _block_height(self, heat_map: _HeatMap) -> float:
-        return _ROW * len(heat_map.names) + self.foot + _BLOCK_GAP
+        return _ROW * len(heat_map.rows) + self.foot + _BLOCK_GAP
 
-    def _draw_cells(self, sheet: Axes, heat_map: _HeatMap, tokens: range, top: float) -> None:
+    def _draw_row(self, sheet: Axes, row: _Row, tokens: range, top: float) -> None:
+        """The name and the cells of a row, and at the right its largest value if numbers are not in the cells."""
+        middle = top + _ROW / 2
+        draw_text(sheet, self.left - 6, middle, fit_text(row.name, 8, _NAME_WIDTH), size=8, ha="right")
         boxes = []
         levels = []
-        for row, largest in enumerate(heat_map.largest.tolist()):
-            upper = top + _ROW * row
-            for index, token in enumerate(tokens):
-                left = self.left + self.column * index
-                value = float(heat_map.values[row, token])
-                level = level_of(value, largest)
-                boxes.append(rectangle(left, upper, self.column, _ROW))
-                levels.append(level)
-                if self.numbers:
-                    look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
-                    number = heat_map.number(row, value)
-                    draw_text(sheet, left + self.column / 2, upper + _ROW / 2, number, **look)
+        left = self.left
+        for value in row.values[tokens].tolist():
+            level = level_of(value, row.largest)
+            boxes.append(rectangle(left, top, self.column, _ROW))
+            levels.append(level)
+            if self.numbers:
+                look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
+                draw_text(sheet, left + self.column / 2, middle, row.number(value), **look)
+            left += self.column
         draw_boxes(sheet, boxes, levels)
-        height = _ROW * len(heat_map.names)
+        if not self.numbers:
+            draw_text(sheet, left + 5, middle, row.strongest, size=_NUMBER_SIZE, color=GREY)
+
+    def _draw_columns(self, sheet: Axes, tokens: range, top: float, height: float) -> None:
+        """The outlines of a block and of the special tokens in it, and the labels below."""
         frame = rectangle(self.left, top, self.column * len(tokens), height)
         draw_outlines(sheet, [frame], dashed=False)
         special = []
         for index, token in enumerate(tokens):
-            if self.special[token]:
-                left = self.left + self.column * index
-                special.append(rectangle(left + 0.7, top + 0.7, self.column - 1.4, height - 1.4))
-        draw_outlines(sheet, special)
-
-    def _draw_row_names(self, sheet: Axes, heat_map: _HeatMap, tokens: range, top: float) -> None:
-        """The rows' names, and at the right their largest values if numbers are not in the cells."""
-        right = self.left + self.column * len(tokens)
-        for row, name in enumerate(heat_map.names):
-            middle = top + _ROW * (row + 0.5)
-            draw_text(sheet, self.left - 6, middle, fit_text(name, 8, _NAME_WIDTH), size=8, ha="right")
-            if not self.numbers:
-                draw_text(sheet, right + 5, middle, heat_map.strongest(row), size=_NUMBER_SIZE, color=GREY)
-
-    def _draw_labels(self, sheet: Axes, tokens: range, top: float) -> None:
-        for index, token in enumerate(tokens):
-            look: dict[str, Any] = {"size": self.size}
+            left = self.left + self.column * index
+            x = left + self.column / 2
+            look: dict[str, Any] = {"size": 8}
             if self.special[token]:
                 look |= {"style": "italic", "color": GREY}
-            x = self.left + self.column * (index + 0.5)
+                special.append(rectangle(left + 0.7, top + 0.7, self.column - 1.4, height - 1.4))
             if self.rotated:  # fixed at its end, wherever a font of another width may let it begin
                 look |= {"ha": "right", "rotation": 90, "rotation_mode": "anchor"}
-                draw_text(sheet, x, top + 4, self.labels[token], **look)
+                draw_text(sheet, x, top + height + 4, self.labels[token], **look)
             else:
-                sheet.text(x, top + 3, self.labels[token], ha="center", va="top", **look)
+                sheet.text(x, top + height + 3, self.labels[token], ha="center", va="top", **look)
+        draw_outlines(sheet, special)

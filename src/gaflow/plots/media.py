@@ -37,8 +37,7 @@ def media(att: Attribution) -> Picture:
     summary = summarize(att)
     heading = Heading.about(summary, _INNER)
     largest = float(np.abs(scores).max(initial=0.0))
-    signed = bool((scores < 0).any())
-    legend = score_legend(largest, summary.unit_name, summary.label, NEGATIVE, signed=signed)
+    legend = score_legend(largest, summary.unit_name, summary.label, NEGATIVE, signed=summary.signed)
     scale = Scale.of(legend, _INNER, "special tokens are not shown")
     top = heading.height + scale.height + 10
     picture = Picture.padded(_INNER, top + drawing_height, summary.title)

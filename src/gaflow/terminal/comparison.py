@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.style import Style
 from rich.table import Table
@@ -74,18 +75,14 @@ def _row_labels(summary: Summary, tokens: bool) -> list[str]:
 
 def _column(summary: Summary, tokens: bool, palette: Palette) -> _MethodColumn:
     """The scores of one method in percent of its largest."""
-    if tokens:
-        scores = summary.att.scores.tolist()
-        special = summary.att.special_mask.tolist()
-    else:
-        scores = [word.score for word in summary.att.words()]
-        special = [False] * len(scores)
-    largest = 0.0
-    for score, is_special in zip(scores, special, strict=True):
-        if not is_special:
-            largest = max(largest, abs(score))
+    scores = summary.att.scores
+    special = summary.att.special_mask
+    if not tokens:
+        scores = np.array([word.score for word in summary.att.words()])
+        special = np.zeros(len(scores), dtype=bool)
+    largest = float(abs(scores[~special]).max(initial=0.0))
     cells = []
-    for score, is_special in zip(scores, special, strict=True):
+    for score, is_special in zip(scores.tolist(), special.tolist(), strict=True):
         fraction = score / largest if largest > 0 else 0.0
         style = _DIM if is_special else palette.style(level_of(score, largest))
         cells.append((str(round(100 * fraction)), style))

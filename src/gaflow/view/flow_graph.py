@@ -22,9 +22,10 @@ class Graph:
     """Amounts on the edges of one layered network: flows, or capacities."""
 
     edges: np.ndarray  # (l, t, t) from node i of layer l+1 to node j of layer l
-    source: np.ndarray | None  # (t,) at the output end; None: not drawn in proportion
-    target: np.ndarray | None  # (t,) at the input end
+    source: np.ndarray  # (t,) at the output end
+    target: np.ndarray  # (t,) at the input end
     through: np.ndarray  # (l+1, t) of the nodes
+    is_flow: bool = True  # otherwise capacities, of which only those of the edges are drawn in proportion
 
     @classmethod
     def of(cls, flow: Flow, name: str = "flow") -> Graph:
@@ -52,12 +53,12 @@ class Graph:
         amounts = self.edges if other is None else np.maximum(self.edges, other)
         amounts = amounts.reshape(layers, t * t)
         per_layer = min(max(1, count // layers), t * t)
-        order = np.argsort(-amounts, axis=1, kind="stable")[:, :per_layer]
-        indices = (np.arange(layers)[:, None] * t * t + order).ravel()
+        strongest = np.argsort(-amounts, axis=1, kind="stable")[:, :per_layer]
+        selected = np.zeros_like(amounts, dtype=bool)
+        np.put_along_axis(selected, strongest, True, axis=1)
         if complete_paths:
-            indices = np.concatenate([indices, _path_edges(amounts.reshape(layers, t, t))])
-        indices = np.unique(indices)
-        indices = indices[amounts.ravel()[indices] > 0]
+            selected |= _path_edges(amounts.reshape(layers, t, t)).reshape(layers, t * t)
+        indices = np.flatnonzero(selected & (amounts > 0))
         indices = indices[np.argsort(amounts.ravel()[indices], kind="stable")]
         layer, i, j = np.unravel_index(indices, self.edges.shape)
         return EdgeSelection(layer=layer, i=i, j=j, amount=self.edges[layer, i, j], graph=self)
@@ -68,20 +69,20 @@ def _only_item(batch: Tensor) -> np.ndarray:
 
 
 def _path_edges(amounts: np.ndarray) -> np.ndarray:
-    """Edges of the paths from end to end, as indices into the flat `amounts` (l, t, t); paths that meet stay together."""
+    """Which edges are on the paths from end to end, (l, t, t) bool; paths that meet stay together."""
     layers, t, _ = amounts.shape
-    edges = []
+    on_path = np.zeros(amounts.shape, dtype=bool)
     tokens = np.arange(t)
     for layer in range(layers):  # from the input up: the strongest edge into each token j
         best = amounts[layer].argmax(0)[tokens]
-        edges.append((layer * t + best) * t + tokens)
+        on_path[layer, best, tokens] = True
         tokens = np.unique(best)
     tokens = np.arange(t)
     for layer in reversed(range(layers)):  # from the output down: the strongest edge out of each token i
         best = amounts[layer].argmax(1)[tokens]
-        edges.append((layer * t + tokens) * t + best)
+        on_path[layer, tokens, best] = True
         tokens = np.unique(best)
-    return np.concatenate(edges)
+    return on_path
 
 
 @dataclass(frozen=True)

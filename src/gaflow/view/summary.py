@@ -262,9 +262,7 @@ class Summary:
         """A sentence about the special tokens' share; empty if they have none."""
         if not self.special_share:
             return ""
-        names = []
-        for index in np.flatnonzero(self.att.special_mask):
-            names.append(shortened(self.att.tokens[index]))
+        names = [shortened(self.att.tokens[index]) for index in np.flatnonzero(self.att.special_mask)]
         return f"special tokens ({', '.join(dict.fromkeys(names))}) hold {self.special_share:.1%} of all scores"
 
     @property
@@ -328,15 +326,16 @@ class Summary:
         """The `count` words (or other units) of largest absolute score."""
         units = UNITS[unit](self.att)
         ranked = sorted(units, key=lambda text_unit: -abs(text_unit.score))[:count]
-        largest = max((abs(ranked_unit.score) for ranked_unit in ranked), default=0.0)
+        largest = abs(ranked[0].score) if ranked else 0.0
         form = number_format(largest)
         rows = []
         for ranked_unit in ranked:
+            segment = "pair" if ranked_unit.segment else "text"
             row = TopUnit(
                 text=ranked_unit.text,
                 start=ranked_unit.start,
                 end=ranked_unit.end,
-                segment=self.segment_name(ranked_unit),
+                segment="" if self.att.text_pair is None else segment,
                 occurrence=_occurrence(ranked_unit, units),
                 score=form(ranked_unit.score),
                 share=self.share(ranked_unit.score),
@@ -344,12 +343,6 @@ class Summary:
             )
             rows.append(row)
         return rows
-
-    def segment_name(self, unit: TextUnit) -> str:
-        """Which of two texts a unit is from; empty if there is only one."""
-        if self.att.text_pair is None:
-            return ""
-        return "pair" if unit.segment else "text"
 
     def tokens(self) -> list[TokenScore]:
         """Every token with its score and share."""
@@ -368,15 +361,13 @@ def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -
     for segment, source in enumerate(sources):
         inside = [text_unit for text_unit in units if text_unit.segment == segment and att.media is None]
         text_runs.append(tuple(runs(source, inside)))
-    scores = [run.score for source_runs in text_runs for run in source_runs]
-    if not scores:  # pictures and sounds have no text to be shaded
-        scores = [text_unit.score for text_unit in units]
+    shaded = [run for source_runs in text_runs for run in source_runs] or units  # pictures and sounds have no runs
     return Summary(
         name=name or att.method,
         att=att,
         unit=unit,
         runs=tuple(text_runs),
-        largest=max((abs(score) for score in scores), default=0.0),
+        largest=max((abs(part.score) for part in shaded), default=0.0),
         largest_token=float(abs(att.scores).max(initial=0.0)),
         total=math.fsum(abs(att.normalized())),
     )
@@ -408,30 +399,22 @@ def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:
 
 def named_attributions(attributions: Attributions) -> list[tuple[str, Attribution]]:
     """One attribution, several, or a dict of them, as (name, attribution); anything else is refused."""
-    if isinstance(attributions, Attribution):
-        return [(attributions.method, attributions)]
-    if not isinstance(attributions, Iterable) or isinstance(attributions, str):
-        raise _not_attributions(attributions)
-    names: list[str | None]
+    if isinstance(attributions, Mapping):
+        results = list(attributions.values())
+    elif isinstance(attributions, Iterable):
+        results = list(attributions)
+    else:
+        results = [attributions]
+    for att in results:
+        if not isinstance(att, Attribution):
+            message = f" must be Attribution objects, in a list or dict, not {type(att).__name__}"
+            raise ArgumentTypeError(Argument("attributions"), message)
+    if not results:
+        raise ArgumentError(Argument("attributions"), " is empty; give at least one attribution")
+    names = [att.method for att in results]
     if isinstance(attributions, Mapping):
         names = [str(name) for name in attributions]
-        results = list(attributions.values())
-    else:
-        results = list(attributions)
-        names = [None] * len(results)
-    named = []
-    for name, att in zip(names, results, strict=True):
-        if not isinstance(att, Attribution):
-            raise _not_attributions(att)
-        named.append((att.method if name is None else name, att))
-    if not named:
-        raise ArgumentError(Argument("attributions"), " is empty; give at least one attribution")
-    return named
-
-
-def _not_attributions(value: object) -> ArgumentTypeError:
-    message = f" must be Attribution objects, in a list or dict, not {type(value).__name__}"
-    return ArgumentTypeError(Argument("attributions"), message)
+    return list(zip(names, results, strict=True))
 
 
 def require_same_text(named: Sequence[tuple[str, Attribution]]) -> None:
@@ -460,10 +443,7 @@ def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str]
 
 def _occurrence(unit: TextUnit, units: Sequence[TextUnit]) -> str:
     """Which of several equal words a unit is."""
-    starts = []
-    for other in units:
-        if (other.text, other.segment) == (unit.text, unit.segment):
-            starts.append(other.start)
+    starts = [other.start for other in units if (other.text, other.segment) == (unit.text, unit.segment)]
     if len(starts) == 1:
         return ""
     return f"{starts.index(unit.start) + 1} of {len(starts)}"

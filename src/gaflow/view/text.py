@@ -88,15 +88,13 @@ def runs(source: str, units: Sequence[TextUnit]) -> list[Run]:
     inside them would break the glyph. They get the sum of their tokens' scores.
     """
     clusters = _cluster_starts(source)
-    spans: list[tuple[int, int, TextUnit]] = []
+    spans = []
     for unit in units:
         if unit.start < unit.end:
             start = clusters[bisect_right(clusters, unit.start) - 1]
             end = clusters[bisect_left(clusters, unit.end)]
             spans.append((start, end, unit))
-    starts = [start for start, _, _ in spans]
-    ends = [end for _, end, _ in spans]
-    borders = sorted({*starts, *ends})
+    borders = sorted({border for start, end, _ in spans for border in (start, end)})
     members: list[list[TextUnit]] = [[] for _ in borders]  # units between each border and the next
     for start, end, unit in spans:
         for index in range(bisect_left(borders, start), bisect_left(borders, end)):
@@ -104,10 +102,9 @@ def runs(source: str, units: Sequence[TextUnit]) -> list[Run]:
     result = []
     for index, inside in enumerate(members):
         if inside:
-            tokens = {token for unit in inside for token in unit.tokens}
+            tokens = sorted({token for unit in inside for token in unit.tokens})
             score = math.fsum(unit.score for unit in inside)
-            run = Run(start=borders[index], end=borders[index + 1], score=score, tokens=tuple(sorted(tokens)))
-            result.append(run)
+            result.append(Run(start=borders[index], end=borders[index + 1], score=score, tokens=tuple(tokens)))
     return result
 
 

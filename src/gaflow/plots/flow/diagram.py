@@ -65,7 +65,7 @@ def flow_diagram(
     """
     check_direction(direction)
     whole_number("edges", edges)
-    facts: list[str] = []
+    facts = []
     special = None
     if isinstance(flow, Attribution):
         summary = summarize(flow)
@@ -77,8 +77,8 @@ def flow_diagram(
         title = title or summary.headline
         flow = _flow_of(flow)
     graph = Graph.of(flow)
-    other = None if against is None else Graph.of(against, "against")
-    if other is not None and other.edges.shape != graph.edges.shape:
+    other = graph if against is None else Graph.of(against, "against")
+    if other.edges.shape != graph.edges.shape:
         message = f" has edges {other.edges.shape}, flow has {graph.edges.shape}: they must be of one network"
         raise ArgumentError(Argument("against"), message)
     names = _names(tokens, graph)
@@ -88,11 +88,11 @@ def flow_diagram(
     if min_cut_of_flow is not None:
         _check_cut(min_cut_of_flow, graph)
 
-    selection = graph.strongest(edges, None if other is None else other.edges)
+    selection = graph.strongest(edges, other.edges)
     captions = ["nothing flows"]
     if graph.edges.any():
         captions = [f"the wider, the more flow; {selection.describe('flow')}"]
-    if other is not None:
+    if against is not None:
         captions.append("orange with an outline: more than in the other flow; blue dashes: less")
     if drawn_routes:
         captions.append(_routes_caption(drawn_routes, names))
@@ -104,15 +104,15 @@ def flow_diagram(
         captions.append(f"the minimum cut is not marked: {no_cut_reason}")
     diagram = Diagram(
         selection=selection,
+        other=other,
         names=names,
         special=np.zeros(len(names), dtype=bool) if special is None else special,
-        direction=direction,
+        forward=direction == "forward",
         terminals=terminals,
         values=values,
         title=title,
         facts=tuple(facts),
         caption="; ".join(captions),
-        other=other,
         routes=tuple(route.tokens for route in drawn_routes),
         crossed=crossed,
     )
@@ -140,7 +140,8 @@ def network_diagram(
     whole_number("edges", edges)
     capacities = only_network(as_networks(information), "network_diagram").cpu().numpy()
     layers, t, _ = capacities.shape
-    graph = Graph(edges=capacities, source=None, target=None, through=np.ones((layers + 1, t)))
+    ends = np.full(t, float(t))
+    graph = Graph(edges=capacities, source=ends, target=ends, through=np.ones((layers + 1, t)), is_flow=False)
     selection = graph.strongest(edges)
     terminals = terminals or returning
     caption = f"the wider, the more capacity; {selection.describe('capacity')}"
@@ -148,15 +149,14 @@ def network_diagram(
         caption += f"; dashed: edges of the terminals, capacity {t} each"
     diagram = Diagram(
         selection=selection,
+        other=graph,
         names=_names(tokens, graph),
         special=np.zeros(t, dtype=bool),
-        direction=direction,
+        forward=direction == "forward",
         terminals=terminals,
         values=values,
         title=title,
-        facts=(),
         caption=caption,
-        uniform_nodes=True,
         returning=returning,
     )
     return diagram.draw(axes)
@@ -201,17 +201,17 @@ def _names(tokens: Sequence[str] | None, graph: Graph) -> list[str]:
 
 
 def _check_routes(routes: Sequence[Route], graph: Graph) -> None:
-    layers, t, _ = graph.edges.shape
+    layers, t = graph.through.shape
     for route in routes:
-        if len(route.tokens) != layers + 1 or not all(0 <= token < t for token in route.tokens):
-            message = f" has {route.tokens}, which does not lead through {layers + 1} node layers of {t} tokens"
+        if len(route.tokens) != layers or not all(0 <= token < t for token in route.tokens):
+            message = f" has {route.tokens}, which does not lead through {layers} node layers of {t} tokens"
             raise ArgumentError(Argument("routes"), message)
 
 
 def _check_cut(cut: MinCut, graph: Graph) -> None:
-    layers, t, _ = graph.edges.shape
-    if tuple(cut.side.shape) != (layers + 1, t):
-        message = f" is of a network of {tuple(cut.side.shape)} nodes, the flow of {(layers + 1, t)}"
+    nodes = tuple(cut.side.shape)
+    if nodes != graph.through.shape:
+        message = f" is of a network of {nodes} nodes, the flow of {graph.through.shape}"
         raise ArgumentError(Argument("cut"), message)
 
 
@@ -236,8 +236,6 @@ def _cut_caption(cut: MinCut, drawn: int) -> str:
 
 def _crossed(cut: MinCut, selection: EdgeSelection) -> np.ndarray:
     """Which of the drawn edges are in the cut, (m,) bool."""
-    in_cut = np.zeros(selection.graph.edges.shape, dtype=bool)
-    for edge in cut.edges:
-        if 0 <= edge.layer < len(in_cut):  # the terminals' edges have layers of their own
-            in_cut[edge.layer, edge.i, edge.j] = True
-    return in_cut[selection.layer, selection.i, selection.j]
+    in_cut = {(edge.layer, edge.i, edge.j) for edge in cut.edges}
+    drawn = np.stack([selection.layer, selection.i, selection.j], 1).tolist()
+    return np.array([tuple(edge) in in_cut for edge in drawn], dtype=bool)

@@ -6,14 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["MARGIN", "Layout", "row_margin"]
+__all__ = ["MARGIN", "Layout"]
 
-MARGIN = 12.0  # above the first and below the last token, at most
-
-
-def row_margin(row: float) -> float:
-    """The room above the first and below the last token, if rows are `row` apart."""
-    return min(row / 2, MARGIN)
+MARGIN = 12.0  # above the first and below the last token
 
 
 @dataclass(frozen=True)
@@ -37,10 +32,11 @@ class Layout:
         """Of a token."""
         return self.top + token * self.row
 
-    def points(self, layer: np.ndarray, token: np.ndarray) -> np.ndarray:
+    def points(self, layer: np.ndarray | int, token: np.ndarray) -> np.ndarray:
         """Of nodes, (m, 2)."""
-        corner = np.array([self.left, self.top])
-        return corner + np.stack([layer * self.column, token * self.row], -1)
+        x = self.left + layer * self.column
+        y = self.top + token * self.row
+        return np.stack(np.broadcast_arrays(x, y), -1)
 
     def terminal(self, *, output: bool) -> tuple[float, float]:
         """Of the terminal next to the output or to the input."""
@@ -52,9 +48,4 @@ class Layout:
     @property
     def bottom(self) -> float:
         """Below the last token."""
-        return self.y(self.tokens - 1) + self.margin
-
-    @property
-    def margin(self) -> float:
-        """The room above the first and below the last token."""
-        return row_margin(self.row)
+        return self.y(self.tokens - 1) + MARGIN
