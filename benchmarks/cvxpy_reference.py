@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from torch import Tensor
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.extras import need
-from gaflow.flow.arguments import Nodes, only_network
+from gaflow.flow.arguments import ArrayLike, Nodes, only_network
 from gaflow.flow.barrier.solve import BARRIERS, Barrier
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import Arcs, Direction, check_direction, layered_arcs
@@ -43,15 +43,15 @@ MAX_ERROR_SHARE = 1e-8  # of the flow value, for dual error or gap
 
 
 def cvxpy_flow(
-    information: Any,
+    information: ArrayLike,
     *,
     epsilon: float = 1e-6,
     mu: float | None = None,
     barrier: Barrier = "uniform",
     terminal: Terminal = None,
     direction: Direction = "backward",
-    sources: Nodes | None = None,
-    targets: Nodes | None = None,
+    sources: Nodes = None,
+    targets: Nodes = None,
 ) -> Flow:
     """The flow of one network (l, t, t) as a batch of one; `epsilon=0` or `mu=0` is eq. 8, plain max-flow."""
     _import_cvxpy()
@@ -214,20 +214,14 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         dtype = torch.float64 if isinstance(value, float) else None
         return torch.tensor([value], dtype=dtype)
 
-    certificate = BatchCertificate(
+    value = one(solution.value)
+    certificate = replace(
+        BatchCertificate.start(network, value, one(solution.cut)),
         conservation=one(solution.conservation),
         dual=one(solution.dual),
-        centrality=one(0.0),
-        gap=one(solution.cut - solution.value),
-        cut=one(solution.cut),
-        kappa=network.kappa,
         mu=one(mu),
         epsilon=one(2 * count * mu / kappa if count else 0.0),
-        edges=network.edges,
         negligible=one(0),
-        gamma=one(0.0),
-        clamped=one(False),
-        dead=network.dead,
         iterations=one(solution.iterations),
         seconds=one(solution.seconds),
         converged=one(solution.converged),
@@ -236,9 +230,9 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         edges=edges.reshape(1, layers, t, t),
         source=source,
         target=target,
-        value=one(solution.value),
-        mu=one(mu),
-        converged=one(solution.converged),
+        value=value,
+        mu=certificate.mu,
+        converged=certificate.converged,
         certificate=certificate,
         capacity=network.capacity,
     )
