@@ -8,7 +8,7 @@ from gaflow.flow.barrier.solve import solve
 
 def test_what_is_given_in_place_of_capacities_leads_to_them():
     with pytest.raises(TypeError, match=r"information must be .* not Flow \(.*flow\.capacity"):
-        as_networks(solve(torch.rand(2, 3, 3)))
+        as_networks(solve(torch.rand(2, 3, 3)))  # pyright: ignore[reportArgumentType]
 
 
 def test_arrays_lists_and_single_precision_are_taken_as_float64_batches():
