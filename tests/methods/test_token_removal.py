@@ -138,5 +138,5 @@ def test_a_model_whose_word_embeddings_are_no_tensor_is_refused():
     with pytest.raises(UnsupportedModelError, match="Odd has no word embeddings of its tokens"):
         TokenRemoval(odd, 0, None, None)
     with pytest.raises(UnsupportedModelError, match="not token by token"):
-        odd.logits([0], embeddings=torch.zeros(1, question.batch.mask.shape[1], 4).double())
+        odd.output([0], embeddings=torch.zeros(1, question.batch.mask.shape[1], 4).double())
     assert len(model.embedding._forward_hooks) == 1

@@ -47,7 +47,7 @@ def batches(
     `fit` says how many of one length fit into memory, or None if that is unknown.
     """
     order = sorted(range(len(encodings)), key=lambda k: (-len(encodings[k]), encodings[k].shape))
-    group: list[int] = []
+    group = []
     capacity = 1
     for k in order:
         differs = bool(group) and encodings[k].shape != encodings[group[0]].shape
@@ -82,7 +82,7 @@ def collate(
     """One batch, padded on the right to the longest encoding."""
     if encodings[0].media is not None:
         return _stack_media(encodings, device)
-    lengths = [len(encoding) for encoding in encodings]
+    lengths = list(map(len, encodings))
     longest = max(lengths)
     fill = {"input_ids": padding.token or 0, "token_type_ids": padding.segment}
     inputs = {}
@@ -92,7 +92,7 @@ def collate(
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     inputs.setdefault("attention_mask", real.long().to(device))
     if neutral is None:
-        neutral = {} if padding.token is None else {"pad": padding.token}
+        neutral = neutral_tokens(None, padding)
     return Batch(
         inputs=inputs,
         mask=real.to(device),

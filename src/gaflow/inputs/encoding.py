@@ -83,10 +83,9 @@ def _check_string(text: object, name: str) -> str:
     if not isinstance(text, str):
         kind = type(text).__name__
         raise ArgumentTypeError(Argument(name), f" must be a string or a (text, pair) tuple of strings, not {kind}")
-    if not text:
-        raise TextError(Argument(name), " is empty; give at least one word")
-    if text.isspace():
-        raise TextError(Argument(name), " is only whitespace; give at least one word")
+    if not text.strip():
+        problem = "only whitespace" if text else "empty"
+        raise TextError(Argument(name), f" is {problem}; give at least one word")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -117,36 +116,31 @@ def encode(
     checked = []
     for text, name in zip(texts, names, strict=True):
         checked.append(check_text(text, name))
-    encodings: list[Encoding] = []
+    encodings = []
     for _, group in groupby(checked, key=lambda text: text[1] is None):  # a tokenizer call takes pairs or none
         encodings += _tokenize(tokenizer, list(group))
     for k, name in enumerate(names):
         if limit is not None and len(encodings[k]) > limit:
             if not truncation:
                 raise _too_long(name, len(encodings[k]), limit, windows)
-            _check_room_for_pair(name, encodings[k], limit, strategy)
+            outside_pair = len(encodings[k]) - encodings[k].segments.count(1)
+            if strategy == "only_second" and outside_pair >= limit:
+                raise TextError(Argument(name), ": its first text leaves no room for the second; shorten the first")
             encodings[k] = _tokenize(tokenizer, [checked[k]], limit, strategy)[0]
-        if all(segment < 0 for segment in encodings[k].segments):
+        if max(encodings[k].segments, default=-1) < 0:
             raise TextError(Argument(name), " holds nothing that the tokenizer keeps; give at least one word")
     return encodings
 
 
 def _too_long(name: str, length: int, limit: int, windows: bool) -> TextError:
-    message: list[str | Argument] = [
+    advice = (", or ", Argument("windows", True), " to read all of it in parts") if windows else ()
+    return TextError(
         Argument(name),
         f" has {length} tokens, special ones included, but the model takes {limit}; shorten it or pass ",
         Argument("truncation", True),
         f" to explain its first {limit} tokens",
-    ]
-    if windows:
-        message += [", or ", Argument("windows", True), " to read all of it in parts"]
-    return TextError(*message)
-
-
-def _check_room_for_pair(name: str, encoding: Encoding, limit: int, strategy: str) -> None:
-    outside_pair = sum(segment < 1 for segment in encoding.segments)
-    if strategy == "only_second" and outside_pair >= limit:
-        raise TextError(Argument(name), ": its first text leaves no room for the second; shorten the first")
+        *advice,
+    )
 
 
 def _tokenize(
@@ -167,7 +161,7 @@ def _tokenize(
     encodings = []
     for k, (text, pair) in enumerate(texts):
         inputs = {name: list(values[k]) for name, values in output.items()}
-        tokens = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
+        tokens = tuple(map(str, tokenizer.convert_ids_to_tokens(inputs["input_ids"])))
         text_offsets = None
         if offsets is None:
             segments = _segments_from_special_tokens(special_masks[k], paired=pair is not None)
@@ -211,7 +205,7 @@ def _locate(
     texts: TextAndPair, tokens: Sequence[str], segments: Sequence[int], offsets: Sequence[Span] | None
 ) -> tuple[Span, ...]:
     """Spans of all tokens, from the tokenizer's offsets or, without any, by a search of the texts."""
-    spans: list[Span] = [(0, 0)] * len(tokens)
+    spans = [(0, 0)] * len(tokens)
     for segment, source in enumerate(texts):
         indices = [k for k, token_segment in enumerate(segments) if token_segment == segment]
         if source is None or not indices:

@@ -95,7 +95,7 @@ def media_from_tensor(tensor: Tensor, metadata: Any) -> Media:
     """The picture or sound that `tensor` and `metadata` were stored for; ValueError if they do not fit together."""
     array = tensor.numpy()
     if metadata["kind"] == "image":
-        rows, columns = (int(count) for count in metadata["grid"])
+        rows, columns = map(int, metadata["grid"])
         is_picture = array.ndim == 3 and array.shape[2] == 3 and array.dtype == np.uint8
         if not is_picture or min(rows, columns) < 1:
             raise ValueError("the stored picture is damaged: not (h, w, 3) bytes with a grid of patches")

@@ -22,7 +22,7 @@ _SPACE_MARKERS = "▁Ġ"  # how SentencePiece and byte-level vocabularies write 
 
 def tidy_spans(text: str, spans: Sequence[Span], tokens: Sequence[str]) -> list[Span]:
     """The tokenizer's own offsets of consecutive tokens of `text`, brought to the convention of this file."""
-    tidy: list[Span] = []
+    tidy = []
     for k, ((start, end), token) in enumerate(zip(spans, tokens, strict=True)):
         piece = text[start:end]
         start += len(piece) - len(piece.lstrip())
@@ -60,11 +60,11 @@ def _from_byte_characters(token: str) -> bytes:
 
 def _count_bytes(text: str, spelled: Sequence[bytes]) -> list[Span]:
     """The characters that consecutive pieces of the text's bytes touch; pieces of one character share it."""
-    characters: list[int] = []  # that each byte belongs to
+    characters = []  # that each byte belongs to
     for k, char in enumerate(text):
         characters += [k] * len(char.encode())
     characters.append(len(text))
-    spans: list[Span] = []
+    spans = []
     cursor = 0
     for piece in spelled:
         start = characters[cursor]
@@ -76,13 +76,13 @@ def _count_bytes(text: str, spelled: Sequence[bytes]) -> list[Span]:
 def _search(text: str, tokens: Sequence[str]) -> list[Span | None]:
     """The spans of tokens in `text`, ignoring case and accents; None for tokens that are not in it."""
     folded, origin = _fold(text)
-    word_starts = [start for start, _ in word_units(folded)]
-    spans: list[Span | None] = []
+    words = word_units(folded)
+    spans = []
     cursor = 0
     unknown = 0  # tokens just before that are not in the text
     for token in tokens:
         surface = _fold(_without_markers(token))[0].strip()
-        position = _next_occurrence(folded, surface, cursor, word_starts, unknown)
+        position = _next_occurrence(folded, surface, cursor, words, unknown)
         if position < 0:
             spans.append(None)
             unknown += 1
@@ -94,11 +94,11 @@ def _search(text: str, tokens: Sequence[str]) -> list[Span | None]:
     return spans
 
 
-def _next_occurrence(folded: str, surface: str, cursor: int, word_starts: Sequence[int], unknown: int) -> int:
+def _next_occurrence(folded: str, surface: str, cursor: int, words: Sequence[Span], unknown: int) -> int:
     """Where `surface` comes next, or -1; after unknown words, preferably at the beginning of a later word."""
     if unknown and surface:
-        later = bisect_left(word_starts, cursor)
-        for start in word_starts[later + unknown :]:
+        later = bisect_left(words, (cursor, 0))
+        for start, _ in words[later + unknown :]:
             if folded.startswith(surface, start):
                 return start
     return folded.find(surface, cursor)
@@ -106,7 +106,7 @@ def _next_occurrence(folded: str, surface: str, cursor: int, word_starts: Sequen
 
 def _fill_gaps(text: str, spans: Sequence[Span | None]) -> list[Span]:
     """Spans in place of every None: one word of the gap for each token if the numbers agree, else the whole gap."""
-    filled: list[Span] = []
+    filled = []
     while len(filled) < len(spans):
         span = spans[len(filled)]
         if span is not None:
@@ -135,8 +135,8 @@ def _share_gap(gap: str, start: int, count: int) -> list[Span]:
 
 def _fold(text: str) -> tuple[str, list[int]]:
     """Text without case and accents, and the original position of each of its characters (and of its end)."""
-    folded: list[str] = []
-    origin: list[int] = []
+    folded = []
+    origin = []
     for k, char in enumerate(text):
         for plain in unicodedata.normalize("NFKD", char).casefold():
             if not unicodedata.category(plain).startswith("M"):

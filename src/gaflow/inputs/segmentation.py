@@ -16,14 +16,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import regex
 
 __all__ = ["Span", "TokenGroup", "continues_character", "sentence_spans", "word_spans", "word_units"]
 
 Span = tuple[int, int]  # first character, and the one after the last
+_START = itemgetter(0)
+_END = itemgetter(1)
 
 # Parts of character classes. Scripts written without spaces: Thai, Lao, Myanmar, Khmer, kana, Han.
 _UNSPACED = (
@@ -77,13 +81,11 @@ def continues_character(char: str) -> bool:
 def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[TokenGroup]:
     """The words of `text`, given the spans of its ordinary tokens and the index of each token."""
     units = word_units(text)
-    starts = [start for start, _ in units]
-    ends = [end for _, end in units]
-    words: list[_Word] = []
-    whitespace: list[int] = []  # tokens that wait for the next word
+    words = []
+    whitespace = []  # tokens that wait for the next word
     for (start, end), index in sorted(zip(spans, indices, strict=True)):
-        first = bisect_right(ends, start)
-        last = bisect_left(starts, end) - 1
+        first = bisect_right(units, start, key=_END)
+        last = bisect_left(units, end, key=_START) - 1
         if start == end or last < first:
             whitespace.append(index)
             continue
@@ -99,8 +101,9 @@ def word_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list
         return [TokenGroup(0, len(text), tuple(sorted(whitespace)))]
     groups = []
     for word in words:
-        tokens = tuple(sorted(word.tokens))
-        groups.append(TokenGroup(starts[word.first], ends[word.last], tokens))
+        start, _ = units[word.first]
+        _, end = units[word.last]
+        groups.append(TokenGroup(start, end, tuple(sorted(word.tokens))))
     return groups
 
 
@@ -121,11 +124,10 @@ def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> 
     sentences = _sentences(text)
     if not sentences:
         return [TokenGroup(0, len(text), tuple(sorted(indices)))]
-    starts = [start for start, _ in sentences]
-    members: dict[int, list[int]] = {}
+    members = defaultdict(list)
     for (start, _), index in zip(spans, indices, strict=True):
-        sentence = max(bisect_right(starts, start) - 1, 0)
-        members.setdefault(sentence, []).append(index)
+        sentence = max(bisect_right(sentences, start, key=_START) - 1, 0)
+        members[sentence].append(index)
     if members:
         last = max(members)
         start, end = sentences[last]

@@ -55,10 +55,7 @@ _PATH_STATE_ARRAYS = 20  # (l, t, d) arrays that they keep: of the trace and of 
 _SCORE_COPIES = 3  # of one layer's attention, before and after mask and softmax
 _TOKENS_PER_PASS = {"cpu": 1 << 12, "cuda": 1 << 17}  # enough to keep a device busy
 _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head, few enough to fit into memory
-_BYTES_PER_PASS = {
-    "cpu": 1 << 29,
-    "cuda": 1 << 32,
-}  # of a pass that keeps autograd's graph, unless one input needs more
+_BYTES_PER_PASS = {"cpu": 1 << 29, "cuda": 1 << 32}  # of a pass with autograd's graph, unless one input needs more
 _BYTES_OF_FLOAT64 = 8
 
 Device = torch.device | str

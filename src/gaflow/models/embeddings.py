@@ -19,11 +19,8 @@ __all__ = ["replaced_embeddings", "roots", "word_embedding"]
 
 def word_embedding(model: nn.Module) -> nn.Module | None:
     """The module that turns input ids into vectors; None if the model does not name one."""
-    get_input_embeddings: Any = getattr(model, "get_input_embeddings", None)
-    if get_input_embeddings is None:
-        return None
     try:
-        embedding = get_input_embeddings()
+        embedding = model.get_input_embeddings()  # type: ignore[operator]
     except (NotImplementedError, AttributeError):
         return None
     return embedding if isinstance(embedding, nn.Module) else None

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
 
 from gaflow.errors import UnsupportedModelError, unsupported
 from gaflow.inputs.batch import Batch
@@ -90,8 +90,6 @@ class ForwardPass:
         if not self.has_zero_weights:
             return gradient
         masked = (layer.weights() == 0).all(1, keepdim=True)
-        if not bool(masked.any()):
-            return gradient
         return gradient.masked_fill(masked, 0)
 
     def release(self) -> None:
@@ -109,8 +107,7 @@ def _differentiate(y: Tensor, inputs: Any) -> list[Tensor | None]:
     undone in float32. bfloat16 has the range of float32.
     """
     total = y.to(accumulation_dtype(y)).sum()
-    scales = _FLOAT16_SCALES if y.dtype == torch.float16 else ()
-    for scale in scales:
+    for scale in _FLOAT16_SCALES if y.dtype == torch.float16 else ():
         scaled = torch.autograd.grad(total * scale, inputs, allow_unused=True, retain_graph=True)
         if all(bool(g.isfinite().all()) for g in scaled if g is not None):
             return [None if g is None else g.to(accumulation_dtype(g)) / scale for g in scaled]
@@ -163,10 +160,8 @@ def _run(
     has_zero_weights = _check_layers(model, layers, batch)
     if verify_dependence and not _depends_on(logits, layers):
         raise unsupported(model, "the attention weights it returns are copies that its output does not depend on")
-    residual_sums: tuple[ResidualSum, ...] = ()
-    if residual:
-        leaves = roots(model) if embeddings is None else [embeddings]
-        residual_sums = _residual_sums(model, additions, layers, leaves)
+    leaves = roots(model) if embeddings is None else [embeddings]
+    residual_sums = _residual_sums(model, additions, layers, leaves) if residual else ()
     return ForwardPass(
         model=model,
         batch=batch,
@@ -244,7 +239,7 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
         raise unsupported(model, "gaflow needs the attention weights of every layer, and it returns none")
     b = len(batch.mask)
     t = batch.mask.shape[1] or layers[0].weights().shape[-1]
-    extremes: list[Tensor] = []
+    extremes = []
     for number, layer in enumerate(layers):
         if not all(part.requires_grad for part in layer.parts):
             raise unsupported(model, f"the attention weights of layer {number} are cut off from autograd")
@@ -256,7 +251,7 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
             if batch.padded:
                 (weights,) = detached_without_padding([weights], batch.mask)
             extremes += [weights.amin(), weights.amax()]
-    values: list[float] = torch.stack([x.to(extremes[0]) for x in extremes]).tolist()  # one transfer from the device
+    values = torch.stack([x.to(extremes[0]) for x in extremes]).tolist()  # one transfer from the device
     if not all(map(math.isfinite, values)):
         dtype = str(layers[0].parts[0].dtype).removeprefix("torch.")
         advice = "load the model with dtype=torch.float32, or give texts of one length"
@@ -268,16 +263,15 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
 
 def _depends_on(result: Tensor, layers: Sequence[AttentionLayer]) -> bool:
     """Whether autograd's graph leads from a result to some part of each layer."""
-    stack: list[Node | None] = [get_gradient_edge(result).node]
-    reached: set[Node] = set()
+    stack = [get_gradient_edge(result).node]
+    reached = set()
     while stack:
         node = stack.pop()
         if node is not None and node not in reached:
             reached.add(node)
             stack += [parent for parent, _ in node.next_functions]
-    return all(any(_node(handle) in reached for handle in layer.handles()) for layer in layers)
-
-
-def _node(handle: Tensor | GradientEdge) -> Node:
-    edge = get_gradient_edge(handle) if isinstance(handle, Tensor) else handle
-    return edge.node
+    for layer in layers:
+        edges = layer.edges or map(get_gradient_edge, layer.parts)
+        if not any(edge.node in reached for edge in edges):
+            return False
+    return True

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gaflow.arguments import one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.tasks import TASKS, task_of
@@ -43,13 +44,11 @@ def load_model(
     dtype: torch.dtype | str | None,
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
-    _check_task(task)
+    one_of("task", task, [None, *TASKS])
     if model is None or isinstance(model, str | Path):
         return _from_name(_folder_or_name(model), tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32)
     if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):  # a pipeline
-        if tokenizer is None:
-            tokenizer = model.tokenizer
-        for name in ("image_processor", "feature_extractor"):
+        for name in ("tokenizer", "image_processor", "feature_extractor"):
             if tokenizer is None:
                 tokenizer = getattr(model, name, None)
         model = model.model
@@ -69,7 +68,7 @@ def load_model(
 
 def outline(model: str | Path | None, task: str | None = None) -> Loaded:
     """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
-    _check_task(task)
+    one_of("task", task, [None, *TASKS])
     name = _folder_or_name(model)
     with _without_progress_bars(), _naming(name):
         config, task = _load_config(name, task)
@@ -86,11 +85,8 @@ def _from_name(name: str, tokenizer: Tokenizer, task: str | None, device: torch.
             tokenizer = _load_tokenizer(_folder_or_name(tokenizer or name), task)
     missing = sorted(report["missing_keys"])
     if missing:
-        listed = ", ".join(missing[:4])
-        if len(missing) > 4:
-            listed += " and others"
         raise UnsupportedModelError(
-            f"{name!r} has no weights for {listed}: it was made as {_architecture(config)}, so its head would be "
+            f"{name!r} has no weights for {missing[0]} ({len(missing)} missing in all): it was made as {_architecture(config)}, so its head would be "
             f"random. Use one fine-tuned for {task}"
         )
     return Loaded(model.to(device).eval(), tokenizer, task)
@@ -133,10 +129,10 @@ def _usable(device: torch.device | str | None) -> torch.device:
 def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype is None:
         return None
-    known_dtype = getattr(torch, str(dtype).removeprefix("torch."), None)
-    if not isinstance(known_dtype, torch.dtype) or not known_dtype.is_floating_point:
+    torch_dtype = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
         raise ArgumentError(Argument("dtype"), f" must be a floating-point torch.dtype or its name, not {dtype!r}")
-    return known_dtype
+    return torch_dtype
 
 
 def _load_config(name: str, task: str | None) -> tuple[Any, str]:
@@ -174,27 +170,23 @@ def _load_tokenizer(name: str, task: str) -> Any:
         return getattr(transformers, TASKS[task].processor).from_pretrained(name)
 
 
-def _check_task(task: str | None) -> None:
-    if task is not None and task not in TASKS:
-        raise ArgumentError(Argument("task"), f" {task!r} is unknown; the tasks are {', '.join(TASKS)}")
-
-
 def _task_of(model: nn.Module, task: str | None) -> str:
     """The task of a model object, by its class; `task` decides where the class does not show it."""
     name = type(model).__name__
-    shown_task = task_of(name, _main_input(type(model)))
-    if task is not None and shown_task not in (None, task):
+    class_task = task_of(name, _main_input(type(model)))
+    if task is None:
+        task = class_task
+    if class_task not in (None, task):
         raise UnsupportedModelError(
-            f"{name} is for {shown_task}, not for {task}; leave out ", Argument("task"), ", or use a model for it"
+            f"{name} is for {class_task}, not for {task}; leave out ", Argument("task"), ", or use a model for it"
         )
-    known_task = task or shown_task
-    if known_task is None:
+    if task is None:
         raise UnsupportedModelError(
             f"cannot tell the task of {name}; if its output is class logits, pass ",
             Argument("task", "text-classification"),
             f" (the tasks are {', '.join(TASKS)})",
         )
-    return known_task
+    return task
 
 
 def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:

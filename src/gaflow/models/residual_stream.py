@@ -103,8 +103,8 @@ def find_residual_sums(
 
 
 def _residual_sum(layer: int, additions: Sequence[_Addition], levels: _Levels) -> ResidualSum | None:
-    stream: Tensor | None = None
-    total: GradientEdge | None = None
+    stream = None
+    total = None
     for addition in additions:
         operand_levels = [levels.of(node) for node in addition.nodes]
         if layer not in operand_levels:

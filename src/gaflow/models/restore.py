@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,6 +27,7 @@ __all__ = ["RANDOM", "borrow", "modules_of", "uncompiled"]
 RANDOM = threading.RLock()  # taken by whoever exchanges torch's random state, which all threads share
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _DICTIONARIES = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+Snapshot = list[tuple[dict[str, Any], dict[str, Any]]]  # dictionaries, each with a copy of it at one moment
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eager: bool) -> Iterator[None]:
-    snapshot = _Snapshot.of(modules)
+    snapshot = _snapshot(modules)
     frozen = [weight for weight in weights if not weight.requires_grad]
     implementations = [(config, config._attn_implementation) for config in _configs(modules)] if eager else []
     # some models choose an attention class when they are built: the class with eager attention is its base
@@ -89,7 +89,7 @@ def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eag
             module.__class__ = sdpa_class
         for weight in frozen:
             weight.requires_grad_(False)
-        snapshot.restore()
+        _restore(snapshot)
 
 
 @contextmanager
@@ -108,37 +108,22 @@ def _random_state_kept(model: nn.Module, modules: Sequence[nn.Module]) -> Iterat
         yield
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """The attributes of modules and the dictionaries among them, with their contents at one moment."""
+def _snapshot(modules: Sequence[nn.Module]) -> Snapshot:
+    """The attributes of modules and the dictionaries among them."""
+    snapshot = []
+    for module in modules:
+        attributes = vars(module)
+        for dictionary in (attributes, *map(attributes.__getitem__, _DICTIONARIES)):
+            snapshot.append((dictionary, dictionary.copy()))
+    return snapshot
 
-    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # a dictionary and a copy of it
-    empty: list[dict[str, Any]]  # dictionaries that had nothing in them
 
-    @classmethod
-    def of(cls, modules: Sequence[nn.Module]) -> _Snapshot:
-        contents: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        empty: list[dict[str, Any]] = []
-        for module in modules:
-            attributes = vars(module)
-            contents.append((attributes, attributes.copy()))
-            for name in _DICTIONARIES:
-                dictionary = attributes[name]
-                if dictionary:
-                    contents.append((dictionary, dictionary.copy()))
-                else:
-                    empty.append(dictionary)
-        return cls(contents, empty)
-
-    def restore(self) -> None:
-        """In place, since others point to these dictionaries."""
-        for now, before in self.contents:
-            if now.keys() != before.keys() or not all(map(is_, now.values(), before.values())):
-                now.clear()
-                now.update(before)
-        for now in self.empty:
-            if now:
-                now.clear()
+def _restore(snapshot: Snapshot) -> None:
+    """In place, since others point to these dictionaries."""
+    for now, before in snapshot:
+        if now.keys() != before.keys() or not all(map(is_, now.values(), before.values())):
+            now.clear()
+            now.update(before)
 
 
 def _check_weights(model: nn.Module, modules: Sequence[nn.Module], weights: Sequence[nn.Parameter]) -> None:

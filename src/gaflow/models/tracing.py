@@ -46,23 +46,17 @@ class TracedModel:
     terms: Terms
     report: Callable[[float], object] = _ignore  # called with the fraction of a method's work that is done
 
-    def logits(
+    def output(
         self, items: Sequence[int], *, embeddings: Tensor | None = None, eager: bool = True, **changed: Tensor
     ) -> Tensor:
-        """Logits (n, ...) of texts `items` of the batch, each any number of times, with some inputs `changed`.
+        """The explained scalar `y` (n,) of texts `items` of the batch, each any number of times, with `changed` inputs.
 
         `embeddings` (n, t, d) and `eager` as in `compute_logits`.
         """
         rows = torch.as_tensor(items, device=self.batch.mask.device)
         inputs = {name: value[rows] for name, value in self.batch.inputs.items()}
         inputs.update(changed)
-        return compute_logits(self.model, inputs, embeddings=embeddings, eager=eager)
-
-    def output(
-        self, items: Sequence[int], *, embeddings: Tensor | None = None, eager: bool = True, **changed: Tensor
-    ) -> Tensor:
-        """The explained scalar `y` (n,) of the same."""
-        return self.scalar(self.logits(items, embeddings=embeddings, eager=eager, **changed), items)
+        return self.scalar(compute_logits(self.model, inputs, embeddings=embeddings, eager=eager), items)
 
     def scalar(self, logits: Tensor, items: Sequence[int]) -> Tensor:
         """The explained scalar `y` (n,) from the logits (n, ...) of variants of texts `items`."""

@@ -140,7 +140,7 @@ class Softmax:
 
 def group_by_call(softmaxes: Iterable[Softmax], name: str) -> list[tuple[ModuleCall, list[Softmax]]]:
     """Softmaxes by the innermost call with an argument `name`, in order."""
-    groups: list[tuple[ModuleCall, list[Softmax]]] = []
+    groups = []
     for softmax in softmaxes:
         call = softmax.call_with(name)
         if call is None:
@@ -214,7 +214,7 @@ def recorded_softmaxes(model: nn.Module) -> Iterator[list[Softmax]]:
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         recorder.running.pop()
 
-    handles: list[Any] = []
+    handles = []
     for module in model.modules():
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         handles.append(module.register_forward_hook(leave, always_call=True))

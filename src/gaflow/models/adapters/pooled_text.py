@@ -22,7 +22,7 @@ def funnel(observed: ObservedPass) -> list[AttentionLayer]:
     t = observed.mask.shape[1]
     positions = torch.eye(t)
     attentions = iter(observed.outputs.attentions)
-    layers: list[AttentionLayer] = []
+    layers = []
     nodes = list(range(t))  # positions of the nodes of this block
     for block, size in enumerate(config.block_sizes):
         pools = block > 0 and len(nodes) > (2 if config.separate_cls else 1)

@@ -45,7 +45,7 @@ class _Stages:
 
     def _enter_next(self, fine: Grid, coarse: Grid, extra: int) -> Tensor:
         patches = self.nodes[self._extra :]
-        origins: list[list[int]] = []  # the positions of the stage before that each patch comes from
+        origins = []  # the positions of the stage before that each patch comes from
         for block in _blocks(fine, _strided(fine[0], coarse[0]), _strided(fine[1], coarse[1])):
             origins.append([patches[cell] for cell in block])
         first_positions = [block[0] for block in origins]
@@ -81,7 +81,7 @@ def _stride(fine: int, coarse: int) -> int:
 
 def swin(observed: ObservedPass) -> list[AttentionLayer]:
     """Swin and its kin: attention within windows, shifted in every other layer; four patches merge between stages."""
-    layers: list[AttentionLayer] = []
+    layers = []
     stages = _Stages()
     for call, softmaxes in group_by_call(observed.softmaxes, "input_dimensions"):
         height, width = call.argument("input_dimensions")
@@ -127,7 +127,7 @@ def _window_expansion(grid: Grid, size: int, shift: int, items: int) -> Callable
 
 def reduced_keys(observed: ObservedPass) -> list[AttentionLayer]:
     """PVT, SegFormer, CvT: all patches are queries, blocks of them are keys; the last stage may add a [CLS] token."""
-    layers: list[AttentionLayer] = []
+    layers = []
     stages = _Stages()
     for call, softmaxes in group_by_call(observed.softmaxes, "height"):
         grid = (int(call.argument("height")), int(call.argument("width")))
@@ -169,7 +169,7 @@ def _coarse_grid(grid: Grid, count: int) -> Grid:
 
 def levit(observed: ObservedPass) -> list[AttentionLayer]:
     """LeViT: between stages, every other patch of every other row reads all of them."""
-    layers: list[AttentionLayer] = []
+    layers = []
     t = observed.softmaxes[0].weights.shape[-1]
     nodes = torch.arange(t)
     for softmax in observed.softmaxes:
@@ -197,9 +197,9 @@ def hiera(observed: ObservedPass) -> list[AttentionLayer]:
         height //= down
         width //= right
         order = order.view(-1, height, down, width, right).permute(0, 2, 4, 1, 3).reshape(-1, height, width)
-    nodes: list[int] = order.flatten().tolist()
+    nodes = order.flatten().tolist()
     positions = torch.eye(len(nodes))
-    layers: list[AttentionLayer] = []
+    layers = []
     for softmax in observed.softmaxes:
         keys = positions[nodes]
         _, _, windows, queries, _ = softmax.weights.shape
