@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test browser lint types install release-check notebooks clean
+.PHONY: demo test quick browser lint types install release-check notebooks clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: lint types browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations=20
+
+# the part of the tests that takes under two minutes
+quick: install
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser and not ray and not gpu"
 
 # what the tests of interactive pages look through; without one they are skipped, and say so
 browser:

@@ -8,6 +8,17 @@ import torch
 torch.set_num_threads(1)  # the models here are tiny, and test processes share the cores
 
 
+SLOW_FOLDERS = ("docs", "laws", "scripts")  # whole pages, all methods on all families, scripts of benchmarks/
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """Where a tiny BERT is saved."""

@@ -1,6 +1,21 @@
+import ast
+import importlib
+from collections import defaultdict
+
 import pytest
 
-from tests.support.rooms import FACADE, FILES, MAY_IMPORT, PLUMBING, SOURCE, room_of, rooms_imported
+from tests.support.rooms import (
+    CONTRIBUTING,
+    FACADE,
+    FILES,
+    MAY_IMPORT,
+    PLUMBING,
+    SOURCE,
+    description,
+    room_of,
+    rooms_imported,
+    written,
+)
 
 INNER = [path for path in FILES if path.parent != SOURCE or path.stem in PLUMBING or path.stem in MAY_IMPORT]
 
@@ -24,3 +39,65 @@ def test_the_table_has_no_cycle():
         below = set(allowed) - before
         assert not below, f"{room} may import {below}, which stand below it"
         before.add(room)
+
+
+def test_the_root_holds_plumbing_and_no_room():
+    modules = {path.stem for path in SOURCE.glob("*.py")}
+    assert modules <= {"__init__", "__main__", "provenance", *PLUMBING}
+
+
+def test_every_folder_is_in_the_table():
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert folders == set(MAY_IMPORT) - {"provenance"}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_is_described_in_one_sentence(room):
+    sentence = description(room)
+    assert sentence.endswith(".")
+    assert ". " not in sentence.replace("e.g. ", "")
+
+
+@pytest.mark.parametrize("room", [room for room in MAY_IMPORT if room != "provenance"])
+def test_a_room_exports_its_public_names(room):
+    module = importlib.import_module(f"gaflow.{room}")
+    assert module.__all__
+    for name in module.__all__:
+        assert hasattr(module, name)
+
+
+def test_the_map_in_contributing_is_that_of_the_code():
+    assert CONTRIBUTING.read_text(encoding="utf-8") == written(), "run python -m tests.support.rooms"
+
+
+def test_no_two_public_classes_share_a_name():
+    homes = defaultdict(list)
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(str(path.relative_to(SOURCE)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+# Modules of the same name that do the same job in their rooms.
+SAME_JOB = {
+    "arguments.py": "checks of arguments",
+    "attribution.py": "the result, and one way of showing it each",
+    "files.py": "what is stored",
+    "media.py": "pictures and sounds",
+    "progress.py": "how far a long run is",
+    "report.py": "the benchmark's report, and its command",
+    "run.py": "starts the job of its room",
+    "flow.py": "flow methods, and flows on a page",
+    "methods.py": "",
+    "result.py": "what the room's main function returns",
+}
+
+
+def test_modules_share_a_file_name_only_where_they_do_the_same_job():
+    rooms = defaultdict(set)
+    for path in FILES:
+        if path.name != "__init__.py":
+            rooms[path.name].add(str(path.parent.relative_to(SOURCE)))
+    shared = {name for name, folders in rooms.items() if len(folders) > 1}
+    assert shared <= set(SAME_JOB)
