@@ -81,16 +81,15 @@ def test_no_two_public_classes_share_a_name():
 
 # Modules of the same name that do the same job in their rooms.
 SAME_JOB = {
-    "arguments.py": "checks of arguments",
-    "attribution.py": "the result, and one way of showing it each",
-    "files.py": "what is stored",
-    "media.py": "pictures and sounds",
-    "progress.py": "how far a long run is",
-    "report.py": "the benchmark's report, and its command",
-    "run.py": "starts the job of its room",
-    "flow.py": "flow methods, and flows on a page",
-    "methods.py": "",
-    "result.py": "what the room's main function returns",
+    "arguments.py",  # checks of the room's arguments
+    "attribution.py",  # the result, and the ways of showing it
+    "batch.py",  # texts that run together: as tensors, and explained
+    "files.py",  # what is stored, and how
+    "media.py",  # pictures and sounds
+    "progress.py",  # how far a long run is
+    "report.py",  # the benchmark's report, and its command
+    "result.py",  # what the room's main function returns
+    "run.py",  # starts the work of the room
 }
 
 

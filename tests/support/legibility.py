@@ -111,15 +111,11 @@ def is_parallel_assignment(node: ast.AST) -> bool:
 
 
 def untyped_values(tree: ast.AST) -> int:
-    """How many parameters, results and variables are annotated as `Any`, which says nothing."""
+    """How many parameters, variables and fields are annotated as `Any`, which says nothing."""
     count = 0
     for node in ast.walk(tree):
-        annotation = None
         if isinstance(node, ast.arg | ast.AnnAssign):
-            annotation = node.annotation
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            annotation = node.returns
-        count += isinstance(annotation, ast.Name) and annotation.id == "Any"
+            count += isinstance(node.annotation, ast.Name) and node.annotation.id == "Any"
     return count
 
 
