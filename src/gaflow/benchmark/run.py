@@ -144,7 +144,9 @@ def run_benchmark(
     model = describe_model(explainer)
     outcomes: list[DataSetOutcome] = []
     for name, source in sources.items():
-        benchmark = _DataSetBenchmark(explainer, name, out / slug(name), settings, model, stop)
+        benchmark = _DataSetBenchmark(
+            explainer=explainer, name=name, folder=out / slug(name), settings=settings, model=model, stop=stop
+        )
         with progress_of(name) as progress:
             if _is_stored(source):
                 outcome = benchmark.of_stored_scores(Path(source), progress)

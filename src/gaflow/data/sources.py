@@ -110,7 +110,13 @@ def _from_library(table: Any, name: str, columns: Columns, label_names: LabelNam
     names = getattr(features.get(columns.label), "names", None) or ()
     class_names = tuple(str(name) for name in names)
     selected = table.select_columns(columns.names)
-    return DataSet(name, lambda: map(columns.values, selected), columns, label_names, class_names)
+    return DataSet(
+        name,
+        lambda: map(columns.values, selected),
+        columns,
+        label_names=label_names,
+        class_names=class_names,
+    )
 
 
 def _memory_rows(source: Any, columns: Columns, name: str) -> Iterator[RawRow]:

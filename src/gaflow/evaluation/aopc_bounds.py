@@ -132,7 +132,7 @@ def _search(texts: _Texts, indices: list[int], width: int, report: Report) -> np
     beams = []
     for text in indices:
         for sign in (-1, 1):
-            beams.append(_Beam(text, sign, texts.weights[text], empty_sets[text], np.zeros(1)))
+            beams.append(_Beam(text, sign, weights=texts.weights[text], sets=empty_sets[text], values=np.zeros(1)))
     last_size = max(len(beam.weights) for beam in beams) - 1
     for size in range(1, last_size + 1):
         growing = [beam for beam in beams if size < len(beam.weights)]

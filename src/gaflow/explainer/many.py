@@ -128,7 +128,14 @@ def explain_many(
     A string in place of a text, which says why it cannot be read, becomes the result of all its methods. `report` is
     called with the number of results done: one for each text and method. `timings` collects seconds and peak memory.
     """
-    job = _Job(runner, methods, batch_size, keep_flow, on_error, timings)
+    job = _Job(
+        runner=runner,
+        methods=methods,
+        batch_size=batch_size,
+        keep_flow=keep_flow,
+        on_error=on_error,
+        timings=timings,
+    )
     readable: dict[int, PreparedText] = {}
     for index, text in enumerate(texts):
         if isinstance(text, str):
@@ -204,7 +211,7 @@ class _Job:
             windows = text.windows or (Window.full(text.encoding),)
             share = 1 / len(windows) if text.is_long else 1
             for window in windows:
-                parts.append(_Part(index, text.name, window, target, share))
+                parts.append(_Part(index=index, name=text.name, window=window, target=target, share=share))
         done = 0
         window_results: dict[int, TextResults] = {}  # by the index of the part
         encodings = [part.window.encoding for part in parts]
