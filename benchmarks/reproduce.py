@@ -41,7 +41,7 @@ from torch import Tensor
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.benchmark import PAPER_METHODS, DataSetOutcome, bench, report
-from gaflow.benchmark.layout import EXAMPLE, SETTINGS, slug
+from gaflow.benchmark.folder_layout import EXAMPLE, SETTINGS, slug
 from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gaflow.benchmark.layout import slug
+from gaflow.benchmark.folder_layout import slug
 from gaflow.evaluation.result import Evaluation
 from tests.support.benchmarks import EXPLAINER, ROWS, files, run
 

@@ -14,7 +14,7 @@ import pytest
 
 import gaflow
 from gaflow.benchmark import PAPER_METHODS, bench
-from gaflow.benchmark.layout import SETTINGS
+from gaflow.benchmark.folder_layout import SETTINGS
 from gaflow.benchmark.run import name_of
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError, UnsupportedModelError

@@ -1,6 +1,6 @@
 """Benchmarks: attributions of data sets, their evaluation by masking, and a report of tables and figures."""
 
-from gaflow.benchmark.layout import PAPER_METHODS
+from gaflow.benchmark.folder_layout import PAPER_METHODS
 from gaflow.benchmark.report import report
 from gaflow.benchmark.run import DataSetOutcome, bench
 

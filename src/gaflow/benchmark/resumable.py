@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.benchmark.layout import slug
+from gaflow.benchmark.folder_layout import slug
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import StoredScores
 from gaflow.errors import DataError, GaflowError

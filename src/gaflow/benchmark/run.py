@@ -2,7 +2,7 @@
 
 Attributions are computed once, by all methods from one trace for each text, and masked texts of all methods share
 forward passes. Masking goes shard by shard: an interruption costs at most one shard, and memory holds only one shard
-and the resulting numbers. The folder is described in `gaflow.benchmark.layout`.
+and the resulting numbers. The folder is described in `gaflow.benchmark.folder_layout`.
 
 The convention this file owns: **existing results that match the settings are reused**, and others are refused. Except
 for timings (`timings.json`, `timings.jsonl`) all files are byte for byte those of an uninterrupted run.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.arguments import distinct
-from gaflow.benchmark.layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, slug
+from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, slug
 from gaflow.benchmark.resumable import evaluate_stored_scores
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import StoredScores, holds_attributions, open_stored_scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gaflow.arguments import whole_number
-from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.explainer.explainer import AnyMethod

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gaflow.benchmark.layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions

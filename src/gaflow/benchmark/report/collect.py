@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.benchmark.layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS
+from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS
 from gaflow.errors import Argument, DataError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
