@@ -1,4 +1,4 @@
-"""Figures of how readable code is, which no formatter can move: syntax nodes per statement, and names that say nothing."""
+"""How readable code is, in figures that no formatter can move: nodes per statement, and empty names."""
 
 from __future__ import annotations
 

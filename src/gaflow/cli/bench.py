@@ -91,8 +91,9 @@ def bench(
 ) -> int:
     """Judge how faithful methods are, by masking the tokens that they score highest and lowest.
 
-    One trace of each text serves all methods; stored attributions are used as they are. If the run is interrupted, start
-    the same command again: it goes on where it was. 'gaflow report DIR' makes tables and figures of the results.
+    One trace of each text serves all methods; stored attributions are used as they are. If the run is interrupted,
+    start the same command again: it goes on where it was. 'gaflow report DIR' makes tables and figures of the
+    results.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Measures of attributions: faithfulness by masking, agreement with people's rationales, planted words, significance."""
+"""Measures of attributions: faithfulness by masking, agreement with rationales, planted words, significance."""
 
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.faithfulness import evaluate

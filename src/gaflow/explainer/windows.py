@@ -93,11 +93,13 @@ class Windows:
         others = len(text) - len(cut)
         stride = (size - others) // self.reads
         if stride < 1:
+            fixed = "special tokens and the shorter text" if text.text_pair else "special tokens"
             raise TextError(
-                f"{name}: special tokens{' and the shorter text' if text.text_pair else ''} take {others} of the {size} "
-                f"tokens of a window, which leaves no room for {self.reads} windows to read each token; use a larger ",
-                Argument("size"), ", or shorten the text",
-            )  # fmt: skip
+                f"{name}: {fixed} take {others} of the {size} tokens of a window, which leaves no room for "
+                f"{self.reads} windows to read each token; use a larger ",
+                Argument("size"),
+                ", or shorten the text",
+            )
         chunks = math.ceil(len(cut) / stride)
         edges = [k * len(cut) // chunks for k in range(chunks + 1)]
         windows = []

@@ -189,7 +189,7 @@ def _tokenize(
 
 
 def _segments_from_special_tokens(special_mask: Sequence[int], *, paired: bool) -> tuple[int, ...]:
-    """Segments by the special tokens alone: of a pair, the first run of ordinary tokens is the text, all others the pair."""
+    """Segments by the special tokens alone: the first run of ordinary tokens is the text, all others its pair."""
     segments = []
     run = -1
     previous = 1

@@ -47,7 +47,8 @@ _DICTIONARY_ENCODED = [  # columns whose values repeat
     "text", "pair", "text_hash", "method", "label", "prediction", "gold_label", "tokens.list.element",
 ]  # fmt: skip
 _ATTRIBUTION_FIELDS = (  # columns that are fields of an Attribution
-    "tokens", "offsets", "segments", "special_mask", "scores", "label", "probability", "output", "prediction", "truncated",
+    "tokens", "offsets", "segments", "special_mask", "scores",
+    "label", "probability", "output", "prediction", "truncated",
 )  # fmt: skip
 _ROW_GROUP = 4096  # rows; a reader holds at least one group
 

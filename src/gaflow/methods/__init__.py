@@ -76,7 +76,8 @@ def find_method(method: str | Method | Callable[..., Any]) -> Method:
         for library in info.libraries:
             if find_spec(library) is None:
                 raise MissingExtraError(
-                    f"method {settings.name!r} needs {library}; run: pip install 'gaflow[{info.extra}]', or leave it out"
+                    f"method {settings.name!r} needs {library}; run: pip install 'gaflow[{info.extra}]', "
+                    "or leave it out"
                 )
     return settings
 

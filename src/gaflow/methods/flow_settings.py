@@ -1,8 +1,8 @@
 """The settings of flow methods: four small records, and the flat keywords that name all their fields.
 
-`FlowMethod` holds the records: network, solver, paths (`paths.py`) and scoring. Users, names and manifests write them as
-flat keywords. The convention this file owns: **no two records have a field of the same name**, and FlowOptions lists the
-fields in the order in which names and manifests show them.
+`FlowMethod` holds the records: network, solver, paths (`paths.py`) and scoring. Users, names and manifests write them
+as flat keywords. The convention this file owns: **no two records have a field of the same name**, and FlowOptions
+lists the fields in the order in which names and manifests show them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A trace averaged along paths: its gradients describe the whole way from a baseline to the text, not only its end.
 
-A path leads from a baseline, a text whose ordinary tokens are removed (`token_removal.py`), to the text itself. On the
-straight path, that of integrated gradients, all tokens enter together. With groups, an order of the tokens is cut into
-groups of equal size that enter one after the other, each of them on a straight leg. Most tokens are then either there or
-removed, as they are in a masked text. One group gives Aumann-Shapley values; as many groups as tokens give Shapley
-values by drawn orders. Orders are
+A path leads from a baseline, a text whose ordinary tokens are removed (`token_removal.py`), to the text itself. On
+the straight path, that of integrated gradients, all tokens enter together. With groups, an order of the tokens is cut
+into groups of equal size that enter one after the other, each of them on a straight leg. Most tokens are then either
+there or removed, as they are in a masked text. One group gives Aumann-Shapley values; as many groups as tokens give
+Shapley values by drawn orders. Orders are
 
 - drawn, or
 - ranked: by the contributions of the tokens on the paths so far, for which it matters most which token enters first,
@@ -18,10 +18,11 @@ Every path is cut into the same number of steps, those of a leg times groups. Fr
     hidden                 ->  mean over paths of the sum over steps of <g, hidden(q) - hidden(p)>, its gradient -> 1
 
 likewise for the residual stream, and attention weights stay those of the text. This is the trapezoidal rule for the
-line integral of the gradient along the curve of the hidden states, which normalisation layers bend. The contributions of
-every layer therefore sum to the gain of `y`, up to the error of the rule; those of word embeddings are integrated
-gradients. The convention this file owns: the result **is a trace**, so every method of a trace has a path-averaged twin.
-Each text draws its own orders and a batch gives the same as each text alone; points of as many texts as fit run together.
+line integral of the gradient along the curve of the hidden states, which normalisation layers bend. The contributions
+of every layer therefore sum to the gain of `y`, up to the error of the rule; those of word embeddings are integrated
+gradients. The convention this file owns: the result **is a trace**, so every method of a trace has a path-averaged
+twin. Each text draws its own orders and a batch gives the same as each text alone; points of as many texts as fit run
+together.
 """
 
 from __future__ import annotations

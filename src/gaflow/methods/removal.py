@@ -1,7 +1,7 @@
 """An input with some of its tokens removed, wholly or in part: what texts, pictures and sounds have in common.
 
-The convention this file owns: `y` is a function of the **inclusion weights** `p` of the ordinary tokens, 1 for a token as
-it is and 0 for a removed one, which its baseline replaces. Special tokens are never removed.
+The convention this file owns: `y` is a function of the **inclusion weights** `p` of the ordinary tokens, 1 for a
+token as it is and 0 for a removed one, which its baseline replaces. Special tokens are never removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random numbers of one text: whoever draws numbers for a text seeds them here.
 
-The convention this file owns: the numbers come from a seed and the text's input alone, so a batch gives the same as each
-text alone. Libraries that draw from torch's global state find it replaced by one of the text (`TextGenerator`), for one
-text at a time; it is put back while the model runs, and afterwards.
+The convention this file owns: the numbers come from a seed and the text's input alone, so a batch gives the same as
+each text alone. Libraries that draw from torch's global state find it replaced by one of the text (`TextGenerator`),
+for one text at a time; it is put back while the model runs, and afterwards.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ the trace and of three points, where `states` is `4 b l t d`. Its points run in 
 one attention more. A signed flow has another one, the negated gradient, and 8 more arrays while the second of its two
 networks is solved. With node capacities a network has `2 l` layers.
 
-The peak is the largest of the last three, because freed memory mostly stays with the process. The constants leave room
-for padding and for GPUs, where a solve takes about 20 arrays. Without padding, on a CPU, measured peaks are 0.55 to 0.85
-of the estimate, and 0.7 to 1 for paths (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t` per step.
+The peak is the largest of the last three, because freed memory mostly stays with the process. The constants leave
+room for padding and for GPUs, where a solve takes about 20 arrays. Without padding, on a CPU, measured peaks are 0.55
+to 0.85 of the estimate, and 0.7 to 1 for paths (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t`
+per step.
 
 The convention this file owns: bytes and operations are functions of sizes alone, without the weights. So is the number
 of inputs that share a pass.
@@ -75,7 +76,8 @@ class Geometry:
     def of(cls, config: ModelConfig, number_bytes: int = 4) -> Geometry | None:
         """The sizes in a transformers config; None where it does not describe a single stack of attention layers.
 
-        Of an encoder-decoder the encoder is traced. Its decoder reads a text of the same length and keeps about as much.
+        Of an encoder-decoder the encoder is traced. Its decoder reads a text of the same length and keeps about as
+        much.
         """
         layers = _first_size(config, "num_hidden_layers")
         heads = _first_size(config, "num_attention_heads")

@@ -101,7 +101,7 @@ class ForwardPass:
 
 
 def _differentiate(y: Tensor, inputs: Any) -> list[Tensor | None]:
-    """Gradients of `y` by tensors and gradient edges. In half precision, of the largest multiple that does not overflow.
+    """Gradients of `y` by tensors and gradient edges; in half precision, of a multiple that does not overflow.
 
     float16 rounds gradients below 6e-8 to zero, and edges would die. Scaling by a power of two changes no digit, and is
     undone in float32. bfloat16 has the range of float32.

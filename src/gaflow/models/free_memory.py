@@ -1,7 +1,7 @@
 """The memory that a device has left.
 
-On the host this is what Linux calls available (`MemAvailable`), within the limits of the control groups (version 2) that
-containers run in. The convention this file owns: None means that the system does not say.
+On the host this is what Linux calls available (`MemAvailable`), within the limits of the control groups (version 2)
+that containers run in. The convention this file owns: None means that the system does not say.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def _from_name(name: str, tokenizer: Tokenizer, task: str | None, device: torch.
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModelError(
-            f"{name!r} has no weights for {missing[0]} ({len(missing)} missing in all): it was made as {_architecture(config)}, so its head would be "
-            f"random. Use one fine-tuned for {task}"
+            f"{name!r} has no weights for {missing[0]} ({len(missing)} missing in all): it was made as "
+            f"{_architecture(config)}, so its head would be random. Use one fine-tuned for {task}"
         )
     return Loaded(model.to(device).eval(), tokenizer, task)
 

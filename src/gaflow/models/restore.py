@@ -1,9 +1,9 @@
 """A model is borrowed for a differentiable pass and left exactly as it was.
 
 The convention this file owns: whatever a pass does to a model is undone, however the pass ends. Attention
-implementation, train/eval flags, `requires_grad`, random state, hooks, submodules, buffers and attributes are afterwards
-the very objects they were before. (BigBird exchanges its own layers when a text is short, Funnel notes lengths,
-transformers leaves hooks behind.)
+implementation, train/eval flags, `requires_grad`, random state, hooks, submodules, buffers and attributes are
+afterwards the very objects they were before. (BigBird exchanges its own layers when a text is short, Funnel notes
+lengths, transformers leaves hooks behind.)
 """
 
 from __future__ import annotations

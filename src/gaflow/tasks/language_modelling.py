@@ -173,7 +173,8 @@ class LanguageModelHead:
             raise target_error(
                 f": {word!r} is {len(several)} tokens in ",
                 Argument(name),
-                f" ({', '.join(map(str, pieces))}), and a target is one; give a word that is one token, or one of these",
+                f" ({', '.join(map(str, pieces))}), and a target is one; give a word that is one token, "
+                "or one of these",
             )
         raise target_error(f": {word!r} is no token of the model's vocabulary, nor a word that it knows")
 

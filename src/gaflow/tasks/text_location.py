@@ -88,7 +88,7 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
 
 
 def tokens_with_characters(encoding: Encoding, segments: Sequence[int] = (0, 1)) -> list[int]:
-    """Ordinary tokens, or those of one segment, without those that stand for no characters as long as there are others."""
+    """Ordinary tokens, or those of one segment; tokens without characters only if there are no others."""
     tokens = [k for k, segment in enumerate(encoding.segments) if segment in segments]
     with_characters = [k for k in tokens if encoding.offsets[k][0] < encoding.offsets[k][1]]
     return with_characters or tokens

@@ -335,7 +335,7 @@ def _data_set_table(data_sets: Sequence[DataSetReport]) -> ReportTable:
     return ReportTable(
         key="data",
         title="Data sets",
-        caption="What was evaluated; accuracy is that of the model on the texts as they are. Tokens without special ones.",
+        caption="What was evaluated. Accuracy: of the model, on the texts as they are. Tokens: without special ones.",
         head="data set",
         rows=tuple(data.name for data in data_sets),
         columns=tuple(ReportColumn(name, digits=_DIGITS.get(name, 0)) for name in facts[0]),

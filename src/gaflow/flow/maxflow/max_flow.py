@@ -1,8 +1,8 @@
 """Plain maximum flow (eq. 8), exactly, by OR-Tools: Attention Flow before the barrier makes it unique.
 
 Capacities become integers, either those of Algorithms 1 and 2 (`dense_network(...).upper_int`) or as fine as int64
-allows; `integer_network.py` says how. Flows come back in the units of the input. A layered network usually has many maximum
-flows; which one is found depends on the direction the edges point to.
+allows; `integer_network.py` says how. Flows come back in the units of the input. A layered network usually has many
+maximum flows; which one is found depends on the direction the edges point to.
 
 The convention this file owns: the **certificate** of a maximum flow speaks of the capacities as given. `cut` is the
 capacity of the minimum cut's edges before rounding, so `gap` bounds what rounding to integers lost; the integers

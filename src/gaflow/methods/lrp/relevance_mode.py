@@ -109,7 +109,7 @@ class RelevanceMode(TorchFunctionMode):
         return self.marks.begin(seed)
 
     def _query(self, call: Call) -> Any:
-        """An operation without a rule: allowed if its result is no floating-point tensor, as of `x.shape` and `x > 0`."""
+        """An operation without a rule: allowed if its result is no floating-point tensor, as for `x > 0`."""
         result = self._value(call)
         if result is None or float_tensors(result):
             raise uncovered(call.op)

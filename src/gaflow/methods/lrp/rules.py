@@ -60,7 +60,7 @@ class Linear(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, f: Bilinear, bias: Tensor | None) -> Tensor:
-        """`f(x, w) + bias` in the precision of `x`; `w` is stored in its own precision, to avoid a second copy of the model."""
+        """`f(x, w) + bias` in the precision of `x`; `w` keeps its own precision, to avoid a copy of the model."""
         ctx.save_for_backward(x, w)
         ctx.f = f
         ctx.readout = None

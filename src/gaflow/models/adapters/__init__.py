@@ -1,9 +1,9 @@
 """How the attention of each family of models becomes the layers of a network: the one place that names families.
 
-Most models need nothing: they return one matrix (b, h, t, t) for each layer, and `RETURNED` takes it. The others get an
-adapter: a function that finds the parts of attention as the model used them, and how they make a matrix (`observed.py`).
-`SOFTMAXES` serves models without an adapter: it takes the softmaxes of the pass if there is exactly one of the right
-shape for each layer.
+Most models need nothing: they return one matrix (b, h, t, t) for each layer, and `RETURNED` takes it. The others get
+an adapter: a function that finds the parts of attention as the model used them, and how they make a matrix
+(`observed.py`). `SOFTMAXES` serves models without an adapter: it takes the softmaxes of the pass if there is exactly
+one of the right shape for each layer.
 
 The convention this file owns: a model that mixes tokens by anything but softmax attention is refused, with the reason.
 """

@@ -53,13 +53,13 @@ def flow_diagram(
 ) -> Figure:
     """A figure of how much each token passes on to each other token, layer by layer.
 
-    `flow` is one flow of `solve` or `max_flow`, or an attribution. The strongest `edges` are drawn, and the caption says
-    how much they carry. `routes` highlights the widest routes: a number of them, or what `gaflow.routes` returned. The
-    edges of the minimum cut are crossed if the flow knows its capacities and OR-Tools is installed; `cut` is one that
-    `gaflow.min_cut` returned, True to require it, or False for none. `against` is another flow of the same network:
-    edges that carry more than there are orange, those that carry less blue and dashed. `direction` is that of the
-    arrows, "forward" for Algorithm 2. `terminals` adds super-source and super-target, and `values` writes the amounts at
-    the edges. The diagram is drawn into `axes`, if given. Returns the figure.
+    `flow` is one flow of `solve` or `max_flow`, or an attribution. The strongest `edges` are drawn, and the caption
+    says how much they carry. `routes` highlights the widest routes: a number of them, or what `gaflow.routes`
+    returned. The edges of the minimum cut are crossed if the flow knows its capacities and OR-Tools is installed;
+    `cut` is one that `gaflow.min_cut` returned, True to require it, or False for none. `against` is another flow of
+    the same network: edges that carry more than there are orange, those that carry less blue and dashed. `direction`
+    is that of the arrows, "forward" for Algorithm 2. `terminals` adds super-source and super-target, and `values`
+    writes the amounts at the edges. The diagram is drawn into `axes`, if given. Returns the figure.
 
         plots.flow_diagram(explainer("a gripping film.", "agf")).savefig("flow.svg")
     """
@@ -131,7 +131,7 @@ def network_diagram(
     title: str = "",
     axes: Axes | None = None,
 ) -> Figure:
-    """A figure of the network that Algorithm 1 ("backward") or 2 ("forward") builds of one information tensor (l, t, t).
+    """A figure of the network that Algorithm 1 ("backward") or 2 ("forward") builds of a tensor (l, t, t).
 
     The wider an edge, the larger its capacity. `terminals` adds super-source and super-target, `returning` the edge
     from the one back to the other that makes a circulation of it. The other arguments are those of `flow_diagram`.

@@ -158,7 +158,7 @@ class _Chain:
         return _gram(half), half.mT @ side
 
     def eliminate_right(self, right: list[Tensor]) -> Tensor:
-        """Eliminate another right-hand side with the same factors; returns its part in the layer where the ends meet."""
+        """Eliminate another right-hand side with the same factors; return its part in the layer of the meeting."""
         outermost, *inner_right = right
         side = outermost.unsqueeze(-1) / self.factor[0]
         self.side = [side]
