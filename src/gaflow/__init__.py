@@ -3,6 +3,8 @@
 from gaflow.attribution.attribution import Attribution, TextUnit, load
 from gaflow.attribution.axioms import Axioms, axioms
 from gaflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     DataError,
     GaflowError,
     JobError,
@@ -31,6 +33,8 @@ from gaflow.methods import METHODS, FlowMethod
 
 __all__ = [
     "METHODS",
+    "ArgumentError",
+    "ArgumentTypeError",
     "Attribution",
     "Axioms",
     "Certificate",

@@ -26,6 +26,8 @@ from tests.support.benchmarks import EXPLAINER, METHODS_USED, ROWS, files, run
 from tests.support.data_files import write
 from tests.support.models import bert
 
+pytestmark = pytest.mark.slow
+
 
 def test_its_numbers_are_those_of_evaluate(tmp_path):
     done = run(tmp_path, replacements=("pad", "delete"))

@@ -13,6 +13,8 @@ from gaflow.errors import Argument
 from gaflow.models import loading
 from tests.support.models import SENTENCE, bert
 
+pytestmark = pytest.mark.slow
+
 BLOCKED = "import sys; sys.modules[{!r}] = None; from gaflow.cli import main; sys.exit(main({!r}))"
 ONE_BY_ONE = """
 import json, os, sys

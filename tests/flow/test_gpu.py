@@ -8,9 +8,12 @@ import torch
 from gaflow import solve
 from gaflow.flow.barrier import gpu
 
-pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None or not torch.cuda.is_available(), reason="needs a CUDA device and Triton"
-)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        find_spec("triton") is None or not torch.cuda.is_available(), reason="needs a CUDA device and Triton"
+    ),
+]
 
 
 @pytest.mark.parametrize("barrier", ["uniform", "capacity"])

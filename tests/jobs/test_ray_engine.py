@@ -16,6 +16,8 @@ from tests.support.clustered import FEW, METHODS, TEXTS, deadly
 from tests.support.models import bert
 from tests.support.runs import files
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):

@@ -122,6 +122,7 @@ def test_precision_is_the_passes_own():
     assert (half.input - 1).abs().max() < 1e-6
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_relevance_is_the_same_on_an_accelerator(family):

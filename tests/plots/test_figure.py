@@ -22,6 +22,8 @@ from tests.support.attributions import make
 from tests.support.models import TEXTS
 from tests.support.pictures import HOSTILE, SVG, odd_text, saved, text_of, tree, written
 
+pytestmark = pytest.mark.slow
+
 FIGURES = {
     "bars": plots.bars,
     "words": lambda att: plots.bars(att, words=True),

@@ -16,6 +16,8 @@ from gaflow.tasks import TASKS, task_of
 from tests.support.task_models import CASES
 from tests.support.tracing import state, trace_of
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=30)}
 ALL = [QUICK.get(name, method) for name, method in METHODS.items()]
 LINEAR = ["grads", "attgrads", "cat", "attcat", "ig", "kernel_shap", "lime"]  # in y

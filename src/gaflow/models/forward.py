@@ -90,6 +90,8 @@ class ForwardPass:
         if not self.has_zero_weights:
             return gradient
         masked = (layer.weights() == 0).all(1, keepdim=True)
+        if not masked.any():  # a copy of every layer's gradient is much memory
+            return gradient
         return gradient.masked_fill(masked, 0)
 
     def release(self) -> None:
