@@ -363,6 +363,13 @@ def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
         np.testing.assert_allclose(method["scores"], att.scores, rtol=1e-5)
 
 
+def test_the_verdict_on_one_side_of_a_signed_method_is_about_that_side(explainer):
+    att = explainer("a gripping film, despite the plot.", "signed_flow")
+    document = att.to_flow_html()
+    for flow in (att.flow, att.flow_against):
+        assert f"flow {flow.value.item():.4g}," in document
+
+
 def test_a_signed_method_without_its_flow_shows_its_scores_and_says_so(explainer):
     att = explainer("a gripping film, despite the plot.", "signed_flow", keep_flow=False)
     assert (att.layers < 0).any()

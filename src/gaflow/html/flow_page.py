@@ -83,10 +83,13 @@ def _split_signed(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
     if att.flow is not None and att.flow_against is not None:
         sides = [("for", att.flow), ("against", att.flow_against)]
         sides.sort(key=lambda side: -side[1].value.item())  # one of them may be 0
+        diagnostics = dict(att.diagnostics)
+        diagnostics.pop(VALUE_AGAINST, None)  # or the verdict on one side would count the other one too
         split = []
         for side, flow in sides:
             layers = flow.through()[0].numpy()
-            split.append((f"{name}, {side}", replace(att, flow=flow, flow_against=None, layers=layers)))
+            one_side = replace(att, flow=flow, flow_against=None, layers=layers, diagnostics=diagnostics)
+            split.append((f"{name}, {side}", one_side))
         return split
     if VALUE_AGAINST in att.diagnostics:  # the layers are differences of two flows, no flow
         return [(name, replace(att, layers=None))]
