@@ -121,7 +121,8 @@ def _capacity(flow: Flow) -> Tensor:
     if flow.capacity is None:
         raise ArgumentError(
             Argument("information"),
-            " is a flow without its capacities: it had node capacities, and no cut is one of edges alone, or "
+            " is a flow that does not know its capacities: it had node capacities, and no cut is one of edges "
+            "alone, or "
             "comes from an older file; use a method without nodes, such as agf, or give the information tensor",
         )
     return flow.capacity
