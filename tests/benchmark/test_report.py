@@ -22,6 +22,8 @@ from gaflow.evaluation.significance import aso, aso_pairs
 from tests.support.models import bert
 from tests.support.reports import evaluation, stored
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>|*_[x](y)_ & \\ {$%#~^} \"' \x1b[31m\u202e`"
 
 

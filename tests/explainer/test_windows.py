@@ -15,6 +15,8 @@ from gaflow.methods import METHODS
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, gpt2, roberta, unigram, wordpiece
 from tests.support.task_models import tagger
 
+pytestmark = pytest.mark.slow
+
 LONG = " ".join([SENTENCE.capitalize(), "A good film and a bad one; Café naïve, don't you think?"] * 4)
 TOKENIZERS = {"wordpiece": wordpiece, "byte_bpe": byte_bpe, "unigram": unigram}
 

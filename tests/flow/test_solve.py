@@ -20,6 +20,8 @@ from tests.support.problems import path, problems
 from tests.support.sweep import KINDS, make, networks
 from tests.support.ways import WAYS, solve_by
 
+pytestmark = pytest.mark.slow
+
 
 def sample(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) ** 3

@@ -20,6 +20,8 @@ from tests.support.data_files import write
 from tests.support.models import bert
 from tests.support.runs import ROWS, files
 
+pytestmark = pytest.mark.slow
+
 EXPLAINER = gaflow.Explainer(*bert())
 
 

@@ -22,6 +22,8 @@ from tests.support.attributions import make, make_flow
 from tests.support.models import SENTENCE
 from tests.support.pictures import assert_stands_apart, text_of, written
 
+pytestmark = pytest.mark.slow
+
 
 def network(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
