@@ -4,17 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick browser lint types install release-check notebooks clean
+.PHONY: demo test quick mutants browser lint types install release-check notebooks clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
+# every test; then how many statements and branches of each room they run
 test: lint types browser
-	$(BIN)/python -m pytest -n 2 --durations=20
+	$(BIN)/python -m pytest -n 2 --durations=20 --cov --cov-report=json:build/coverage.json
+	$(BIN)/python -m tests.support.coverage_by_room build/coverage.json
 
 # the part of the tests that takes under two minutes
 quick: install
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser and not ray and not gpu"
+
+# small changes to the numerical core, the masking and the metrics, which the tests should notice; continues where it was
+mutants: install
+	$(BIN)/python -m benchmarks.mutants --sample 20
 
 # what the tests of interactive pages look through; without one they are skipped, and say so
 browser:

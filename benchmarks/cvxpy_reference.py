@@ -61,7 +61,7 @@ def cvxpy_flow(
         terminal = "adjacent"
     if isinstance(information, Tensor):
         information = information.cpu()
-    network = LayeredNetwork.parse(information, terminal, None, sources, targets)
+    network = LayeredNetwork.build(information, terminal, None, sources, targets)
     only_network(network.capacity, "cvxpy_flow")
     edges = int(network.edges)
     if mu is None:

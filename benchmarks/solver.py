@@ -31,7 +31,10 @@ from benchmarks.report import provenance, write
 from gaflow import GaflowError, solve
 from gaflow.flow import information
 from gaflow.inputs.batch import Batch
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.forward import forward as observe
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace
+from gaflow.models.tracing import backward as differentiate
 from gaflow.tasks.targets import LogitTerm
 
 LAYERS, HEADS, WIDTH = 12, 12, 768
@@ -100,7 +103,9 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         torch.autograd.grad(model(ids).logits[0, 0], list(model.parameters()), allow_unused=True)
 
     def look() -> Trace:
-        return trace(model, batch, [(LogitTerm(1.0, (0,)),)] * len(batch.mask))
+        terms = [(LogitTerm(1.0, (0,)),)] * len(batch.mask)
+        with borrow(model):
+            return differentiate(observe(model, batch), terms)
 
     seen = look()
     capacities = information.by_layer(information.agf, seen.attentions, seen.gradients)

@@ -32,7 +32,7 @@ import gaflow
 from benchmarks.report import provenance, write
 from gaflow.files import write_atomically
 from gaflow.methods import METHODS, Cat, FlowMethod, Method, Scores
-from gaflow.methods.base import full_name
+from gaflow.methods.base import name_with_changes
 from gaflow.methods.paths import Paths, along_path
 from gaflow.models.tracing import Trace
 
@@ -55,7 +55,8 @@ class OnPath:
     @property
     def name(self) -> str:
         """Name and settings."""
-        return f"no flow{', input layer' if self.layers == 1 else ''}: {full_name('paths', self.paths)}"
+        paths = name_with_changes("paths", vars(self.paths), vars(Paths()))
+        return f"no flow{', input layer' if self.layers == 1 else ''}: {paths}"
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a trace that is averaged already."""

@@ -114,7 +114,7 @@ def main() -> None:
                 print(json.dumps(asdict(found[-1])), flush=True)
     print(*summary(found), f"{time.perf_counter() - began:.0f} s", sep="\n", file=sys.stderr)
     if given.write:
-        (ROOT / "docs" / "models.md").write_text(page(found), encoding="utf-8")
+        (ROOT / "docs" / "models.md").write_text(page(found, transformers.__version__), encoding="utf-8")
         rows = [asdict(f) for f in found]
         notes = {"transformers": transformers.__version__, "provenance": provenance(seconds=SECONDS)}
         text = json.dumps({**notes, "findings": rows}, indent=1)
@@ -152,12 +152,12 @@ def check(model: nn.Module, blank: Finding) -> Finding:
     alike = all(_same(together, k, _trace(model, kind, task, lengths, only=k)) for k in range(2))
     information = gaflow.information.agf(together.attention, together.gradient)
     flow = gaflow.solve(information, mask=together.mask, throw=False)
-    _, layers, _, t, _ = together.attention.shape
+    _, layers, heads, t, _ = together.attention.shape
     return replace(
         blank,
         outcome="traced",
         how=together.adapter,
-        shape=(layers, max(together.heads), t),
+        shape=(layers, heads, t),
         reached=bool((together.gradient.flatten(2).abs().amax(-1) > 0).all()),
         alike=_batching(task, lengths) if alike else "",
         converged=bool(flow.converged.all()),
@@ -245,9 +245,9 @@ def summary(found: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def page(found: Sequence[Finding]) -> str:
-    """docs/models.md."""
-    lines = [INTRODUCTION.format(version=transformers.__version__), *summary(found), "", "## Adapters", ""]
+def page(found: Sequence[Finding], version: str) -> str:
+    """docs/models.md, from the findings with one version of transformers."""
+    lines = [INTRODUCTION.format(version=version), *summary(found), "", "## Adapters", ""]
     lines += ["| adapter | model types |", "|---|---|"]
     kinds: dict[str, list[str]] = {}
     for kind, adapter in ADAPTERS.items():

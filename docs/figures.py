@@ -16,6 +16,7 @@ from torch import Tensor
 import gaflow
 from gaflow import plots
 from gaflow.flow.information import INFORMATION
+from gaflow.plots.figure import PAD
 
 HERE = Path(__file__).parent
 TEXT = "although this dog is not cute, it is very smart."
@@ -42,7 +43,8 @@ def information_of(explainer: gaflow.Explainer, name: str) -> Tensor:
 
 def panels(rows: int, columns: int, width: float, height: float, about: str) -> tuple[Figure, list[Axes]]:
     """A figure with room for several diagrams of `width` x `height` points."""
-    picture, pad = plots.Picture.sized(columns * width, rows * height, about), 8.0
+    pad = 8.0
+    picture = plots.Picture.padded(columns * width - 2 * PAD, about, rows * height - 2 * PAD)
     inner = ((width - 2 * pad) / (columns * width), (height - 2 * pad) / (rows * height))
     corners = [
         ((c * width + pad) / (columns * width), 1 - (r * height + pad) / (rows * height))

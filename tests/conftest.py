@@ -4,8 +4,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)  # the models here are tiny, and test processes share the cores
+
+# `pytest tests/hostile --hypothesis-profile=thorough` looks for what the few examples of every run do not find
+ALL_CHECKS = list(HealthCheck)
+settings.register_profile("default", max_examples=30, derandomize=True, deadline=None, suppress_health_check=ALL_CHECKS)
+settings.register_profile("thorough", max_examples=10_000, deadline=None, suppress_health_check=ALL_CHECKS)
+settings.load_profile("default")
 
 
 SLOW_FOLDERS = ("docs", "laws", "scripts")  # whole pages, all methods on all families, scripts of benchmarks/

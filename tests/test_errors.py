@@ -67,7 +67,7 @@ def test_a_positive_number_is_finite(value):
 
 def test_a_switch_is_true_or_false():
     assert arguments.boolean("signed", False) is False
-    with pytest.raises(ArgumentTypeError, match="signed must be True or False, not 1"):
+    with pytest.raises(ArgumentTypeError, match=r"signed.*1"):
         arguments.boolean("signed", 1)
 
 

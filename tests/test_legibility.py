@@ -1,4 +1,7 @@
 import ast
+from pathlib import Path
+
+import pytest
 
 from tests.support.legibility import (
     STAND_INS,
@@ -11,24 +14,27 @@ from tests.support.legibility import (
 )
 from tests.support.rooms import FILES, SOURCE
 
+TESTS = Path(__file__).parent
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def test_a_statement_says_one_thing():
     figures = measure(FILES)
-    assert figures.nodes_per_statement <= 13.05
+    assert figures.nodes_per_statement <= 13
     assert figures.heavy_share <= 0.09
     assert figures.comprehensions <= 65
     assert figures.ternaries <= 40
     assert figures.parallel_assignments <= 5
 
 
-def test_names_say_what_they_hold():
+@pytest.mark.parametrize("folder", [SOURCE, TESTS], ids=["src", "tests"])
+def test_names_say_what_they_hold(folder):
     stand_ins = []
-    for path, tree in TREES.items():
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         for name, line in bound_names(tree):
             if name in STAND_INS:
-                stand_ins.append(f"{path.relative_to(SOURCE)}:{line} {name}")
+                stand_ins.append(f"{path.relative_to(folder)}:{line} {name}")
     assert stand_ins == []
 
 

@@ -4,11 +4,11 @@ from gaflow.progress import reporting, silent, within
 
 
 def test_a_function_is_told_what_is_done_and_how_much_there_is():
-    seen = []
-    with reporting(lambda *n: seen.append(n), 3, "text") as report:
+    reports = []
+    with reporting(lambda *n: reports.append(n), 3, "text") as report:
         report(0.5)
         report(3)
-    assert seen == [(0.5, 3), (3, 3)]
+    assert reports == [(0.5, 3), (3, 3)]
 
 
 def test_nobody_is_told_unless_asked(capsys):
@@ -42,8 +42,8 @@ def test_a_bar_of_work_that_stops_says_how_far_it_came(capsys):
 
 
 def test_parts_of_a_piece_are_placed_in_the_whole():
-    seen = []
-    tell = within(seen.append, 4, 2)
+    reports = []
+    report = within(reports.append, 4, 2)
     for part in (0.25, 1):
-        tell(part)
-    assert seen == [4.5, 6]
+        report(part)
+    assert reports == [4.5, 6]

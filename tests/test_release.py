@@ -56,6 +56,6 @@ def test_the_installed_wheel_explains_a_text_offline(wheel, tmp_path):
     }
     where = run(sys.executable, "-c", "import gaflow; print(gaflow.__file__)", cwd=tmp_path, env=environment)
     assert Path(where.strip()).is_relative_to(site)
-    shown = run(sys.executable, "-m", "gaflow", "explain", SHOWCASE, cwd=tmp_path, env=environment)
-    assert "positive" in shown
-    assert "smart" in shown
+    output = run(sys.executable, "-m", "gaflow", "explain", SHOWCASE, cwd=tmp_path, env=environment)
+    assert "positive" in output
+    assert "smart" in output

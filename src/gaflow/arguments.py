@@ -2,15 +2,126 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Collection, Sequence
-from typing import TypeGuard, TypeVar
+import os
+import reprlib
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeGuard, TypeVar, Union, get_args, get_origin
+
+import numpy as np
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
-__all__ = ["boolean", "distinct", "is_whole_number", "one_of", "open_fraction", "positive_number", "whole_number"]
-
 Choice = TypeVar("Choice")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# What is accepted for a type, if that is more than its instances.
+_ACCEPTED = {int: Integral, float: Real, Path: os.PathLike, Sequence: Iterable, np.ndarray: Iterable}
+
+_WORDS = {
+    types.NoneType: "None",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+    list: "a list",
+    Sequence: "a list",
+    Iterable: "a list",
+    Mapping: "a dict",
+    Callable: "a function",
+    np.ndarray: "an array",
+}
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A public function that first compares its arguments with the types in its signature.
+
+    An argument of another type is an error that names it: an ArgumentError where a number is needed, as for numbers
+    out of range, and an ArgumentTypeError elsewhere. Whether a value makes sense is for the function to check. A type
+    that cannot be told from a value, such as a protocol, accepts everything.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def check_and_call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        hints = _hints(function)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            hint = hints.get(name, Any)
+            if not _matches(value, hint):
+                expected = " or ".join(dict.fromkeys(_describe(hint)))
+                error = ArgumentError if "number" in expected else ArgumentTypeError
+                raise error(Argument(name), f" must be {expected}, not {reprlib.repr(value)}")
+            if Path in get_args(hint) and "\0" in str(value):
+                raise ArgumentError(Argument(name), f" has a NUL character, which no path has: {value!r}")
+        return function(*args, **kwargs)
+
+    return check_and_call
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters, without those that only type checkers import."""
+    hints = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if isinstance(parameter.annotation, str) and parameter.kind is not parameter.VAR_KEYWORD:
+            try:
+                hints[parameter.name] = eval(parameter.annotation, function.__globals__)
+            except NameError:
+                continue
+    return hints
+
+
+def _describe(hint: Any) -> list[str]:
+    """What a type accepts, in words."""
+    kind = get_origin(hint) or hint
+    members = get_args(hint)
+    if kind in (Union, types.UnionType):
+        return [part for member in members for part in _describe(member)]
+    if kind is Literal:
+        return list(map(repr, members))
+    if kind in (list, Sequence) and members[:1] == (str,):
+        return ["a list of strings"]
+    if kind in _WORDS:
+        return [_WORDS[kind]]
+    name = getattr(kind, "__name__", str(kind))
+    article = "an" if name[0] in "AEIO" else "a"
+    return [f"{article} {name}"]
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    """Whether a value can be of a type; of lists and dictionaries, whether strings and gaflow's objects can."""
+    kind = get_origin(hint) or hint
+    members = get_args(hint)
+    if kind in (Union, types.UnionType):
+        return any(_matches(value, member) for member in members)
+    if kind is Literal:
+        return isinstance(value, tuple(map(type, members)))
+    if hint is None or hint is Any:
+        return hint is Any or value is None
+    if kind in (int, float):
+        return isinstance(value, _ACCEPTED[kind]) and not isinstance(value, bool)
+    try:
+        if not isinstance(value, _ACCEPTED.get(kind, kind)):
+            return False
+    except TypeError:  # a protocol
+        return True
+    if kind is Mapping:
+        return all(_matches(item, members[1]) for item in value.values())
+    if kind not in (Sequence, Iterable, list, np.ndarray):
+        return True
+    if isinstance(value, str | bytes | Mapping) or getattr(value, "ndim", 1) == 0:
+        return False
+    plain = [member for member in members if member is str or getattr(member, "__module__", "").startswith("gaflow")]
+    if not plain or not isinstance(value, Collection):
+        return True
+    return all(isinstance(item, plain[0]) for item in value)
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:
@@ -24,6 +135,12 @@ def whole_number(name: str, value: object, least: int = 1, most: int | None = No
         return value
     bounds = f">= {least}" if most is None else f"from {least} to {most}"
     raise ArgumentError(Argument(name), f" must be a whole number {bounds}, not {value!r}")
+
+
+def optional_whole_number(name: str, value: object) -> None:
+    """Refuse what is neither None nor a whole number >= 1."""
+    if value is not None:
+        whole_number(name, value)
 
 
 def positive_number(name: str, value: object) -> float:
@@ -47,12 +164,35 @@ def boolean(name: str, value: object) -> bool:
     return value
 
 
+def location(name: str, value: object) -> Path:
+    """The path of a file or folder; an empty string, which Python takes for the current folder, is refused."""
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentTypeError(Argument(name), f" must be a path, not {value!r}")
+    if not str(value).strip():
+        raise ArgumentError(Argument(name), f" is empty ({str(value)!r}); give a path, such as '.' for this folder")
+    return Path(value)
+
+
 def one_of(name: str, value: Choice, choices: Collection[Choice]) -> Choice:
     """One of a few values."""
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ArgumentError(Argument(name), f" must be one of {listed}, not {value!r}")
-    return value
+    for choice in choices:
+        if isinstance(value, type(choice)) and value == choice:  # arrays and the like are never compared
+            return value
+    listed = ", ".join(repr(choice) for choice in choices)
+    raise ArgumentError(Argument(name), f" must be one of {listed}, not {reprlib.repr(value)}")
+
+
+def vector(name: str, values: object, size: int | None = None) -> np.ndarray:
+    """An array (n,) of finite numbers or truth values, of `size` if it is given."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        array = np.array(None)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise ArgumentError(Argument(name), f" must be a list of finite numbers, not {reprlib.repr(values)}")
+    if size is not None and len(array) != size:
+        raise ArgumentError(Argument(name), f" has {len(array)} values where {size} are needed")
+    return array
 
 
 def distinct(name: str, values: Sequence[str], reason: str) -> None:

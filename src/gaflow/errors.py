@@ -10,22 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Argument",
-    "ArgumentError",
-    "ArgumentTypeError",
-    "DataError",
-    "GaflowError",
-    "JobError",
-    "MissingExtraError",
-    "SolveError",
-    "TargetError",
-    "TextError",
-    "TooLargeError",
-    "UnknownMethodError",
-    "UnsupportedModelError",
-    "unsupported",
-]
+from gaflow.characters import visible
 
 
 @dataclass(frozen=True)
@@ -64,11 +49,11 @@ class GaflowError(Exception):
         return None
 
     def worded(self, wording: Callable[[Argument], str]) -> str:
-        """The message, with arguments written as `wording` has it."""
+        """The message, with arguments written as `wording` has it, and nothing in it that a terminal would obey."""
         parts = []
         for part in self.args:
             parts.append(wording(part) if isinstance(part, Argument) else str(part))
-        return "".join(parts)
+        return visible("".join(parts))
 
 
 class ArgumentError(GaflowError, ValueError):
@@ -115,6 +100,14 @@ class DataError(GaflowError, ValueError):
 
 class JobError(GaflowError, ValueError):
     """The folder of a data-set run belongs to another job, or to a process that is still at it."""
+
+
+class DiskFullError(GaflowError, OSError):
+    """A file could not be written because its disk, or the user's share of it, is full."""
+
+
+class GaflowWarning(UserWarning):
+    """Something that the user should know about a result, while the work goes on."""
 
 
 class TooLargeError(GaflowError, MemoryError):

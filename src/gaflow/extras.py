@@ -6,8 +6,6 @@ import importlib
 
 from gaflow.errors import MissingExtraError
 
-__all__ = ["need"]
-
 
 def need(module: str, extra: str, purpose: str) -> None:
     """Import an optional library, or say what to install.

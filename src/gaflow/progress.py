@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Progress", "Report", "reporting", "silent", "within"]
-
 Progress = bool | Callable[[float, int], object]  # True: a bar; a function is called with (done, in all)
 Report = Callable[[float], object]  # called with the number of things done
 

@@ -16,11 +16,7 @@ from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.result import Flow
 from gaflow.methods import FlowMethod
 from tests.support.attributions import make
-
-
-def attention(seed: int, layers: int, t: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(layers, t, t, generator=generator, dtype=torch.float64).mul(2).softmax(-1)
+from tests.support.networks import random_attention
 
 
 def blocked(flow: Flow, layer: int, passing: tuple[int, ...]) -> float:
@@ -53,34 +49,34 @@ def shapley_values(game, players: tuple[int, ...]) -> list[float]:
 @pytest.mark.parametrize(("layers", "t"), [(1, 4), (3, 5), (2, 8), (1, 10)])
 @pytest.mark.parametrize("solver", [solve, max_flow])
 def test_through_flow_is_the_shapley_value_in_every_layer(solver, layers, t):
-    flow = solver(attention(t, layers, t))
+    flow = solver(random_attention(t, layers, t))
     for layer in range(layers + 1):
-        found = shapley_values(lambda s, k=layer: blocked(flow, k, s), tuple(range(t)))
-        np.testing.assert_allclose(found, flow.through()[0, layer], rtol=0, atol=1e-12 * flow.value.item())
+        shapley = shapley_values(lambda s, k=layer: blocked(flow, k, s), tuple(range(t)))
+        np.testing.assert_allclose(shapley, flow.through()[0, layer], rtol=0, atol=1e-12 * flow.value.item())
 
 
 @pytest.mark.parametrize("players", [(0,), (1, 4), (0, 2, 3, 5)])
 def test_it_is_so_for_any_nodes_of_a_layer(players):
-    flow = solve(attention(1, 3, 6))
+    flow = solve(random_attention(1, 3, 6))
     for layer in range(4):
-        found = shapley_values(lambda s, k=layer: blocked(flow, k, s), players)
-        np.testing.assert_allclose(found, flow.through()[0, layer, list(players)], rtol=1e-12)
+        shapley = shapley_values(lambda s, k=layer: blocked(flow, k, s), players)
+        np.testing.assert_allclose(shapley, flow.through()[0, layer, list(players)], rtol=1e-12)
 
 
 def test_and_for_the_sum_of_all_layers_games():
-    flow = solve(attention(2, 3, 5))
-    found = shapley_values(lambda s: math.fsum(blocked(flow, k, s) for k in range(4)), tuple(range(5)))
-    np.testing.assert_allclose(found, flow.through()[0].sum(0), rtol=1e-12)
+    flow = solve(random_attention(2, 3, 5))
+    shapley = shapley_values(lambda s: math.fsum(blocked(flow, k, s) for k in range(4)), tuple(range(5)))
+    np.testing.assert_allclose(shapley, flow.through()[0].sum(0), rtol=1e-12)
 
 
 def test_twice_the_capacities_are_twice_the_game():
-    information = attention(3, 3, 5)
+    information = random_attention(3, 3, 5)
     torch.testing.assert_close(solve(2 * information).through(), 2 * solve(information).through(), rtol=1e-9, atol=0)
 
 
 def dying(seed: int = 0) -> Tensor:
     """A token that nobody attends to, and two that are each other's likeness."""
-    information = attention(seed, 3, 5)
+    information = random_attention(seed, 3, 5)
     information[0, :, 4] = 0
     for layer in information:
         layer[[0, 1], :] = layer[[0, 1], :].mean(0)
@@ -124,8 +120,8 @@ def attribution(**changes):
     att = make("a b c", flow=False)
     assert len(att.tokens) == flow.target.shape[-1] == 5
     through = flow.through()[0].numpy()
-    given = {"scores": through[0], "layers": through, "flow": flow, "certificate": flow.certificate[0]}
-    return replace(att, **{**given, **changes})
+    fields = {"scores": through[0], "layers": through, "flow": flow, "certificate": flow.certificate[0]}
+    return replace(att, **{**fields, **changes})
 
 
 def moved(scores: np.ndarray, **by: float) -> np.ndarray:
@@ -255,27 +251,28 @@ def test_unbalanced_flow_of_a_failed_solve_is_seen():
 
 def test_the_report_reads_well():
     report = Axioms(1e-16, 0.25, 0.0, 3e-15, games=4, pairs=2, nulls=1, tolerance=1e-9)
-    assert repr(report) == (
-        "Axioms(failed: symmetry, tolerance 1e-09)\n"
-        "  efficiency  1.0e-16  4 games\n"
-        "  symmetry    2.5e-01  2 pairs of equal nodes\n"
-        "  nullity     0.0e+00  1 null nodes\n"
-        "  linearity   3.0e-15  4 games"
-    )
+    head, *rows = repr(report).splitlines()
+    assert head == "Axioms(failed: symmetry, tolerance 1e-09)"
+    assert [row.split()[:3] for row in rows] == [
+        ["efficiency", "1.0e-16", "4"],
+        ["symmetry", "2.5e-01", "2"],
+        ["nullity", "0.0e+00", "1"],
+        ["linearity", "3.0e-15", "4"],
+    ]
     assert repr(replace(report, symmetry=0.0)).startswith("Axioms(ok, ")
     assert list(report.residuals) == ["efficiency", "symmetry", "nullity", "linearity"]
 
 
 def test_what_cannot_be_checked_is_refused():
-    with pytest.raises(GaflowError, match=r"holds no flow .* keep_flow=True"):
+    with pytest.raises(GaflowError, match="keep_flow=True"):
         axioms(make(flow=False))
-    with pytest.raises(TypeError, match="not Tensor"):
+    with pytest.raises(TypeError, match="result must be"):
         axioms(torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="layer is for attributions"):
         axioms(solve(torch.ones(1, 2, 2)), layer=0)
     with pytest.raises(ValueError, match="layer=9 does not exist"):
         axioms(attribution(), layer=9)
-    with pytest.raises(ValueError, match="tolerance must be a number >= 0, not -1"):
+    with pytest.raises(ValueError, match=r"tolerance.*-1"):
         axioms(solve(torch.ones(1, 2, 2)), tolerance=-1)
 
 
@@ -291,8 +288,8 @@ def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explain
         def game(s, k=layer):
             return blocked(att.flow, k, s) - blocked(att.flow_against, k, s)
 
-        found = shapley_values(game, tuple(range(len(att.tokens))))
-        np.testing.assert_allclose(found, att.layers[layer], rtol=0, atol=1e-12 * att.flow.value.item())
+        shapley = shapley_values(game, tuple(range(len(att.tokens))))
+        np.testing.assert_allclose(shapley, att.layers[layer], rtol=0, atol=1e-12 * att.flow.value.item())
     assert axioms(att).ok
     assert axioms(replace(att, scores=-att.scores)).failed
     assert axioms(replace(att, layers=att.layers[::-1])).failed

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +46,9 @@ def test_what_is_loaded_is_what_was_saved(tmp_path, att, name):
 def test_under_a_name_of_json_there_is_json(tmp_path):
     att = make()
     att.save(tmp_path / "a.json")
-    found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert found["gaflow"]["tokens"] == list(att.tokens)
-    assert found["tensors"]["scores"] == {
+    document = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert document["gaflow"]["tokens"] == list(att.tokens)
+    assert document["tensors"]["scores"] == {
         "dtype": "float64",
         "shape": [len(att.tokens)],
         "values": att.scores.tolist(),
@@ -56,7 +57,7 @@ def test_under_a_name_of_json_there_is_json(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.html", "a.svg", "a.PNG", "a.csv", "a.parquet", "a.pkl"])
 def test_a_name_that_promises_something_else_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=r"would not hold what its name says: .* makes such files; give a name"):
+    with pytest.raises(ValueError, match=re.escape(name)):
         make().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -66,9 +67,9 @@ def damaged(change):
 
     def write(path):
         make().save(path)
-        found = json.loads(path.read_text(encoding="utf-8"))
-        change(found)
-        path.write_text(json.dumps(found), encoding="utf-8")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        change(document)
+        path.write_text(json.dumps(document), encoding="utf-8")
 
     return write
 
@@ -76,16 +77,16 @@ def damaged(change):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: path.write_bytes(b"\xff\xfe"), "not a file that gaflow saved"),
-        (lambda path: path.write_text("{", encoding="utf-8"), "not a file that gaflow saved"),
-        (lambda path: path.write_text("[1]", encoding="utf-8"), "not a file that gaflow saved"),
-        (lambda path: path.write_text(json.dumps(make().to_dict()), encoding="utf-8"), "not a file that gaflow saved"),
-        (damaged(lambda found: found["gaflow"].update(format=99)), "has format 99"),
-        (damaged(lambda found: found.pop("tensors")), "damaged"),
-        (damaged(lambda found: found["tensors"]["scores"].update(dtype="object")), "damaged"),
-        (damaged(lambda found: found["tensors"]["scores"].update(shape=[3, 99])), "damaged"),
-        (damaged(lambda found: found["tensors"]["scores"].update(values="os.system")), "damaged"),
-        (damaged(lambda found: found["tensors"]["scores"].update(values=[1.0], shape=[1])), "damaged"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "gaflow saved"),
+        (lambda path: path.write_text("{", encoding="utf-8"), "gaflow saved"),
+        (lambda path: path.write_text("[1]", encoding="utf-8"), "gaflow saved"),
+        (lambda path: path.write_text(json.dumps(make().to_dict()), encoding="utf-8"), "gaflow saved"),
+        (damaged(lambda document: document["gaflow"].update(format=99)), "has format 99"),
+        (damaged(lambda document: document.pop("tensors")), "damaged"),
+        (damaged(lambda document: document["tensors"]["scores"].update(dtype="object")), "damaged"),
+        (damaged(lambda document: document["tensors"]["scores"].update(shape=[3, 99])), "damaged"),
+        (damaged(lambda document: document["tensors"]["scores"].update(values="os.system")), "damaged"),
+        (damaged(lambda document: document["tensors"]["scores"].update(values=[1.0], shape=[1])), "damaged"),
     ],
 )
 def test_json_that_gaflow_did_not_write_is_refused(tmp_path, write, message):
@@ -123,7 +124,7 @@ def test_a_saved_file_has_the_usual_permissions(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to write x\.safetensors into; create it first"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*x\.safetensors"):
         make().save(tmp_path / "nowhere" / "x.safetensors")
 
 
@@ -136,7 +137,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path):
 def test_garbage_is_refused(tmp_path, content):
     path = tmp_path / "a"
     path.write_bytes(content)
-    with pytest.raises(GaflowError, match="not a file that gaflow saved"):
+    with pytest.raises(GaflowError, match="gaflow saved"):
         load(path)
 
 
@@ -152,7 +153,7 @@ def test_a_file_cut_short_is_refused(tmp_path, keep):
 
 def test_safetensors_of_something_else_are_refused(tmp_path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "a")
-    with pytest.raises(GaflowError, match="not a file that gaflow saved"):
+    with pytest.raises(GaflowError, match="gaflow saved"):
         load(tmp_path / "a")
 
 
@@ -160,9 +161,9 @@ def rewrite(path, change=None, tensors=None):
     """A file as save makes it, then altered."""
     make("the dog", "is cute").save(path)
     with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["gaflow"])
+        metadata = json.loads(file.metadata()["gaflow"])
     arrays = load_file(path)
-    save_file({**arrays, **(tensors or {})}, path, {"gaflow": json.dumps({**about, **(change or {})})})
+    save_file({**arrays, **(tensors or {})}, path, {"gaflow": json.dumps({**metadata, **(change or {})})})
 
 
 def test_a_rewritten_file_that_was_not_altered_loads(tmp_path):
@@ -173,16 +174,16 @@ def test_a_rewritten_file_that_was_not_altered_loads(tmp_path):
 def test_a_file_from_before_there_were_facts_loads(tmp_path):
     rewrite(tmp_path / "a")
     with safe_open(tmp_path / "a", framework="pt") as file:
-        about = json.loads(file.metadata()["gaflow"])
-    about.pop("facts")
-    save_file(load_file(tmp_path / "a"), tmp_path / "a", {"gaflow": json.dumps(about)})
+        metadata = json.loads(file.metadata()["gaflow"])
+    metadata.pop("facts")
+    save_file(load_file(tmp_path / "a"), tmp_path / "a", {"gaflow": json.dumps(metadata)})
     assert load(tmp_path / "a") == make("the dog", "is cute")
 
 
 @pytest.mark.parametrize("version", [2, None, "1"])
 def test_a_format_of_another_version_is_refused(tmp_path, version):
     rewrite(tmp_path / "a", {"format": version})
-    with pytest.raises(GaflowError, match=f"has format {version!r}, but this version of gaflow reads 1"):
+    with pytest.raises(GaflowError, match=f"format {version!r}.* 1"):
         load(tmp_path / "a")
 
 
@@ -255,7 +256,7 @@ def test_capacities_are_stored_and_files_without_them_are_read(tmp_path):
 
 def test_capacities_of_another_size_are_refused(tmp_path):
     with_capacity(layers=1).save(tmp_path / "a")
-    with pytest.raises(GaflowError, match="capacities do not fit"):
+    with pytest.raises(GaflowError, match=r"flow\.capacity"):
         load(tmp_path / "a")
 
 

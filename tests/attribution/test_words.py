@@ -22,15 +22,15 @@ def att_of(**changes):
 
 
 def test_pieces_are_the_ordinary_tokens_as_they_were_written():
-    found = pieces_of(att_of())
-    assert [p.text for p in found] == ["The", "dog", "bar", "ks", ".", "It", "is", "smart", "!"]
-    assert [p.score for p in found] == [1, 2, 3, 4, 5, -6, 7, 8, 9]
-    assert found[3] == TextUnit("ks", 11, 13, 4.0, (4,), 0)
+    pieces = pieces_of(att_of())
+    assert [p.text for p in pieces] == ["The", "dog", "bar", "ks", ".", "It", "is", "smart", "!"]
+    assert [p.score for p in pieces] == [1, 2, 3, 4, 5, -6, 7, 8, 9]
+    assert pieces[3] == TextUnit("ks", 11, 13, 4.0, (4,), 0)
 
 
 def test_words_add_up_their_tokens():
-    found = words_of(att_of())
-    assert [(w.text, w.score) for w in found] == [
+    words = words_of(att_of())
+    assert [(w.text, w.score) for w in words] == [
         ("The", 1),
         ("dog", 2),
         ("barks", 7),
@@ -40,7 +40,7 @@ def test_words_add_up_their_tokens():
         ("smart", 8),
         ("!", 9),
     ]
-    assert found[2] == TextUnit("barks", 8, 13, 7.0, (3, 4), 0)
+    assert words[2] == TextUnit("barks", 8, 13, 7.0, (3, 4), 0)
 
 
 def test_sentences_add_up_their_tokens_and_are_slices_of_the_text():
@@ -78,11 +78,11 @@ def test_units_of_every_kind_share_out_the_same_tokens(text, tokenizer):
     att = replace(att, scores=np.random.default_rng(0).normal(size=len(att.tokens)))
     ordinary = [k for k, segment in enumerate(att.segments) if segment >= 0]
     for unit, divide in UNITS.items():
-        found = divide(att)
-        assert sorted(k for w in found for k in w.tokens) == ordinary, unit
-        assert [w.text for w in found] == [text[w.start : w.end] for w in found]
-        assert math.fsum(w.score for w in found) == pytest.approx(math.fsum(att.scores[ordinary]), abs=1e-12)
-        assert [w.start for w in found] == sorted(w.start for w in found)
+        units = divide(att)
+        assert sorted(k for w in units for k in w.tokens) == ordinary, unit
+        assert [w.text for w in units] == [text[w.start : w.end] for w in units]
+        assert math.fsum(w.score for w in units) == pytest.approx(math.fsum(att.scores[ordinary]), abs=1e-12)
+        assert [w.start for w in units] == sorted(w.start for w in units)
 
 
 def test_a_text_of_special_tokens_alone_has_no_units():
@@ -95,5 +95,5 @@ def test_flags_name_one_unit_and_tokens_are_the_default():
     assert unit_of(words=True, sentences=False) == "word"
     assert unit_of(words=False, sentences=True) == "sentence"
     assert set(UNITS) == {"token", "word", "sentence"}
-    with pytest.raises(ValueError, match="words and sentences are both set"):
+    with pytest.raises(ValueError, match=r"words.*sentences"):
         unit_of(words=True, sentences=True)

@@ -7,13 +7,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gaflow
 from gaflow.benchmark import PAPER_METHODS, bench
 from gaflow.benchmark.report import report
 from gaflow.benchmark.report.collect import collect, order_methods
-from gaflow.benchmark.report.formats import cell_text, latex_table, latex_text, markdown_table, markdown_text, to_csv
+from gaflow.benchmark.report.formats import cell_text, latex_text, markdown_text, to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.tables import ReportColumn, ReportSettings, ReportTable, all_tables, pair_matrices
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
@@ -28,7 +29,7 @@ HOSTILE = "<script>alert(1)</script>|*_[x](y)_ & \\ {$%#~^} \"' \x1b[31m\u202e`"
 
 
 @pytest.fixture
-def made(tmp_path):
+def results(tmp_path):
     return two_data_sets(tmp_path)
 
 
@@ -83,13 +84,13 @@ def rows_of(text):
 
 
 def test_every_number_of_the_tables_is_the_evaluation_s(reported):
-    found = rows_of((reported / "tables.csv").read_text())
-    assert [(r["data_set"], r["replacement"], r["method"]) for r in found] == [
+    csv_rows = rows_of((reported / "tables.csv").read_text())
+    assert [(r["data_set"], r["replacement"], r["method"]) for r in csv_rows] == [
         *(("imdb", "pad", m) for m in ("agf", "theirs", "random")),
         *(("sst2", "pad", m) for m in ("attcat", "ig", "agf", "random")),
         *(("sst2", "delete", m) for m in ("attcat", "ig", "agf", "random")),
     ]
-    for row in found:
+    for row in csv_rows:
         table = Evaluation.load(reported / row["data_set"] / row["replacement"]).table()
         for column in table.columns.drop("replacement"):
             assert float(row[column]) == table.loc[row["method"], column]
@@ -110,58 +111,58 @@ def test_markdown_latex_and_html_show_the_same_rounded_numbers(reported):
     source = (reported / "tables.tex").read_text().replace(r"\textbf{", "").replace("}", "")
     assert " & ".join(["agf", *(cell.replace("-", "$-$") for cell in shown_rows[2][1:])]) + r" \\" in source
     html = Page((reported / "report.html").read_text())
-    mine = next(t for t in html.tables if t[1][1:3] == ["AOPC ↑", "LOdds ↓"])
-    assert mine[0][1:] == ["imdb", "sst2"]
-    assert [row for row in mine if row[0] == "agf"] == [shown_rows[2]]
+    html_table = next(t for t in html.tables if t[1][1:3] == ["AOPC ↑", "LOdds ↓"])
+    assert html_table[0][1:] == ["imdb", "sst2"]
+    assert [row for row in html_table if row[0] == "agf"] == [shown_rows[2]]
 
 
 def test_the_best_is_bold_in_its_own_direction():
     columns = (ReportColumn("up", better=1), ReportColumn("down", better=-1), ReportColumn("none"))
     cells = ((0.2, 0.2, 0.2), (0.9, 0.1, 0.9), (0.9, -0.5, 0.0), (None, None, None))
-    table = ReportTable("k", "t", "c", "m", ("a", "b", "c", "d"), columns, cells)
-    best = [[table.is_best(r, c) for c in range(3)] for r in range(4)]
+    table = ReportTable("k", "t", "c", "m", "abcd", dict(zip(columns, zip(*cells, strict=True), strict=True)))
+    best = [[table.is_best(column, row) for column in columns] for row in range(4)]
     assert best == [[False] * 3, [True, False, False], [True, True, False], [False] * 3]
-    assert "| b | **0.900** | 0.100 | 0.900 |" in markdown_table(table)
-    assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in latex_table(table)
-    alone = ReportTable("k", "t", "c", "m", ("a",), columns, cells[:1])
-    assert not any(alone.is_best(0, c) for c in range(3))
+    assert "| b | **0.900** | 0.100 | 0.900 |" in to_markdown([], [table], [], ReportSettings())
+    assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in to_latex([], [table])
+    alone = ReportTable("k", "t", "c", "m", "a", {column: [0.2] for column in columns})
+    assert not any(alone.is_best(column, 0) for column in columns)
 
 
-def test_rates_are_there_only_where_labels_are(made):
-    names = [t.title for t in all_tables(collect(made), ReportSettings(resamples=20))]
+def test_rates_are_there_only_where_labels_are(results):
+    names = [t.title for t in all_tables(collect(results), ReportSettings(resamples=20))]
     assert names[:4] == [
         "Data sets",
         "AOPC and LOdds, top k% masked (pad)",
         "AOPC and LOdds, bottom k% masked (pad)",
         "F1, accuracy, precision and recall, top k% masked (pad)",
     ]
-    tables = {t.title: t for t in all_tables(collect(made), ReportSettings(resamples=20))}
+    tables = {t.title: t for t in all_tables(collect(results), ReportSettings(resamples=20))}
     rates = tables["F1, accuracy, precision and recall, top k% masked (pad)"]
     assert {column.group for column in rates.columns} == {"sst2"}
     assert [column.name for column in rates.columns] == ["F1", "Acc", "Prec", "Rec"]
-    only = all_tables(collect(made, ["imdb"]), ReportSettings(resamples=20))
+    only = all_tables(collect(results, ["imdb"]), ReportSettings(resamples=20))
     assert not [t for t in only if t.title.startswith("F1")]
 
 
-def test_a_method_is_compared_with_the_best_of_another_kind(made):
-    tables = {t.title: t for t in all_tables(collect(made), ReportSettings(resamples=50, seed=3))}
+def test_a_method_is_compared_with_the_best_of_another_kind(results):
+    tables = {t.title: t for t in all_tables(collect(results), ReportSettings(resamples=50, seed=3))}
     table = tables["Almost Stochastic Order of agf, top k% masked (pad)"]
-    found = Evaluation.load(made / "sst2" / "pad")
-    values = found.per_text("aopc", "top")
-    rival = max(("ig", "attcat"), key=lambda m: values[found.methods.index(m)].mean())
-    column = [(c.group, c.name) for c in table.columns].index(("sst2", "AOPC"))
-    assert table.cells[2][column] == rival
-    expected = aso(values[found.methods.index("agf")], values[found.methods.index(rival)], resamples=50, seed=3)
-    assert table.cells[0][column] == expected
+    evaluated = Evaluation.load(results / "sst2" / "pad")
+    values = evaluated.per_text("aopc", "top")
+    rival = max(("ig", "attcat"), key=lambda m: values[evaluated.methods.index(m)].mean())
+    epsilon, _, name = table.columns[ReportColumn("AOPC", "sst2")]
+    assert name == rival
+    expected = aso(values[evaluated.methods.index("agf")], values[evaluated.methods.index(rival)], resamples=50, seed=3)
+    assert epsilon == expected
     assert "Almost Stochastic Order of ig, top k% masked (pad)" in {
-        t.title for t in all_tables(collect(made), ReportSettings("ig", resamples=20))
+        t.title for t in all_tables(collect(results), ReportSettings("ig", resamples=20))
     }
 
 
 def test_all_pairs_are_compared(reported):
-    found = list(pair_matrices(collect(reported), ReportSettings(resamples=20, seed=4)))
-    assert len(found) == 4 * 3
-    matrix = found[0]
+    matrices = list(pair_matrices(collect(reported), ReportSettings(resamples=20, seed=4)))
+    assert len(matrices) == 4 * 3
+    matrix = matrices[0]
     assert (matrix.data, matrix.replacement, matrix.metric, matrix.order) == ("imdb", "pad", "aopc", "top")
     assert matrix.methods == ("agf", "theirs", "random")
     values = Evaluation.load(reported / "imdb" / "pad").per_text("aopc", "top")[[0, 2, 1]]
@@ -175,27 +176,27 @@ def test_all_pairs_are_compared(reported):
 def test_the_points_of_the_curves_are_the_evaluation_s(reported):
     points = rows_of((reported / "curves.csv").read_text())
     expected = Evaluation.load(reported / "sst2" / "delete").curves(resamples=20, seed=4)
-    mine = [p for p in points if (p["data_set"], p["replacement"]) == ("sst2", "delete")]
-    assert [float(p["mean"]) for p in mine] == expected["mean"].tolist()
-    assert [float(p["high"]) for p in mine] == expected["high"].tolist()
+    curve = [p for p in points if (p["data_set"], p["replacement"]) == ("sst2", "delete")]
+    assert [float(p["mean"]) for p in curve] == expected["mean"].tolist()
+    assert [float(p["high"]) for p in curve] == expected["high"].tolist()
 
 
 def test_the_same_evaluations_give_the_same_bytes(reported, tmp_path):
-    there = tmp_path / "x" / "other"
-    found = [path.relative_to(there) for path in report(reported, there, resamples=20, seed=4)]
-    for name in found:
-        assert (reported / name).read_bytes() == (there / name).read_bytes()
-    names = {path.name for path in found}
+    other = tmp_path / "x" / "other"
+    paths = [path.relative_to(other) for path in report(reported, other, resamples=20, seed=4)]
+    for name in paths:
+        assert (reported / name).read_bytes() == (other / name).read_bytes()
+    names = {path.name for path in paths}
     assert {"tables.md", "tables.tex", "tables.csv", "pairs.csv", "curves.csv", "report.html"} < names
     assert {f"curves-sst2-{r}-{m}.svg" for r in ("pad", "delete") for m in ("aopc", "lodds")} < names
 
 
-def test_data_sets_are_chosen_and_ordered(made):
-    assert [d.name for d in collect(made)] == ["imdb", "sst2"]
-    assert [d.name for d in collect(made, ["sst2"])] == ["sst2"]
-    assert list(collect(made, ["sst2", "imdb"])[0].evaluations) == ["pad", "delete"]
-    with pytest.raises(DataError, match=r"no data set yelp in .* there are imdb, sst2"):
-        collect(made, ["yelp"])
+def test_data_sets_are_chosen_and_ordered(results):
+    assert [d.name for d in collect(results)] == ["imdb", "sst2"]
+    assert [d.name for d in collect(results, ["sst2"])] == ["sst2"]
+    assert list(collect(results, ["sst2", "imdb"])[0].evaluations) == ["pad", "delete"]
+    with pytest.raises(DataError, match=r"yelp.*imdb, sst2"):
+        collect(results, ["yelp"])
 
 
 def test_methods_come_in_the_paper_s_order_and_the_control_last():
@@ -204,14 +205,14 @@ def test_methods_come_in_the_paper_s_order_and_the_control_last():
 
 
 def test_what_was_left_out_is_said_everywhere(tmp_path):
-    some = evaluation(skipped={"empty text": 1234, "too long": 2})
-    stored(tmp_path, "a", some, left_out={"transatt": "no rule for this"})
+    evaluated = evaluation(skipped={"empty text": 1234, "too long": 2})
+    stored(tmp_path, "a", evaluated, left_out={"transatt": "no rule for this"})
     report(tmp_path, resamples=20)
     for name in ("tables.md", "tables.tex", "report.html"):
         text = (tmp_path / name).read_text()
         shown_text = Page(text).text if name.endswith("html") else text
-        assert "a: without transatt: no rule for this" in shown_text
-        assert "a: 1,234 texts left out: empty text" in shown_text
+        assert re.search("a: .*transatt.*no rule for this", shown_text)
+        assert re.search("a: 1,234 texts.*empty text", shown_text)
     first = Page((tmp_path / "report.html").read_text()).tables[0]
     assert dict(zip(first[0], first[1], strict=True))["skipped"] == "1,236"
 
@@ -233,9 +234,9 @@ def test_strangers_words_are_shown_and_never_obeyed(tmp_path):
     heads = [line for line in written.splitlines() if line.startswith("| method")]
     rows = [line for line in written.splitlines() if line.startswith(f"| {markdown_text(HOSTILE)}")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in heads[:1] + rows[1:2]} == {4}
-    found = rows_of((tmp_path / "tables.csv").read_text())
+    csv_rows = rows_of((tmp_path / "tables.csv").read_text())
     written_out = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
-    assert [r["method"] for r in found] == ["agf", written_out, "'=1+1", "random"]
+    assert [r["method"] for r in csv_rows] == ["agf", written_out, "'=1+1", "random"]
 
 
 def test_no_page_reaches_for_anything_outside(reported):
@@ -276,27 +277,27 @@ def test_numbers_are_printed_plainly():
     assert cell_text(-0.5, ReportColumn("x")) == "-0.500"
     assert cell_text(1821, ReportColumn("x", digits=0)) == "1,821"
     assert cell_text(None, ReportColumn("x")) == "–"
-    assert to_csv(["a"], [[0.1], [None], ["-x"], [3]]) == 'a\n0.1\n""\n\'-x\n3\n'
+    assert to_csv(pd.DataFrame({"a": [0.1, None, "-x", 3]})) == 'a\n0.1\n""\n\'-x\n3\n'
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "file", "unfinished"])
 def test_a_folder_without_results_is_refused(tmp_path, kind):
-    place = tmp_path / "x"
+    folder = tmp_path / "x"
     if kind != "missing":
-        place.mkdir()
+        folder.mkdir()
     if kind == "unfinished":
-        stored(place, "sst2")
+        stored(folder, "sst2")
     with pytest.raises(DataError, match="sst2 is not finished" if kind == "unfinished" else "gaflow bench"):
-        report(place / "no.txt" if kind == "file" else place)
+        report(folder / "no.txt" if kind == "file" else folder)
 
 
-def test_damaged_results_are_named(made):
-    (made / "imdb" / "pad" / "values.parquet").write_bytes(b"nothing")
+def test_damaged_results_are_named(results):
+    (results / "imdb" / "pad" / "values.parquet").write_bytes(b"nothing")
     with pytest.raises(GaflowError, match=r"imdb.*damaged"):
-        report(made)
-    (made / "imdb" / "bench.json").write_text("{}")
-    with pytest.raises(DataError, match=r"bench\.json is damaged"):
-        report(made)
+        report(results)
+    (results / "imdb" / "bench.json").write_text("{}")
+    with pytest.raises(DataError, match=r"bench\.json"):
+        report(results)
 
 
 def test_one_text_or_one_method_has_no_tests_but_a_report(tmp_path):
@@ -320,8 +321,8 @@ def test_a_real_benchmark_shows_a_text_and_times(tmp_path):
 
 
 def test_times_are_per_text_and_memory_is_there_where_it_was_measured(tmp_path):
-    place = stored(tmp_path, "a", evaluation())
-    (place / "attributions").mkdir()
+    folder = stored(tmp_path, "a", evaluation())
+    (folder / "attributions").mkdir()
     lines = [
         {
             "shard": 0,
@@ -343,8 +344,8 @@ def test_times_are_per_text_and_memory_is_there_where_it_was_measured(tmp_path):
         {"shard": 2, "texts": 4, "seconds": 9.0},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"shard": 3, "te'  # killed while it wrote
-    (place / "attributions" / "timings.jsonl").write_text(text)
+    (folder / "attributions" / "timings.jsonl").write_text(text)
     table = next(t for t in all_tables(collect(tmp_path), ReportSettings(resamples=20)) if t.key == "runtime")
-    assert table.rows == ("(trace)", "ig", "agf")
+    assert table.rows == ["(trace)", "ig", "agf"]
     assert [c.name for c in table.columns] == ["passes", "s/text", "MiB"]
-    assert [row[1:] for row in table.cells] == [(0.25, None), (1.0, 4.0), (0.5, None)]
+    assert list(table.columns.values())[1:] == [[0.25, 1.0, 0.5], [None, 4.0, None]]

@@ -1,6 +1,7 @@
 import copy
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,19 +35,19 @@ def test_its_numbers_are_those_of_evaluate(tmp_path):
     assert (done.finished, done.texts, done.explained, done.masked) == (True, 14, 14, 28)
     assert (done.skipped, done.left_out) == ({}, {})
     for replacement in ("pad", "delete"):
-        found = Evaluation.load(done.evaluations[replacement])
+        evaluation = Evaluation.load(done.evaluations[replacement])
         assert done.evaluations[replacement] == tmp_path / "rows" / replacement
         texts, labels = [r["text"] for r in ROWS], [r["label"] for r in ROWS]
         expected = evaluate(EXPLAINER, texts, labels, METHODS_USED, replacement)
-        assert found.methods == (*METHODS_USED, "random")
-        np.testing.assert_allclose(found.masked, expected.masked, atol=1e-6)
-        np.testing.assert_array_equal(found.target, expected.target)
-        np.testing.assert_array_equal(found.gold, labels)
-        assert found.classes == expected.classes
-        assert found.manifest["texts"] == 14
-        assert found.manifest["data_set"] == "rows"
-        assert found.manifest["model"]["weights"]
-        assert 0 < found.timings["forward"] <= found.timings["masking"] <= found.timings["total"]
+        assert evaluation.methods == (*METHODS_USED, "random")
+        np.testing.assert_allclose(evaluation.masked, expected.masked, atol=1e-6)
+        np.testing.assert_array_equal(evaluation.target, expected.target)
+        np.testing.assert_array_equal(evaluation.gold, labels)
+        assert evaluation.classes == expected.classes
+        assert evaluation.manifest["texts"] == 14
+        assert evaluation.manifest["data_set"] == "rows"
+        assert evaluation.manifest["model"]["weights"]
+        assert 0 < evaluation.timings["forward"] <= evaluation.timings["masking"] <= evaluation.timings["total"]
     assert not list(tmp_path.rglob(".parts"))
 
 
@@ -84,11 +85,11 @@ def test_stopped_at_any_batch_it_goes_on_and_ends_with_the_same_bytes(tmp_path):
     run(tmp_path / "whole", replacements=("pad", "delete"))
     runs, done = 0, None
     for _ in range(60):
-        asked = []
+        calls = []
 
-        def stop(asked=asked):
-            asked.append(1)
-            return len(asked) > 6
+        def stop(calls=calls):
+            calls.append(1)
+            return len(calls) > 6
 
         runs += 1
         done = run(tmp_path / "parts", replacements=("pad", "delete"), stop=stop)
@@ -108,15 +109,15 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder, tmp_path):
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], check=True
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert told[0] == {"out": "whole", "status": 0}
-    deaths = [t for t in told if t["status"] == signal.SIGKILL]
+    attempts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert attempts[0] == {"out": "whole", "status": 0}
+    deaths = [t for t in attempts if t["status"] == signal.SIGKILL]
     assert len(deaths) == 7
-    whole = files(tmp_path / "whole")
-    assert any(name.endswith("evaluation.json") for name in whole)
-    for out in {t["out"] for t in told} - {"whole"}:
-        assert told[[t["out"] for t in told].index(out) + 1]["status"] == 0
-        assert files(tmp_path / out) == whole
+    uninterrupted = files(tmp_path / "whole")
+    assert any(name.endswith("evaluation.json") for name in uninterrupted)
+    for out in {t["out"] for t in attempts} - {"whole"}:
+        assert attempts[[t["out"] for t in attempts].index(out) + 1]["status"] == 0
+        assert files(tmp_path / out) == uninterrupted
 
 
 def test_stored_attributions_are_used_as_they_are(tmp_path):
@@ -128,8 +129,8 @@ def test_stored_attributions_are_used_as_they_are(tmp_path):
     one, other = (Evaluation.load(d.evaluations["pad"]) for d in (done, direct))
     np.testing.assert_array_equal(one.masked, other.masked)
     assert one.table().equals(other.table())
-    some = run(tmp_path / "some", tmp_path / "job", methods=["rawatt"])
-    assert Evaluation.load(some.evaluations["pad"]).methods == ("rawatt", "random")
+    one_method = run(tmp_path / "some", tmp_path / "job", methods=["rawatt"])
+    assert Evaluation.load(one_method.evaluations["pad"]).methods == ("rawatt", "random")
     with pytest.raises(DataError, match="no attributions by agf"):
         run(tmp_path / "none", tmp_path / "job", methods=["agf"])
 
@@ -142,11 +143,11 @@ def test_attributions_of_another_library_need_no_more_than_text_and_scores(tmp_p
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "their.parquet")
     done = run(tmp_path / "out", tmp_path / "their.parquet", methods=None, shard_size=2)
-    found = Evaluation.load(done.evaluations["pad"])
-    assert found.methods == ("theirs", "ours", "random")
-    assert found.gold is None
-    assert len(found.sizes) == 5
-    np.testing.assert_array_equal(found.masked[0], found.masked[1])
+    evaluation = Evaluation.load(done.evaluations["pad"])
+    assert evaluation.methods == ("theirs", "ours", "random")
+    assert evaluation.gold is None
+    assert len(evaluation.sizes) == 5
+    np.testing.assert_array_equal(evaluation.masked[0], evaluation.masked[1])
 
 
 def test_attributions_of_another_model_are_refused(tmp_path):
@@ -154,18 +155,18 @@ def test_attributions_of_another_model_are_refused(tmp_path):
     model, tokenizer = bert()
     other = copy.deepcopy(model)
     next(other.parameters()).data += 1
-    with pytest.raises(JobError, match="weights or tokenizer differ"):
+    with pytest.raises(JobError, match="the weights of the model differ"):
         bench(gaflow.Explainer(other, tokenizer), tmp_path / "job", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"methods": ["cat", "attcat"]}, r'methods\[1\]\.name is "rawatt" there, "attcat" here'),
+        ({"methods": ["cat", "attcat"]}, "methods: cat, rawatt there, but cat, attcat here"),
         ({"seed": 1, "sample": None}, "sample is"),
         ({"levels": (50,)}, "levels is"),
         ({"shard_size": 5}, "shard_size is 4 there, 5 here"),
-        ({"source": ROWS[:5]}, "data.rows is 14 there, 5 here"),
+        ({"source": ROWS[:5]}, "the number of rows is 14 there, 5 here"),
     ],
 )
 def test_another_benchmark_in_the_folder_is_refused_and_nothing_is_touched(tmp_path, change, named):
@@ -193,18 +194,18 @@ class Fails:
 def test_a_method_that_the_model_cannot_handle_is_left_out_and_named(tmp_path):
     done = run(tmp_path, methods=["cat", Fails("fails")])
     assert done.left_out == {"fails": "not with ''; do something else"}
-    found = Evaluation.load(done.evaluations["pad"])
-    assert found.methods == ("cat", "random")
-    assert found.manifest["left_out"] == done.left_out
+    evaluation = Evaluation.load(done.evaluations["pad"])
+    assert evaluation.methods == ("cat", "random")
+    assert evaluation.manifest["left_out"] == done.left_out
     assert run(tmp_path, methods=["cat", Fails("fails")]).left_out == done.left_out
-    with pytest.raises(UnsupportedModelError, match="no method can explain this model"):
+    with pytest.raises(UnsupportedModelError, match="no method"):
         run(tmp_path / "none", methods=[Fails("fails")])
 
 
 def test_a_method_that_fails_on_most_texts_is_left_out_and_one_that_fails_on_few_costs_these(tmp_path):
     done = run(tmp_path / "most", methods=["cat", Fails("fails", "although this", ValueError)])
     assert list(done.left_out) == ["fails"]
-    assert "no scores for 12 of 14 texts: not with" in done.left_out["fails"]
+    assert "12 of 14 texts" in done.left_out["fails"]
     assert done.texts == 14
     done = run(tmp_path / "few", methods=["cat", Fails("fails", " 13", ValueError)])
     assert done.left_out == {}
@@ -217,11 +218,9 @@ def test_skips_are_counted_with_their_reasons(tmp_path):
     rows.append({"text": "cute " * 70, "label": 0})
     done = run(tmp_path, rows)
     assert done.texts == 14
-    assert done.skipped == {
-        "empty text": 1,
-        "the text holds nothing that the tokenizer keeps": 1,
-        "the text has N tokens, special ones included, but the model takes N": 2,
-    }
+    assert done.skipped["empty text"] == 1
+    assert sorted(done.skipped.values()) == [1, 1, 2]
+    assert not any(re.search(r"\d", reason) for reason in done.skipped)  # texts of all lengths are counted together
     assert Evaluation.load(done.evaluations["pad"]).manifest["skipped"] == done.skipped
     attribute(EXPLAINER, open_data(rows, label_column="label"), tmp_path / "job", ["cat"])
     assert run(tmp_path / "stored", tmp_path / "job", methods=None).skipped == done.skipped
@@ -232,9 +231,9 @@ def test_skips_are_counted_with_their_reasons(tmp_path):
 
 def test_without_labels_there_are_no_rates_and_with_some_neither(tmp_path):
     for name, rows in (("none", [r["text"] for r in ROWS]), ("some", [*ROWS, {"text": "a dog", "label": -1}])):
-        found = Evaluation.load(run(tmp_path / name, rows).evaluations["pad"])
-        assert found.gold is None
-        assert "accuracy_top" not in found.table()
+        evaluation = Evaluation.load(run(tmp_path / name, rows).evaluations["pad"])
+        assert evaluation.gold is None
+        assert "accuracy_top" not in evaluation.table()
 
 
 def test_the_sample_is_the_paper_s(tmp_path):
@@ -247,10 +246,10 @@ def test_the_sample_is_the_paper_s(tmp_path):
 
 
 def test_bounds_and_soft_measures_come_with_it(tmp_path):
-    found = Evaluation.load(run(tmp_path, ROWS[:5], bounds=True, soft=True).evaluations["pad"])
-    assert found.bounds is not None
-    assert {"normalized_aopc", "soft_ns", "soft_nc"} <= set(found.table().columns)
-    assert found.bounds.shape == (5, 2)
+    evaluation = Evaluation.load(run(tmp_path, ROWS[:5], bounds=True, soft=True).evaluations["pad"])
+    assert evaluation.bounds is not None
+    assert {"normalized_aopc", "soft_ns", "soft_nc"} <= set(evaluation.table().columns)
+    assert evaluation.bounds.shape == (5, 2)
 
 
 def test_the_methods_are_the_paper_s_unless_told(tmp_path):
@@ -272,12 +271,12 @@ def test_several_data_sets_share_a_folder_and_are_told_apart_by_name(tmp_path):
 
 
 def test_progress_goes_from_nothing_to_all(tmp_path):
-    told = []
-    run(tmp_path, replacements=("pad", "delete"), progress=lambda done, total: told.append((done, total)))
-    assert told[0][0] == 0
-    assert {total for _, total in told} == {14 * 3}
-    assert told[-1][0] == pytest.approx(14 * 3)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    reports = []
+    run(tmp_path, replacements=("pad", "delete"), progress=lambda done, total: reports.append((done, total)))
+    assert reports[0][0] == 0
+    assert {total for _, total in reports} == {14 * 3}
+    assert reports[-1][0] == pytest.approx(14 * 3)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
 
 
 def test_names_come_from_files_and_folders(tmp_path):
@@ -291,16 +290,16 @@ def test_names_come_from_files_and_folders(tmp_path):
 def test_damaged_files_are_named(tmp_path):
     done = run(tmp_path)
     shard = tmp_path / "rows" / "attributions" / "part-00001.parquet"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-9])
+    intact = shard.read_bytes()
+    shard.write_bytes(intact[:-9])
     with pytest.raises(DataError, match=r"part-00001\.parquet' is damaged"):
         run(tmp_path)
     shard.unlink()
     assert run(tmp_path).explained == 4
-    assert shard.read_bytes() == whole
+    assert shard.read_bytes() == intact
     for name in ("values.parquet", "evaluation.json"):
         (done.evaluations["pad"] / name).write_text("{")
-        with pytest.raises(DataError, match=r"is damaged.*delete this folder and run again"):
+        with pytest.raises(DataError, match="damaged"):
             run(tmp_path)
     (tmp_path / "rows" / SETTINGS).write_text("[]")
     with pytest.raises(DataError, match="is damaged"):
@@ -320,7 +319,7 @@ def test_an_unfinished_job_is_refused(tmp_path):
         ({"methods": "agf"}, "methods must be a list"),
         ({"methods": ["nothing"]}, "no method 'nothing'"),
         ({"replacements": ()}, "replacements must be a list"),
-        ({"replacements": ("blank",)}, "replacement must be"),
+        ({"replacements": ("blank",)}, "replacements must be"),
         ({"levels": (0,)}, "levels must be"),
         ({"seed": -1}, "seed must be"),
         ({"sample": 0}, "sample must be"),
@@ -330,7 +329,7 @@ def test_an_unfinished_job_is_refused(tmp_path):
 )
 @pytest.mark.usefixtures("unasked")
 def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         run(tmp_path / "out", **options)
     assert not list(tmp_path.rglob("*.parquet"))
 

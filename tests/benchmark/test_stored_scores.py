@@ -18,22 +18,22 @@ def job(explainer, tmp_path):
     return tmp_path / "job"
 
 
-def rows_of(place):
-    return [row for file in sorted(place.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+def rows_of(folder):
+    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
 
 def test_a_job_is_read_shard_by_shard_with_the_scores_it_stored(job):
     scores = open_stored_scores(job)
     assert (scores.methods, scores.sizes, scores.skipped, scores.left_out) == (("cat", "rawatt"), (2, 2, 1), {}, {})
-    assert scores.gold
+    assert scores.has_gold
     parts = [scores.read(k) for k in range(3)]
     assert [text for part in parts for text in part.texts] == TEXTS
     assert [gold for part in parts for gold in part.gold] == [0, 1, 0, 1, 0]
     assert not any(part.truncated for part in parts)
     for method in ("cat", "rawatt"):
         stored = list(read_attributions(job, methods=[method]))
-        found = [scores for part in parts for scores in part.scores[method]]
-        for one, other in zip(found, stored, strict=True):
+        read = [scores for part in parts for scores in part.scores[method]]
+        for one, other in zip(read, stored, strict=True):
             np.testing.assert_array_equal(one, other.scores)
         assert [target for part in parts for target in part.target] == [s.target for s in stored]
 
@@ -43,29 +43,29 @@ def test_the_same_rows_from_elsewhere_are_the_same_attributions(job, tmp_path):
     rows = [{name: row[name] for name in keys} for row in rows_of(job)]
     (tmp_path / "there").mkdir()
     for method in ("cat", "rawatt"):  # a file for each method, so that texts are in pieces
-        mine = [row for row in rows if row["method"] == method]
-        pq.write_table(pa.Table.from_pylist(mine), tmp_path / "there" / f"{method}.parquet")
+        method_rows = [row for row in rows if row["method"] == method]
+        pq.write_table(pa.Table.from_pylist(method_rows), tmp_path / "there" / f"{method}.parquet")
     ours, theirs = open_stored_scores(job), open_stored_scores(tmp_path / "there", part_size=3)
     assert theirs.sizes == (3, 2)
-    assert (theirs.methods, theirs.gold, theirs.job) == (ours.methods, True, None)
+    assert (theirs.methods, theirs.has_gold, theirs.source.job) == (ours.methods, True, {})
     one = [scores for k in range(3) for scores in ours.read(k).scores["cat"]]
     other = [item.scores for k in range(2) for item in theirs.read(k).scores["cat"]]
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
     columns = ["row", "method", "scores"]
-    rows = [s.example.select(columns).to_pylist() for s in (ours, theirs)]
+    rows = [s.example().select(columns).to_pylist() for s in (ours, theirs)]
     assert rows[0] == rows[1]
 
 
 def test_the_example_fits_on_a_line(job):
-    example = open_stored_scores(job).example.to_pylist()
+    example = open_stored_scores(job).example().to_pylist()
     assert {row["text"] for row in example} == {TEXTS[0]}
     assert [row["method"] for row in example] == ["cat", "rawatt"]
 
 
 def test_methods_are_chosen_by_name(job):
     assert open_stored_scores(job, ["rawatt"]).methods == ("rawatt",)
-    with pytest.raises(DataError, match=r"no attributions by agf in .*it has cat, rawatt"):
+    with pytest.raises(DataError, match=r"agf.*cat, rawatt"):
         open_stored_scores(job, ["agf", "rawatt"])
 
 
@@ -84,8 +84,8 @@ def rows(*errors):
 
 
 def test_a_text_is_left_out_with_the_reason_and_reasons_have_no_numbers(tmp_path):
-    given = rows(None, "ValueError: 17 of 20; do this", "ValueError: 3 of 20; do this", None, None)
-    scores = open_stored_scores(write(tmp_path / "a.parquet", given))
+    records = rows(None, "ValueError: 17 of 20; do this", "ValueError: 3 of 20; do this", None, None)
+    scores = open_stored_scores(write(tmp_path / "a.parquet", records))
     assert scores.methods == ("a", "b")
     assert scores.skipped == {"b: N of N": 2}
     assert scores.read(0).texts == ["text 0", "text 3", "text 4"]
@@ -99,24 +99,24 @@ def test_a_method_without_most_of_its_scores_is_left_out_and_its_texts_stay(tmp_
 
 
 def test_texts_that_were_read_in_windows_are_left_out(tmp_path):
-    given = [row | {"facts": '{"windows": 2}' if row["row"] == 1 else "{}"} for row in rows(None, None, None)]
-    scores = open_stored_scores(write(tmp_path / "a.parquet", given))
-    assert scores.skipped == {"read in windows, not at once": 1}
+    records = [row | {"facts": '{"windows": 2}' if row["row"] == 1 else "{}"} for row in rows(None, None, None)]
+    scores = open_stored_scores(write(tmp_path / "a.parquet", records))
+    assert list(scores.skipped.values()) == [1]
     assert scores.sizes == (2,)
 
 
 def test_nothing_to_compare_is_an_error(tmp_path):
     broken = [row | {"error": "no"} for row in rows(None, None)]
-    with pytest.raises(DataError, match=r"no text in .* has scores by every method: 2 no"):
+    with pytest.raises(DataError, match="2 no"):
         open_stored_scores(write(tmp_path / "a.parquet", broken))
     with pytest.raises(DataError, match="row 0 twice for method 'a'"):
         open_stored_scores(write(tmp_path / "b.parquet", rows(None) * 2))
 
 
 def test_texts_without_a_label_mean_that_there_are_no_labels(tmp_path):
-    given = rows(None, None)
-    given[2]["gold"] = None
-    assert not open_stored_scores(write(tmp_path / "a.parquet", given)).gold
+    records = rows(None, None)
+    records[2]["gold"] = None
+    assert not open_stored_scores(write(tmp_path / "a.parquet", records)).has_gold
 
 
 def test_attributions_are_told_from_texts(job, tmp_path):

@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ from gaflow.errors import DataError
 from gaflow.jobs import attribute, read_attributions
 from tests.support.commands import gives, interrupted_at, refused
 from tests.support.data_files import write
+from tests.support.manifests import edit_manifest
 from tests.support.runs import ROWS, files
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -23,8 +25,9 @@ def data(tmp_path):
 
 def test_the_command_gives_what_python_gives(capfd, folder, data, tmp_path):
     args = ["--label-column", "label", "--method", "rawatt,ATTCAT", "--method", "random", "--shard-size", "8"]
-    shown = gives(capfd, "attribute", data, "-o", tmp_path / "a", "--model", folder, *args)
-    assert shown == f"22 texts by 3 methods (22 new): 3 files in {tmp_path / 'a'}\n"
+    output = gives(capfd, "attribute", data, "-o", tmp_path / "a", "--model", folder, *args)
+    assert re.findall(r"\b\d+\b", output.split(":")[0]) == ["22", "3", "22"]
+    assert output.endswith(f"{tmp_path / 'a'}\n")
     opened = open_data(data, label_column="label")
     attribute(gaflow.Explainer(folder), opened, tmp_path / "b", ["rawatt", "attcat", "random"], shard_size=8)
     assert files(tmp_path / "a") == files(tmp_path / "b")
@@ -47,12 +50,12 @@ def test_json_says_what_became_of_it(capfd, folder, tmp_path):
         "--method",
         "rawatt",
     ]
-    found = json.loads(gives(capfd, *args, "--json"))
-    assert found == {
+    document = json.loads(gives(capfd, *args, "--json"))
+    assert document == {
         "folder": str(tmp_path / "out"), "finished": True, "total": 2, "texts": 2, "computed": 2, "errors": 1,
         "skipped": {"empty text": 1}, "shards": 1,
     }  # fmt: skip
-    assert "1 row skipped (1 empty text), 1 error (column 'error')" in gives(capfd, *args)
+    assert re.search("1 row .*1 empty text.*1 error", gives(capfd, *args))
 
 
 def test_labels_sample_and_truncation(capfd, folder, data, tmp_path):
@@ -60,10 +63,10 @@ def test_labels_sample_and_truncation(capfd, folder, data, tmp_path):
     gives(
         capfd, "attribute", data, "-o", tmp_path / "a", "--model", folder, "--method", "rawatt", *args, "--truncation"
     )
-    found = list(read_attributions(tmp_path / "a"))
-    assert len(found) == 6
+    attributions = list(read_attributions(tmp_path / "a"))
+    assert len(attributions) == 6
     labels = {0: "positive", 1: "negative"}
-    assert all(s.row is not None and s.gold_label == labels[s.row % 2] for s in found)
+    assert all(s.row is not None and s.gold_label == labels[s.row % 2] for s in attributions)
 
 
 def test_long_texts_are_read_in_windows_and_not_measured(capfd, folder, tmp_path):
@@ -79,7 +82,7 @@ def test_long_texts_are_read_in_windows_and_not_measured(capfd, folder, tmp_path
     with pytest.raises(DataError, match="were read in windows"):
         open_stored_scores(tmp_path / "out")
     part = next((tmp_path / "out").glob("*.parquet"))
-    assert open_stored_scores(part).skipped == {"read in windows, not at once": 1}
+    assert list(open_stored_scores(part).skipped.values()) == [1]
 
 
 def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
@@ -103,21 +106,21 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--engine", "spark"], "engine must be one of 'local', 'ray', not 'spark'"),
-        (["--engine", "ray", "--device", "cuda:1"], "device must be 'cpu' or 'cuda' with Ray"),
-        (["--engine", "ray", "--workers", "0"], "workers must be a whole number >= 1, not 0"),
-        (["--workers", "2"], "--workers 2 is for --engine ray"),
+        (["--engine", "spark"], "engine.*'local', 'ray'.*'spark'"),
+        (["--engine", "ray", "--device", "cuda:1"], "device.*'cpu'.*'cuda'"),
+        (["--engine", "ray", "--workers", "0"], "workers.* 0"),
+        (["--workers", "2"], "--workers 2.*--engine ray"),
         (["--method", "agg"], "no method 'agg'"),
-        (["--text-column", "txt"], "no column 'txt'; did you mean 'text'?"),
-        (["--label-column", "text", "--method", "rawatt"], "is no class of the model"),
-        (["--label-column", "text", "--method", "rawatt"], "Say what labels mean by --label-names"),
-        (["--batch-size", "many"], "'many' is no whole number"),
+        (["--text-column", "txt"], "'txt'.*'text'"),
+        (["--label-column", "text", "--method", "rawatt"], "class of the model"),
+        (["--label-column", "text", "--method", "rawatt"], "--label-names"),
+        (["--batch-size", "many"], "'many'"),
         (["--batch-size", "0"], "--batch-size must be"),
         (["--method", "agf", "--method", "agf"], "each method once"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(capfd, data, folder, tmp_path, args, message):
-    assert message in refused(capfd, "attribute", data, "-o", tmp_path / "out", "--model", folder, *args)
+    assert re.search(message, refused(capfd, "attribute", data, "-o", tmp_path / "out", "--model", folder, *args))
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -129,7 +132,22 @@ def test_a_missing_input_or_output_is_refused(capfd, data, tmp_path):
 def test_another_job_in_the_folder_is_refused(capfd, data, folder, tmp_path):
     args = ["attribute", data, "-o", tmp_path / "out", "--model", folder]
     gives(capfd, *args, "--method", "rawatt")
-    assert 'methods[0].name is "rawatt" there, "random" here' in refused(capfd, *args, "--method", "random")
+    assert "--method: rawatt there, but random here" in refused(capfd, *args, "--method", "random")
+    assert "--shard-size is 1000 there, 5 here" in refused(capfd, *args, "--method", "rawatt", "--shard-size", "5")
+
+
+def test_a_run_that_goes_on_in_another_environment_says_so_on_stderr(capfd, data, folder, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    args = ["attribute", data, "-o", out, "--model", folder, "--method", "rawatt", "--shard-size", "8"]
+    monkeypatch.setattr("gaflow.cli.attribute.progress_bar", interrupted_at(10))
+    assert main([str(a) for a in args]) == 130
+    monkeypatch.undo()
+    edit_manifest(out, lambda job: job.update(threads=7))
+    capfd.readouterr()
+    assert main([str(a) for a in args]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "threads is 7 there, 1 here" in lines[0]
 
 
 def test_ctrl_c_ends_after_the_batch_and_says_how_to_go_on(capfd, data, folder, tmp_path, monkeypatch):
@@ -140,7 +158,6 @@ def test_ctrl_c_ends_after_the_batch_and_says_how_to_go_on(capfd, data, folder, 
     assert signal.getsignal(signal.SIGINT) is before
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.splitlines()[0] == "ending after this batch; once more to end at once"
-    assert "stopped: 8 of 22 texts are stored; run the same command again to go on" in err
+    assert "8 of 22 texts" in err.splitlines()[-1]
     monkeypatch.undo()
     assert "22 texts by 1 method (14 new)" in gives(capfd, *args, "--batch-size", "2")

@@ -33,37 +33,37 @@ def test_by_default_one_trace_serves_all_methods_and_nothing_else_need_be_instal
 
 def test_json_is_what_python_gives(capfd, folder):
     args = ["compare", SENTENCE, "--model", folder, "--methods", "agf, ATTCAT,ig", "--target", "negative", "--json"]
-    found = json.loads(gives(capfd, *args))
+    document = json.loads(gives(capfd, *args))
     expected = gaflow.Explainer(folder).compare(SENTENCE, ["agf", "attcat", "ig"], "negative")
-    assert list(found) == ["agf", "attcat", "ig"]
+    assert list(document) == ["agf", "attcat", "ig"]
     for name, att in expected.items():
-        assert found[name]["scores"] == att.scores.tolist()
-        assert found[name]["label"] == "negative"
-        assert found[name]["method"] == name
+        assert document[name]["scores"] == att.scores.tolist()
+        assert document[name]["label"] == "negative"
+        assert document[name]["method"] == name
 
 
 def test_all_methods_can_be_had(capfd, folder):
-    found = json.loads(gives(capfd, "compare", "a film", "--model", folder, "--methods", "all", "--json"))
-    assert list(found) == list(METHODS)
+    document = json.loads(gives(capfd, "compare", "a film", "--model", folder, "--methods", "all", "--json"))
+    assert list(document) == list(METHODS)
 
 
 def test_html_writes_the_page_that_python_writes(capfd, folder, tmp_path):
-    place = tmp_path / "why.html"
-    args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout", "--html", place]
+    path = tmp_path / "why.html"
+    args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout", "--html", path]
     assert heads(gives(capfd, *args)) == ["gf", "rollout"]
-    found = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
-    assert place.read_text(encoding="utf-8") == page(found, words=True)
+    attributions = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
+    assert path.read_text(encoding="utf-8") == page(attributions, words=True)
     gives(capfd, *args, "--tokens")
-    assert place.read_text(encoding="utf-8") == page(found)
+    assert path.read_text(encoding="utf-8") == page(attributions)
 
 
 def test_pictures_and_flow_pages_are_those_that_python_makes(capfd, folder, tmp_path):
     args = ["compare", SENTENCE, "--model", folder, "--methods", "gf,rollout"]
     gives(capfd, *args, "--svg", tmp_path / "a.svg", "--flow-html", tmp_path / "a.html")
-    found = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
-    plots.compare(found).savefig(tmp_path / "b.svg")
+    attributions = gaflow.Explainer(folder).compare(SENTENCE, ["gf", "rollout"])
+    plots.compare(attributions).savefig(tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert (tmp_path / "a.html").read_text(encoding="utf-8") == flow_page(found)
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == flow_page(attributions)
     for option, name in (("--svg", "a.txt"), ("--svg", "no/a.svg"), ("--flow-html", "no/a.html")):
         assert option in refused(capfd, *args, option, tmp_path / name)
     assert "needs a method with a flow" in refused(
@@ -74,8 +74,8 @@ def test_pictures_and_flow_pages_are_those_that_python_makes(capfd, folder, tmp_
 def test_a_long_text_is_compared_in_windows(capfd, folder):
     text = "a good film and a bad one. " * 12
     args = ["compare", text, "--windows", "--model", folder, "--methods", "grads,rollout", "--json"]
-    found = json.loads(gives(capfd, *args))
-    assert {name: att["facts"]["windows"] > 2 for name, att in found.items()} == {"grads": True, "rollout": True}
+    document = json.loads(gives(capfd, *args))
+    assert {name: att["facts"]["windows"] > 2 for name, att in document.items()} == {"grads": True, "rollout": True}
 
 
 def test_stdin_pairs_tokens_and_truncation_are_passed_on(capfd, monkeypatch, folder):
@@ -84,12 +84,12 @@ def test_stdin_pairs_tokens_and_truncation_are_passed_on(capfd, monkeypatch, fol
     output = gives(capfd, *args)
     assert output.count("[SEP]") == 2
     assert len(output.split("\n\n")[1].splitlines()) == 65
-    assert output.splitlines()[-1] == "truncated: the model read only the first 64 tokens"
+    assert re.search("truncated: .* 64 tokens", output.splitlines()[-1])
 
 
 def test_bad_input_is_one_line_before_a_model_is_loaded(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr("gaflow.cli.compare.Explainer", None)  # which must not be called
-    assert "no method 'agff'; did you mean agf" in refused(capfd, "compare", "a", "--methods", "af,agff")
+    assert re.search("'agff'.* agf", refused(capfd, "compare", "a", "--methods", "af,agff"))
     for empty in ("", "af,,gf", "af,"):
         assert "has an empty name" in refused(capfd, "compare", "a", "--methods", empty)
     assert "names gf twice" in refused(capfd, "compare", "a", "--methods", "gf,af,GF")
@@ -97,9 +97,8 @@ def test_bad_input_is_one_line_before_a_model_is_loaded(capfd, monkeypatch, tmp_
     assert "TEXT" in refused(capfd, "compare")
     assert "goes after '--'" in refused(capfd, "compare", "-5 degrees")
     monkeypatch.setitem(sys.modules, "captum", None)
-    assert "method 'ig' needs captum; run: pip install 'gaflow[baselines]'" in refused(
-        capfd, "compare", "a", "--methods", "all"
-    )
+    error = refused(capfd, "compare", "a", "--methods", "all")
+    assert re.search(r"'ig'.*captum.*pip install 'gaflow\[baselines\]'", error)
 
 
 def test_bad_texts_and_targets_are_one_line(capfd, folder):
@@ -109,13 +108,13 @@ def test_bad_texts_and_targets_are_one_line(capfd, folder):
 
 
 def test_a_watcher_sees_how_far_it_is(capfd, monkeypatch, folder):
-    told = []
+    reports = []
 
     @contextmanager
     def watching(doing):
-        yield lambda done, total: told.append((doing, done, total))
+        yield lambda done, total: reports.append((doing, done, total))
 
     monkeypatch.setattr("gaflow.cli.compare.spinner", watching)
     gives(capfd, "compare", SENTENCE, "--model", folder, "--methods", "agf,lime")
-    assert (told[0], told[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
-    assert any(1 < done < 2 for _, done, _ in told)
+    assert (reports[0], reports[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
+    assert any(1 < done < 2 for _, done, _ in reports)

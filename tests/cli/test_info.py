@@ -18,55 +18,53 @@ pytestmark = pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     model, tokenizer = FAMILIES[family]()
-    place = saved((model, tokenizer), tmp_path)
-    found = json.loads(gives(capfd, "info", place, "--json", "--length", "7"))
-    explainer = gaflow.Explainer(place)
+    folder = saved((model, tokenizer), tmp_path)
+    document = json.loads(gives(capfd, "info", folder, "--json", "--length", "7"))
+    explainer = gaflow.Explainer(folder)
     layers = explainer(SENTENCE).layers
     assert layers is not None
-    assert found["layers"] == len(layers) - 1
-    assert found["attention"] == [found["layers"], found["heads"], 7, 7]
-    assert found["parameters"] == sum(p.numel() for p in model.parameters())
-    assert found["limit"] == explainer.runner.limit
-    assert found["labels"] == list(explainer.head.labels)
-    assert (found["class"], found["task"], found["dtype"]) == (type(model).__name__, explainer.task, "float32")
+    assert document["layers"] == len(layers) - 1
+    assert document["attention"] == [document["layers"], document["heads"], 7, 7]
+    assert document["parameters"] == sum(p.numel() for p in model.parameters())
+    assert document["limit"] == explainer.runner.limit
+    assert document["labels"] == list(explainer.head.labels)
+    assert (document["class"], document["task"], document["dtype"]) == (type(model).__name__, explainer.task, "float32")
     leads = explainer.task == "text-classification"
-    assert found["method"] == ("path_flow" if leads else "agf")
-    assert found["estimate"]["flops"] == (
-        2 * solve_flops(2 * found["layers"], 7) if leads else solve_flops(found["layers"], 7)
+    assert document["method"] == ("path_flow" if leads else "agf")
+    assert document["estimate"]["flops"] == (
+        2 * solve_flops(2 * document["layers"], 7) if leads else solve_flops(document["layers"], 7)
     )
-    assert found["estimate"]["seconds"] > 0
-    assert found["estimate"]["peak"] > 0
+    assert document["estimate"]["seconds"] > 0
+    assert document["estimate"]["peak"] > 0
 
 
 def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp_path):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    shown = gives(capfd, "info", tmp_path)
-    assert re.search(r"a text of +64 tokens: attention \(3, 4, 64, 64\)", shown)
-    assert "BertForSequenceClassification (bert), text-classification" in shown
-    assert "negative, positive, neutral" in shown
+    output = gives(capfd, "info", tmp_path)
+    assert re.search(r"a text of +64 tokens: attention \(3, 4, 64, 64\)", output)
+    assert "BertForSequenceClassification (bert), text-classification" in output
+    assert "negative, positive, neutral" in output
 
 
 @pytest.mark.parametrize("length", ["0", "65"])
 def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length):
-    assert f"--length must be a whole number from 1 to 64, not {length}" in refused(
-        capfd, "info", folder, "--length", length
-    )
+    assert re.search(f"--length.*1 to 64.* {length}$", refused(capfd, "info", folder, "--length", length))
 
 
 @pytest.mark.parametrize(
-    ("free", "shown"),
+    ("free", "pattern"),
     [
-        (1 << 40, r"memory +74\.6 MiB at the peak.*room +cpu has 1,024 GiB left: enough; \d+,\d+ such texts fit"),
-        (20 << 20, r"room +cpu has 20 MiB left: too little; 8 such texts fit at a time"),
-        (1 << 20, r"room +cpu has 1 MiB left: too little; texts of up to 35 tokens would fit"),
-        (None, r"room +cpu does not tell"),
+        (1 << 40, r"memory +74\.6 MiB.*room +cpu .*1,024 GiB.*enough.* \d+,\d+ "),
+        (20 << 20, r"room +cpu .*20 MiB.*too little.* 8 "),
+        (1 << 20, r"room +cpu .* 1 MiB.*too little.* 35 tokens"),
+        (None, r"room +cpu [^0-9]* batches"),
     ],
 )
-def test_info_says_whether_a_batch_fits_and_what_would(capfd, folder, monkeypatch, free, shown):
+def test_info_says_whether_a_batch_fits_and_what_would(capfd, folder, monkeypatch, free, pattern):
     monkeypatch.setattr("gaflow.cli.info.free_memory", lambda device: free)
-    found = gives(capfd, "info", folder, "--batch-size", "30", "--length", "64", "--device", "cpu", "--method", "agf")
-    assert re.search(shown, " ".join(found.split())), found
+    output = gives(capfd, "info", folder, "--batch-size", "30", "--length", "64", "--device", "cpu", "--method", "agf")
+    assert re.search(pattern, " ".join(output.split())), output
 
 
 def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
@@ -82,30 +80,30 @@ def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
 
 def test_info_counts_what_the_method_does(capfd, folder):
     args = ["info", folder, "--length", "64", "--device", "cpu"]
-    found = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
+    document = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
     cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="path_flow").cost)
-    assert (found["estimate"]["path"], found["estimate"]["peak"]) == (cost.path, cost.peak)
-    shown = " ".join(gives(capfd, *args).split())
-    assert "method path_flow, if it can follow the model: 108 forward, 108 backward" in shown
-    assert re.search(r"paths \d.*? MiB", shown)
-    shown = " ".join(gives(capfd, *args, "--method", "agf").split())
-    assert "method agf: 1 forward, 1 backward trace" in shown
-    assert "paths" not in shown
+    assert (document["estimate"]["path"], document["estimate"]["peak"]) == (cost.path, cost.peak)
+    output = " ".join(gives(capfd, *args).split())
+    assert re.search("method path_flow.* 108 forward, 108 backward", output)
+    assert re.search(r"paths \d.*? MiB", output)
+    output = " ".join(gives(capfd, *args, "--method", "agf").split())
+    assert "method agf: 1 forward, 1 backward" in output
+    assert "paths" not in output
     assert "--method must be a flow" in refused(capfd, *args, "--method", "lime")
 
 
 def test_info_refuses_batches_of_nothing(capfd, folder):
-    assert "--batch-size must be a whole number >= 1, not 0" in refused(capfd, "info", folder, "--batch-size", "0")
+    assert re.search("--batch-size.* 0$", refused(capfd, "info", folder, "--batch-size", "0"))
 
 
 def test_info_refuses_models_without_one_stack_of_layers(capfd, monkeypatch, folder):
     monkeypatch.setattr("gaflow.cli.info.Geometry.of", lambda config: None)
-    assert "no single stack of attention layers" in refused(capfd, "info", folder)
+    assert "attention layers" in refused(capfd, "info", folder)
 
 
 def test_many_labels_are_cut_short(capfd, tmp_path):
-    place = saved(bert(num_labels=23), tmp_path)
-    assert "LABEL_19 and 3 more" in " ".join(gives(capfd, "info", place).split())
+    folder = saved(bert(num_labels=23), tmp_path)
+    assert "LABEL_19 and 3 more" in " ".join(gives(capfd, "info", folder).split())
 
 
 def test_info_says_who_reads_the_attention_and_where_padding_matters(capfd, monkeypatch, folder):
@@ -113,17 +111,17 @@ def test_info_says_who_reads_the_attention_and_where_padding_matters(capfd, monk
     monkeypatch.setattr("gaflow.cli.info.outline", lambda *_: loaded)
     assert "adapter" not in gives(capfd, "info", folder)
     loaded.model.config.model_type = "funnel"
-    shown = " ".join(gives(capfd, "info", folder).split())
-    assert "read by an adapter: pooled layers; a batch holds texts of one length" in shown
-    found = json.loads(gives(capfd, "info", folder, "--json"))
-    assert (found["adapter"], found["padding"]) == ("pooled layers", False)
+    output = " ".join(gives(capfd, "info", folder).split())
+    assert "adapter: pooled layers" in output
+    document = json.loads(gives(capfd, "info", folder, "--json"))
+    assert (document["adapter"], document["padding"]) == ("pooled layers", False)
 
 
 def test_info_refuses_what_cannot_be_traced(capfd, monkeypatch, folder):
     loaded = outline(folder)
     loaded.model.config.model_type = "fnet"
     monkeypatch.setattr("gaflow.cli.info.outline", lambda *_: loaded)
-    assert "Fourier transforms mix its tokens" in refused(capfd, "info", folder)
+    assert "Fourier" in refused(capfd, "info", folder)
 
 
 def test_extrapolating_to_the_same_size_changes_nothing():

@@ -18,10 +18,10 @@ def test_every_method_is_listed_with_what_it_is_and_takes(capfd):
     rows = json.loads(gives(capfd, "methods", "--json"))
     assert [row["name"] for row in rows] == list(METHODS)
     for row, method in zip(rows, METHODS.values(), strict=True):
-        about = method.info
+        info = method.info
         assert row["description"].endswith(".")
-        said = {f.name: getattr(about, f.name) for f in fields(MethodInfo)}
-        assert {f.name: row[f.name] for f in fields(MethodInfo)} == {**said, "libraries": list(about.libraries)}
+        expected = {f.name: getattr(info, f.name) for f in fields(MethodInfo)}
+        assert {f.name: row[f.name] for f in fields(MethodInfo)} == {**expected, "libraries": list(info.libraries)}
         settings: Any = method
         names = settings.options if isinstance(method, FlowMethod) else [f.name for f in fields(settings)]
         assert list(row["settings"]) == list(names)
@@ -82,8 +82,8 @@ def test_what_a_method_says_about_itself_is_shown_and_never_obeyed(capfd, monkey
     }
     assert silent["settings"] == {}
     assert silent["passes"] is None
-    shown = gives(capfd, "methods")
+    output = gives(capfd, "methods")
     assert re.search(
-        r"^loud +noise +yes +no +1 forward\n +Shouts\. Tufnel 1984\\x1b\[31m\. Extra: amps\.$", shown, re.M
+        r"^loud +noise +yes +no +1 forward\n +Shouts\. Tufnel 1984\\x1b\[31m\. Extra: amps\.$", output, re.M
     )
-    assert re.search(r"^silent +- +- +- +-$", shown, re.M)
+    assert re.search(r"^silent +- +- +- +-$", output, re.M)

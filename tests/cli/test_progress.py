@@ -19,10 +19,9 @@ def test_lines_tell_rate_and_remaining_time_of_this_run_alone(capfd, monkeypatch
         for second, done in ((0, 500), (4, 520), (10, 600), (12, 620), (25, 1000)):
             clock[0] = second
             report(done, 2000)
-    assert capfd.readouterr().err.splitlines() == [
-        "explaining: 600 of 2,000 texts, 10 texts/s, 0:02:20 left",
-        "explaining: 1,000 of 2,000 texts, 20 texts/s, 0:00:50 left",
-    ]
+    lines = capfd.readouterr().err.splitlines()
+    numbers = [re.findall(r"[\d,:]*\d", line) for line in lines]
+    assert numbers == [["600", "2,000", "10", "0:02:20"], ["1,000", "2,000", "20", "0:00:50"]]
 
 
 def test_a_terminal_shows_a_bar(monkeypatch, capfd):
@@ -32,10 +31,10 @@ def test_a_terminal_shows_a_bar(monkeypatch, capfd):
         assert callable(report)
         report(3, 10)
         report(7, 10)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capfd.readouterr().err)
-    assert "explaining" in shown
-    assert "7/10" in shown
-    assert "texts/s" in shown
+    output = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capfd.readouterr().err)
+    assert "explaining" in output
+    assert "7/10" in output
+    assert "texts/s" in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -48,25 +47,25 @@ def test_the_first_signal_asks_and_the_second_ends(number, capfd):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
-    assert capfd.readouterr().err == "ending after this batch; once more to end at once\n"
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 def test_a_watcher_sees_that_work_is_going_on(monkeypatch):
-    seen = []
+    statuses = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(module, "make_console", lambda stderr: SimpleNamespace(status=watch(seen)))
+    monkeypatch.setattr(module, "make_console", lambda stderr: SimpleNamespace(status=watch(statuses)))
     with spinner("explaining") as progress:
-        assert seen == ["explaining"]
+        assert statuses == ["explaining"]
         assert callable(progress)
         progress(0.75, 3)
-    assert seen == ["explaining", "explaining, 25%", "done"]
+    assert statuses == ["explaining", "explaining, 25%", "done"]
 
 
-def watch(seen):
+def watch(statuses):
     @contextmanager
     def status(doing):
-        seen.append(doing)
-        yield SimpleNamespace(update=seen.append)
-        seen.append("done")
+        statuses.append(doing)
+        yield SimpleNamespace(update=statuses.append)
+        statuses.append("done")
 
     return status

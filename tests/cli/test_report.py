@@ -10,39 +10,39 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 
 @pytest.fixture
-def made(tmp_path):
+def results(tmp_path):
     stored(tmp_path / "bench", "sst2", evaluation())
     stored(tmp_path / "bench", "imdb", evaluation(seed=1))
     return tmp_path / "bench"
 
 
-def test_the_command_gives_what_python_gives(capfd, made, tmp_path):
-    shown = gives(capfd, "report", made, "--resamples", "20")
-    expected = report(made, tmp_path / "python", resamples=20)
+def test_the_command_gives_what_python_gives(capfd, results, tmp_path):
+    output = gives(capfd, "report", results, "--resamples", "20")
+    expected = report(results, tmp_path / "python", resamples=20)
     names = [str(path.relative_to(tmp_path / "python")) for path in expected]
-    assert shown.splitlines() == [str(made / name) for name in names]
+    assert output.splitlines() == [str(results / name) for name in names]
     for name in names:
-        assert (made / name).read_bytes() == (tmp_path / "python" / name).read_bytes()
+        assert (results / name).read_bytes() == (tmp_path / "python" / name).read_bytes()
 
 
-def test_another_folder_order_and_method(capfd, made, tmp_path):
+def test_another_folder_order_and_method(capfd, results, tmp_path):
     args = ["-o", tmp_path / "new" / "out", "--datasets", "sst2, imdb", "--method", "ig", "--resamples", "20"]
-    found = json.loads(gives(capfd, "report", made, *args, "--json"))
-    assert found[0] == str(tmp_path / "new" / "out" / "tables.md")
+    paths = json.loads(gives(capfd, "report", results, *args, "--json"))
+    assert paths[0] == str(tmp_path / "new" / "out" / "tables.md")
     text = (tmp_path / "new" / "out" / "tables.md").read_text()
     assert text.startswith("# Faithfulness on sst2, imdb\n")
     assert "Almost Stochastic Order of ig" in text
-    assert not (made / "tables.md").exists()
+    assert not (results / "tables.md").exists()
 
 
-def test_bad_input_is_refused_in_one_line(capfd, made, tmp_path):
+def test_bad_input_is_refused_in_one_line(capfd, results, tmp_path):
     assert "no such folder" in refused(capfd, "report", tmp_path / "no")
     (tmp_path / "empty").mkdir()
     assert "no evaluation in" in refused(capfd, "report", tmp_path / "empty")
-    assert "no data set yelp" in refused(capfd, "report", made, "--datasets", "yelp")
-    assert "--method 'agff' was not measured here; there are " in refused(capfd, "report", made, "--method", "agff")
+    assert "no data set yelp" in refused(capfd, "report", results, "--datasets", "yelp")
+    assert "--method 'agff'" in refused(capfd, "report", results, "--method", "agff")
     (tmp_path / "file").write_text("")
-    assert "is a file" in refused(capfd, "report", made, "-o", tmp_path / "file")
-    assert "resamples" in refused(capfd, "report", made, "--resamples", "1")
-    (made / "imdb" / "pad" / "texts.parquet").unlink()
-    assert "is damaged" in refused(capfd, "report", made)
+    assert "is a file" in refused(capfd, "report", results, "-o", tmp_path / "file")
+    assert "resamples" in refused(capfd, "report", results, "--resamples", "1")
+    (results / "imdb" / "pad" / "texts.parquet").unlink()
+    assert "is damaged" in refused(capfd, "report", results)

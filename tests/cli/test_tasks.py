@@ -25,28 +25,28 @@ def words(item):
 def test_the_command_says_what_python_says(name, folders, capfd):
     item = CASES[name].inputs[0]
     args = ["--model", folders[name], "--target", TARGETS[name], "--method", "attcat"]
-    found = json.loads(gives(capfd, "explain", *words(item), *args, "--json"))
+    document = json.loads(gives(capfd, "explain", *words(item), *args, "--json"))
     att = gaflow.Explainer(folders[name])(item, "attcat", TARGETS[name])
-    assert found == att.to_dict()
-    shown = gives(capfd, "explain", *words(item), *args, "--task", CASES[name].task)
-    assert f"{att.label} " in shown
-    assert f"{att.output_name} {att.output:.4g}, explained by attcat" in " ".join(shown.split())
+    assert document == att.to_dict()
+    output = gives(capfd, "explain", *words(item), *args, "--task", CASES[name].task)
+    assert f"{att.label} " in output
+    assert f"{att.output_name} {att.output:.4g}, explained by attcat" in " ".join(output.split())
     assert "attcat" in gives(capfd, "compare", *words(item), "--model", folders[name], "--methods", "attcat,rawatt")
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_info_names_task_and_labels(name, folders, capfd):
-    found = json.loads(gives(capfd, "info", folders[name], "--json"))
-    assert found["task"] == CASES[name].task
-    assert found["labels"] == list(gaflow.Explainer(folders[name]).head.labels)
-    assert ("its vocabulary" in gives(capfd, "info", folders[name])) == (not found["labels"])
+    document = json.loads(gives(capfd, "info", folders[name], "--json"))
+    assert document["task"] == CASES[name].task
+    assert document["labels"] == list(gaflow.Explainer(folders[name]).head.labels)
+    assert ("its vocabulary" in gives(capfd, "info", folders[name])) == (not document["labels"])
 
 
 @pytest.mark.parametrize("name", ["viewer", "listener"])
 def test_info_on_models_that_read_no_text(name, tmp_path, capfd):
-    found = json.loads(gives(capfd, "info", saved(CASES[name].make(), tmp_path), "--json"))
-    assert (found["task"], found["vocabulary"]) == (CASES[name].task, None)
-    assert found["tokenizer"] == type(CASES[name].make()[1]).__name__
+    document = json.loads(gives(capfd, "info", saved(CASES[name].make(), tmp_path), "--json"))
+    assert (document["task"], document["vocabulary"]) == (CASES[name].task, None)
+    assert document["tokenizer"] == type(CASES[name].make()[1]).__name__
 
 
 def test_a_picture_is_explained_by_its_path(tmp_path, capfd):
@@ -54,21 +54,21 @@ def test_a_picture_is_explained_by_its_path(tmp_path, capfd):
 
     Image.fromarray(CASES["viewer"].inputs[0]).save(tmp_path / "dog.png")
     model = saved(CASES["viewer"].make(), tmp_path)
-    shown = gives(capfd, "explain", tmp_path / "dog.png", "--model", model, "--html", tmp_path / "why.html")
-    assert "dog.png" in shown
-    assert "row 1, column" in shown or "row 2, column" in shown
+    output = gives(capfd, "explain", tmp_path / "dog.png", "--model", model, "--html", tmp_path / "why.html")
+    assert "dog.png" in output
+    assert "row 1, column" in output or "row 2, column" in output
     assert "data:image/png" in (tmp_path / "why.html").read_text(encoding="utf-8")
 
 
 def test_what_is_wrong_is_said_in_one_line(folders, capfd):
     model = ["--model", folders["filler"]]
-    assert "has no [MASK]; write [MASK] where" in refused(capfd, "explain", "a dog", *model)
-    assert "must name one of the masks" in refused(capfd, "explain", "a [MASK] [MASK]", *model)
+    assert "[MASK]" in refused(capfd, "explain", "a dog", *model)
+    assert "masks" in refused(capfd, "explain", "a [MASK] [MASK]", *model)
     assert "--task" in refused(capfd, "explain", "a [MASK]", *model, "--task", "fill")
     assert "made as BertForMaskedLM" in refused(capfd, "explain", "a dog", *model, "--task", "text-classification")
-    asked = ["explain", "is it?", "--model", folders["reader"]]
-    assert "must be a (question, context) tuple" in refused(capfd, *asked)
-    assert "'cat' is not in 'a dog'" in refused(capfd, *asked, "--pair", "a dog", "--target", "cat")
+    args = ["explain", "is it?", "--model", folders["reader"]]
+    assert "(question, context)" in refused(capfd, *args)
+    assert "'cat' is not in 'a dog'" in refused(capfd, *args, "--pair", "a dog", "--target", "cat")
     assert "no label 'B-DOG'" in refused(
         capfd, "explain", "a dog", "--model", folders["tagger"], "--target", "dog=B-DOG"
     )

@@ -43,7 +43,7 @@ def test_a_list_names_the_numbers():
 def test_a_mapping_says_what_each_label_means():
     names = {"pos": "positive", 4: 1, 0: "negative", -1: 0}
     assert [index(label, names) for label in ("pos", 4, "4", 0, -1, None)] == [1, 1, 1, 0, 0, None]
-    with pytest.raises(DataError, match="label 'neg' is not among label_names, which has pos, 4, 0, -1"):
+    with pytest.raises(DataError, match=r"'neg'.*label_names.*pos, 4, 0, -1"):
         index("neg", names)
 
 
@@ -58,10 +58,10 @@ def test_names_of_the_data_set_hold_unless_the_model_has_none_or_the_caller_says
     data = open_data(Hub(), label_column="label")
     assert Classes.of(data, HEAD).index(0, "") == 1
     assert Classes.of(data, NAMELESS).index(0, "") == 0
-    given = open_data(Hub(), label_column="label", label_names=["negative", "positive"])
-    assert Classes.of(given, HEAD).index(0, "") == 0
+    source = open_data(Hub(), label_column="label", label_names=["negative", "positive"])
+    assert Classes.of(source, HEAD).index(0, "") == 0
 
 
 def test_a_string_of_names_is_refused():
-    with pytest.raises(TypeError, match="list or a mapping"):
+    with pytest.raises(TypeError, match="label_names must be a list"):
         Classes.of(open_data(["a"], label_names="ab"), HEAD)

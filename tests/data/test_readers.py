@@ -50,9 +50,9 @@ def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
 def test_an_unknown_column_is_refused_with_those_there_are(tmp_path, name):
-    with pytest.raises(DataError, match=r"no column 'txt'; did you mean 'text'\? Its columns are 'text', 'label'"):
+    with pytest.raises(DataError, match=r"'txt'.*'text'.*'text', 'label'"):
         texts(write(tmp_path / name), "txt")
-    with pytest.raises(DataError, match=r"no column 'zzz'\. Its columns are 'text', 'label'"):
+    with pytest.raises(DataError, match=r"'zzz'.*'text', 'label'"):
         texts(write(tmp_path / name), "zzz")
 
 
@@ -63,7 +63,7 @@ def test_a_column_that_is_there_twice_is_named(tmp_path, name):
         path.write_text("label,text,label\n1,one,2\n", encoding="utf-8")
     else:
         pq.write_table(pa.table([[1], ["one"], [2]], names=["label", "text", "label"]), path)
-    with pytest.raises(DataError, match="has 2 columns 'label'; give each a name of its own"):
+    with pytest.raises(DataError, match="2 columns 'label'"):
         read(path)
     assert texts(path) == ["one"]
 
@@ -71,7 +71,7 @@ def test_a_column_that_is_there_twice_is_named(tmp_path, name):
 def test_a_column_that_holds_no_text_is_refused(tmp_path):
     path = write(tmp_path / "a.parquet")
     for columns in (Columns("other"), Columns("text", pair="other")):
-        with pytest.raises(DataError, match=r"'other' holds double, not text; columns of text are 'text'"):
+        with pytest.raises(DataError, match=r"'other'.*double.*'text'"):
             read(path, columns)
 
 
@@ -84,11 +84,11 @@ def test_dictionary_encoded_text_is_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.parquet", b"not parquet at all", "cannot be read as Parquet"),
-        ("a.csv", b'text,label\n"a",1\nb,2,3\n', "cannot be read as CSV"),
-        ("a.csv", b"text,label\n\xff\xfe,1\n", "cannot be read as CSV"),
+        ("a.parquet", b"not parquet at all", "Parquet"),
+        ("a.csv", b'text,label\n"a",1\nb,2,3\n', "CSV"),
+        ("a.csv", b"text,label\n\xff\xfe,1\n", "CSV"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "line 2, is no JSON"),
-        ("a.jsonl", b'["a"]\n', "line 1, is no JSON object"),
+        ("a.jsonl", b'["a"]\n', "line 1.*JSON"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": "\xff"}\n', "is not UTF-8"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a", "label": 1}\n' * 999, mtime=0)[:40], "cannot be unpacked"),
     ],
@@ -111,7 +111,7 @@ def test_a_key_that_later_rows_lack_is_null(tmp_path):
 
 
 def test_a_name_that_says_nothing_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"should end in \.parquet, \.csv"):
+    with pytest.raises(DataError, match=r"\.parquet, \.csv"):
         reader_of(tmp_path / "a.xlsx")
 
 

@@ -25,10 +25,10 @@ class Hub:
 
 def test_lists_hold_texts_pairs_or_rows():
     assert rows(["a", ("b", "c"), None]) == [("a", None, None), ("b", "c", None), (None, None, None)]
-    given = [{"body": "a", "y": 1, "z": "b"}]
-    assert rows(given, text_column="body", label_column="y", pair_column="z") == [("a", "b", 1)]
+    records = [{"body": "a", "y": 1, "z": "b"}]
+    assert rows(records, text_column="body", label_column="y", pair_column="z") == [("a", "b", 1)]
     with pytest.raises(DataError, match="no column 'text'"):
-        rows(given)
+        rows(records)
 
 
 def test_a_function_gives_a_new_iterator_every_time_and_an_iterator_is_refused():
@@ -44,12 +44,12 @@ def test_a_data_set_stays_what_it_is():
 
 
 @pytest.mark.parametrize(
-    "place", ["no.csv", "data/no.csv", "no.txt", "data/no.JSON", "no.tsv.gz", "./no", "a/b/no", "/no/such", Path("no")]
+    "path", ["no.csv", "data/no.csv", "no.txt", "data/no.JSON", "no.tsv.gz", "./no", "a/b/no", "/no/such", Path("no")]
 )
-def test_what_can_only_be_a_path_is_not_looked_up_on_the_hub(place, monkeypatch):
+def test_what_can_only_be_a_path_is_not_looked_up_on_the_hub(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="no such file"):
-        open_data(place)
+        open_data(path)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
@@ -61,15 +61,15 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
 
 
 def test_a_hub_id_is_loaded_with_its_split_and_brings_its_label_names(monkeypatch):
-    asked = []
+    calls = []
 
-    def load(*given, **named):
-        asked.append((given, named))
+    def load(*args, **named):
+        calls.append((args, named))
         return Hub()
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     data = open_data("org/name", label_column="label", split="validation", subset="sst2", revision="v1")
-    assert asked == [(("org/name", "sst2"), {"split": "validation", "revision": "v1"})]
+    assert calls == [(("org/name", "sst2"), {"split": "validation", "revision": "v1"})]
     assert list(data.read()) == [("text 0", None, "label 0"), ("text 1", None, "label 1")]
     assert data.class_names == ("neg", "pos")
     assert data.name == "org/name/sst2/validation"
@@ -78,7 +78,7 @@ def test_a_hub_id_is_loaded_with_its_split_and_brings_its_label_names(monkeypatc
 
 
 def test_what_the_hub_does_not_have_is_refused_in_one_line(monkeypatch):
-    def load(*given, **named):
+    def load(*args, **named):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))

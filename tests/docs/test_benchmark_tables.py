@@ -12,7 +12,8 @@ import pytest
 
 from gaflow import METHODS, FlowMethod
 from gaflow.benchmark import PAPER_METHODS
-from gaflow.methods.base import full_name
+from gaflow.methods.base import name_with_changes
+from gaflow.methods.paths import Paths
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -314,7 +315,7 @@ def test_the_table_of_paths_with_and_without_flow():
     assert header[2:] == [f"{name} {which}" for name in STUDIED for which in ("flow", "no flow")]
     for cell, passes, *cells in rows:
         method = parse_variant(cell)
-        without_flow = f"no flow, input layer: {full_name('paths', method.paths)}"
+        without_flow = f"no flow, input layer: {name_with_changes('paths', vars(method.paths), vars(Paths()))}"
         expected = []
         for study in STUDIES.values():
             expected += [study[method.name]["aopc"], study[without_flow]["aopc"]]

@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_demo_shows_every_method_and_writes_its_page(tmp_path, capsys):
     demo = runpy.run_path(str(ROOT / "examples" / "demo.py"))
     demo["main"](tmp_path / "demo.html")
-    shown = capsys.readouterr().out
-    assert [f"explained by {name}" in shown for name in ("agf", "gf", "af")] == [True] * 3
+    output = capsys.readouterr().out
+    assert [f"explained by {name}" in output for name in ("agf", "gf", "af")] == [True] * 3
     assert "smart" in (tmp_path / "demo.html").read_text(encoding="utf-8")
 
 

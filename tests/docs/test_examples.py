@@ -35,8 +35,8 @@ def test_the_commands_of_a_page_print_what_it_shows(page, command, output, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     assert main(shlex.split(command)) == 0
-    found = capfd.readouterr().out
-    assert doctest.OutputChecker().check_output(output, found, OPTIONS), found
+    printed = capfd.readouterr().out
+    assert doctest.OutputChecker().check_output(output, printed, OPTIONS), printed
 
 
 def test_the_pages_do_have_examples():
@@ -49,8 +49,8 @@ def test_the_table_of_methods_says_what_the_methods_say():
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line[:3] == "| `"]
     expected = []
     for name, method in METHODS.items():
-        about = method.info
-        authors = "" if about.reference == "none" else about.reference.rpartition(",")[0]
-        yes = ["yes" if fact else "no" for fact in (about.signed, about.class_specific)]
-        expected.append([f"`{name}`", *yes, about.passes, authors])
+        info = method.info
+        authors = "" if info.reference == "none" else info.reference.rpartition(",")[0]
+        yes = ["yes" if fact else "no" for fact in (info.signed, info.class_specific)]
+        expected.append([f"`{name}`", *yes, info.passes, authors])
     assert [[row[0], *row[2:]] for row in rows] == expected

@@ -17,11 +17,11 @@ NAMES = {"figure-1", "figure-2", "figure-4", "figure-5", "figure-6", "figure-7",
 
 @pytest.fixture(scope="module")
 def script():
-    found = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -58,12 +58,12 @@ def test_the_two_algorithms_agree_in_value_and_differ_in_flow(script, drawn):
 
 
 def test_scores_of_the_showcase_are_shares_of_the_flow(script):
-    found = script.maximum_flows(gaflow.Explainer())
-    assert [*found] == [f"{name}, Algorithm {k}" for name in ("af", "gf", "agf") for k in (1, 2)]
-    for att in found.values():
+    attributions = script.maximum_flows(gaflow.Explainer())
+    assert [*attributions] == [f"{name}, Algorithm {k}" for name in ("af", "gf", "agf") for k in (1, 2)]
+    for att in attributions.values():
         np.testing.assert_allclose(att.layers.sum(1), 1, rtol=1e-9)
         np.testing.assert_allclose(att.scores * att.flow.value.item(), att.flow.target[0], rtol=1e-9)
     for name in ("af", "gf", "agf"):
-        one, two = (found[f"{name}, Algorithm {k}"] for k in (1, 2))
+        one, two = (attributions[f"{name}, Algorithm {k}"] for k in (1, 2))
         assert one.flow.value == two.flow.value
         assert abs(one.scores - two.scores).sum() > 0.5  # most of the flow ends elsewhere

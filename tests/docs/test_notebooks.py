@@ -22,15 +22,15 @@ def committed(name):
 
 def texts(notebook):
     """What is written below the cells of code: printed, or shown as plain text; for a figure, that it is one."""
-    found = []
+    outputs = []
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error", output
             if output.output_type == "stream":
-                found.append(output.text)
+                outputs.append(output.text)
             else:
-                found.append("a figure" if "image/png" in output.data else output.data["text/plain"])
-    return found
+                outputs.append("a figure" if "image/png" in output.data else output.data["text/plain"])
+    return outputs
 
 
 def test_every_main_use_has_its_notebook_and_every_notebook_its_source():
@@ -40,10 +40,10 @@ def test_every_main_use_has_its_notebook_and_every_notebook_its_source():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_has_the_cells_of_its_source(name):
-    made, kept = MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8")), committed(name)
-    assert [(c.id, c.cell_type, c.source) for c in kept.cells] == [(c.id, c.cell_type, c.source) for c in made.cells]
-    assert kept.metadata == made.metadata
-    nbformat.validate(kept)
+    built, stored = MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8")), committed(name)
+    assert [(c.id, c.cell_type, c.source) for c in stored.cells] == [(c.id, c.cell_type, c.source) for c in built.cells]
+    assert stored.metadata == built.metadata
+    nbformat.validate(stored)
 
 
 def run_apart(source, target):

@@ -14,21 +14,21 @@ def test_scores_from_elsewhere_are_judged_alike(explainer, evaluated):
     attributions = explainer(TEXTS, "cat")
     arrays = [a.scores for a in attributions]
     ordinary = [a.scores[~a.special_mask].tolist() for a in attributions]
-    found = evaluate(explainer, TEXTS, scores={"ours": attributions, "all": arrays, "some": ordinary})
-    assert found.methods == ("ours", "all", "some", "random")
+    evaluation = evaluate(explainer, TEXTS, scores={"ours": attributions, "all": arrays, "some": ordinary})
+    assert evaluation.methods == ("ours", "all", "some", "random")
     for row in range(3):
-        np.testing.assert_array_equal(found.masked[row], evaluated.masked[1])
-    np.testing.assert_array_equal(found.masked[3], evaluated.masked[3])
+        np.testing.assert_array_equal(evaluation.masked[row], evaluated.masked[1])
+    np.testing.assert_array_equal(evaluation.masked[3], evaluated.masked[3])
 
 
 def test_scores_of_words_are_spread_over_tokens(explainer):
     text = "stop film"
-    own = explainer(text, "cat")
+    att = explainer(text, "cat")
     words = SimpleNamespace(scores=[4.0, 1.0], offsets=[(0, 4), (5, 9)])
-    spread = [4.0 * (b - a) / 4 if b <= 4 else (b - a) / 4 for a, b in np.array(own.offsets)[~own.special_mask]]
+    spread = [4.0 * (b - a) / 4 if b <= 4 else (b - a) / 4 for a, b in np.array(att.offsets)[~att.special_mask]]
     assert len(spread) > 2
-    found = evaluate(explainer, [text], scores={"words": [words], "tokens": [spread]})
-    np.testing.assert_array_equal(found.masked[0], found.masked[1])
+    evaluation = evaluate(explainer, [text], scores={"words": [words], "tokens": [spread]})
+    np.testing.assert_array_equal(evaluation.masked[0], evaluation.masked[1])
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_scores_of_words_are_spread_over_tokens(explainer):
     ],
 )
 def test_bad_input_is_refused_before_anything_is_computed(explainer, changed, error, match):
-    given = {"texts": ["good", "bad"], "methods": [], **changed}
+    arguments = {"texts": ["good", "bad"], "methods": [], **changed}
     with pytest.raises(error, match=match):
-        evaluate(explainer, **given)
+        evaluate(explainer, **arguments)
 
 
 def test_scores_of_another_text_are_refused(explainer):
@@ -84,11 +84,11 @@ def test_heads_without_one_class_among_several_are_refused(settings):
 
 def test_the_class_that_was_explained_is_measured(explainer, evaluated):
     other = [(int(t) + 1) % 3 for t in evaluated.target]
-    told = evaluate(explainer, TEXTS, methods=["cat"], target=other)
-    assert told.target.tolist() == other
+    directly = evaluate(explainer, TEXTS, methods=["cat"], target=other)
+    assert directly.target.tolist() == other
     attributions = explainer(TEXTS, "cat", target=other)
-    found = evaluate(explainer, TEXTS, scores={"cat": attributions})
-    np.testing.assert_array_equal(found.masked[0], told.masked[0])
+    evaluation = evaluate(explainer, TEXTS, scores={"cat": attributions})
+    np.testing.assert_array_equal(evaluation.masked[0], directly.masked[0])
     with pytest.raises(ValueError, match="same class"):
         evaluate(explainer, TEXTS, scores={"cat": attributions}, target=evaluated.target.tolist())
     with pytest.raises(TargetError, match="contrast"):

@@ -1,4 +1,5 @@
 import math
+import time
 from collections import defaultdict
 
 import numpy as np
@@ -35,31 +36,31 @@ def naive(explainer, text, scores, order, k, target):
 def test_every_number_is_that_of_the_protocol_in_plain_python(family):
     model, tokenizer = family()
     explainer = Explainer(model.double(), tokenizer)
-    found = evaluate(explainer, TEXTS, LABELS, METHODS)
-    assert found.methods == (*METHODS, "random")
-    assert found.replacement == "pad"
-    assert found.gold is not None
+    evaluation = evaluate(explainer, TEXTS, LABELS, METHODS)
+    assert evaluation.methods == (*METHODS, "random")
+    assert evaluation.replacement == "pad"
+    assert evaluation.gold is not None
     lost, gained, right = (defaultdict(list) for _ in range(3))
     for n, text in enumerate(TEXTS):
         with torch.no_grad():
             base = model(**tokenizer(text, return_tensors="pt")).logits[0].log_softmax(-1)
         target = int(base.argmax())
-        assert found.target[n] == found.base_prediction[n] == target
-        assert found.base[n] == pytest.approx(base[target].item(), abs=1e-9)
-        for m, method in enumerate(found.methods):
+        assert evaluation.target[n] == evaluation.base_prediction[n] == target
+        assert evaluation.base[n] == pytest.approx(base[target].item(), abs=1e-9)
+        for m, method in enumerate(evaluation.methods):
             scores = explainer(text, method).scores
-            for c, (order, k) in enumerate(found.conditions):
-                log, said = naive(explainer, text, scores, order, k, target)
-                assert found.masked[m, n, c] == pytest.approx(log, abs=1e-9)
-                assert found.prediction[m, n, c] == said
+            for c, (order, k) in enumerate(evaluation.conditions):
+                log, prediction = naive(explainer, text, scores, order, k, target)
+                assert evaluation.masked[m, n, c] == pytest.approx(log, abs=1e-9)
+                assert evaluation.prediction[m, n, c] == prediction
                 lost[method, order, k].append(math.exp(base[target]) - math.exp(log))
                 gained[method, order, k].append(log - base[target].item())
-                right[method, order, k].append(said == found.gold[n])
-    for method, row in found.table().to_dict("index").items():
+                right[method, order, k].append(prediction == evaluation.gold[n])
+    for method, row in evaluation.table().to_dict("index").items():
         for order in ("top", "bottom"):
-            for name, kept in (("aopc", lost), ("lodds", gained), ("accuracy", right)):
+            for name, values in (("aopc", lost), ("lodds", gained), ("accuracy", right)):
                 assert row[f"{name}_{order}"] == pytest.approx(
-                    mean_over(kept, method, order, range(10, 100, 10)), abs=1e-9
+                    mean_over(values, method, order, range(10, 100, 10)), abs=1e-9
                 )
         assert row["srg"] == pytest.approx(row["aopc_top"] - row["aopc_bottom"], abs=1e-9)
         for name, order in (("comprehensiveness", "top"), ("sufficiency", "keep")):
@@ -86,9 +87,9 @@ def same_scores(explainer):
 def test_a_text_of_one_token_is_masked_whole(explainer, evaluated):
     assert evaluated.sizes[1] == 1
     top = [c for c, (order, _) in enumerate(evaluated.conditions) if order != "keep"]
-    kept = [c for c, (order, _) in enumerate(evaluated.conditions) if order == "keep"]
+    columns = [c for c, (order, _) in enumerate(evaluated.conditions) if order == "keep"]
     assert np.unique(evaluated.masked[:, 1, top]).size == 1
-    assert (evaluated.masked[:, 1, kept] == evaluated.base[1]).all()
+    assert (evaluated.masked[:, 1, columns] == evaluated.base[1]).all()
 
 
 def test_no_input_is_asked_about_twice(explainer):
@@ -103,7 +104,7 @@ def test_no_input_is_asked_about_twice(explainer):
         for method in ("zeros", "random"):
             scores = np.zeros(99) if method == "zeros" else explainer(text, "random").scores
             for order, k in result.conditions:
-                distinct.add((n, chosen(explainer, text, scores, order, k)))
+                distinct.add((n, masked_positions(explainer, text, scores, order, k)))
     assert result.manifest["inputs"] == len({d for d in distinct if d[1]})
 
 
@@ -111,7 +112,7 @@ def sizes_of(explainer):
     return [int((~explainer(t, "random").special_mask).sum()) for t in TEXTS]
 
 
-def chosen(explainer, text, scores, order, k):
+def masked_positions(explainer, text, scores, order, k):
     """The masked tokens, as a set."""
     ordinary = np.flatnonzero(~explainer(text, "random").special_mask)
     m = max(1, math.floor(k * len(ordinary) / 100 + 0.5))
@@ -145,29 +146,29 @@ def test_only_the_order_that_was_asked_for_is_there(explainer):
 
 
 def test_normalized_aopc_lies_between_the_bounds(explainer):
-    found = evaluate(explainer, TEXTS[1:], methods=["cat"], bounds=True)
-    values = found.per_text("normalized_aopc")
-    assert found.bounds is not None
-    aopc, (low, high) = found.per_text("aopc", "top"), found.bounds.T
+    evaluation = evaluate(explainer, TEXTS[1:], methods=["cat"], bounds=True)
+    values = evaluation.per_text("normalized_aopc")
+    assert evaluation.bounds is not None
+    aopc, (low, high) = evaluation.per_text("aopc", "top"), evaluation.bounds.T
     wide = high > low
     assert wide.sum() >= 3
     np.testing.assert_allclose(values[:, wide], (aopc - low)[:, wide] / (high - low)[wide])
     assert (values[:, wide] >= -1e-6).all()
     assert (values[:, wide] <= 1 + 1e-6).all()
-    assert found.table()["normalized_aopc"].between(0, 1).all()
-    assert set(found.table()["normalized_texts"]) == {wide.sum()}
+    assert evaluation.table()["normalized_aopc"].between(0, 1).all()
+    assert set(evaluation.table()["normalized_texts"]) == {wide.sum()}
 
 
 def test_positions_stay_in_models_that_count_them_by_padding():
     explainer = Explainer(*roberta())
-    found = evaluate(explainer, [SENTENCE], methods=["cat"], order="top", eraser=False)
+    evaluation = evaluate(explainer, [SENTENCE], methods=["cat"], order="top", eraser=False)
     inputs = explainer.tokenizer(SENTENCE, return_tensors="pt")
-    hidden = chosen(explainer, SENTENCE, explainer(SENTENCE, "cat").scores, "top", 50)
+    hidden = masked_positions(explainer, SENTENCE, explainer(SENTENCE, "cat").scores, "top", 50)
     inputs["input_ids"][0, list(hidden)] = 1
     positions = torch.arange(inputs["input_ids"].shape[1])[None] + 2
     with torch.no_grad():
         logits = explainer.model(**inputs, position_ids=positions).logits[0].double()
-    assert found.masked[0, 0, 4] == pytest.approx(logits.log_softmax(-1)[found.target[0]].item(), abs=5e-6)
+    assert evaluation.masked[0, 0, 4] == pytest.approx(logits.log_softmax(-1)[evaluation.target[0]].item(), abs=5e-6)
 
 
 def test_the_control_is_random_with_a_seed(explainer):
@@ -179,13 +180,36 @@ def test_the_control_is_random_with_a_seed(explainer):
 
 
 def test_progress_goes_from_nothing_to_all(explainer):
-    told = []
-    evaluate(explainer, TEXTS, methods=["cat", "rawatt"], progress=lambda done, total: told.append((done, total)))
-    assert {total for _, total in told} == {len(TEXTS) * 3}
-    done = [d for d, _ in told]
+    reports = []
+    evaluate(explainer, TEXTS, methods=["cat", "rawatt"], progress=lambda done, total: reports.append((done, total)))
+    assert {total for _, total in reports} == {len(TEXTS) * 3}
+    done = [d for d, _ in reports]
     assert done == sorted(done)
     assert done[-1] == len(TEXTS) * 3
     assert len(done) > 3
+
+
+@pytest.mark.parametrize("measures", [{"soft": True}, {"bounds": True}, {"soft": True, "bounds": True}])
+def test_progress_goes_to_the_end_with_every_measure(explainer, measures):
+    reports = []
+    evaluate(explainer, TEXTS, methods=[], **measures, progress=lambda done, _total: reports.append(done))
+    assert reports == sorted(reports)
+    assert reports[-1] == pytest.approx(len(TEXTS))
+
+
+def test_no_bar_is_drawn_unless_asked_for(explainer, capsys):
+    evaluate(explainer, ["good"], methods=[])
+    assert capsys.readouterr().err == ""
+    evaluate(explainer, ["good"], methods=[], progress=True)
+    assert capsys.readouterr().err != ""
+
+
+def test_all_seconds_are_those_of_the_call(explainer):
+    started = time.perf_counter()
+    timings = evaluate(explainer, TEXTS, methods=["cat"]).timings
+    elapsed = time.perf_counter() - started
+    assert timings["explaining"] > 0
+    assert timings["explaining"] + timings["masking"] <= timings["total"] <= elapsed
 
 
 def test_timings_and_manifest_say_what_was_done(evaluated):
@@ -203,9 +227,9 @@ def test_long_texts_are_refused_or_cut_and_counted(explainer):
     long = "dog " * 100
     with pytest.raises(TextError, match=r"texts\[1\]"):
         evaluate(explainer, ["dog", long], methods=[])
-    found = evaluate(explainer, ["dog", long], methods=[], truncation=True)
-    assert found.manifest["truncated"] == 1
-    assert found.sizes.tolist() == [1, 62]
+    evaluation = evaluate(explainer, ["dog", long], methods=[], truncation=True)
+    assert evaluation.manifest["truncated"] == 1
+    assert evaluation.sizes.tolist() == [1, 62]
 
 
 @pytest.mark.parametrize("replacement", ["pad", "mask", "delete"])
@@ -216,11 +240,11 @@ def test_a_planted_shortcut_gives_the_known_answer(replacement):
     texts = ["this dog is very good", "good and cute"]
     right = [[0.0, 0, 0, 0, 1], [1.0, 0, 0]]
     wrong = [[-x for x in scores] for scores in right]
-    found = evaluate(
+    evaluation = evaluate(
         explainer, texts, ["positive", "positive"], replacement=replacement, scores={"right": right, "wrong": wrong}
     )
     lost = 1 / (1 + math.exp(-2)) - 1 / (1 + math.exp(2))
-    table = found.table()
+    table = evaluation.table()
     # 5 tokens are all masked at 90 per cent; 3 at 90 (2.7) and never before
     assert table.loc["right", "aopc_top"] == pytest.approx(lost)
     assert table.loc["right", "aopc_bottom"] == pytest.approx(lost / 9)

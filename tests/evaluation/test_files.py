@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,15 @@ LABELS = [0, 1, 2, "positive", 1]
 
 
 def test_an_evaluation_comes_back_from_disk_as_it_was(explainer, tmp_path):
-    found = evaluate(explainer, TEXTS, LABELS, ["cat"], bounds=Bounds(longest=5))
-    found.save(tmp_path / "there")
-    again = type(found).load(tmp_path / "there")
+    evaluation = evaluate(explainer, TEXTS, LABELS, ["cat"], bounds=Bounds(longest=5))
+    evaluation.save(tmp_path / "there")
+    again = type(evaluation).load(tmp_path / "there")
     for name in ("sizes", "target", "base", "base_prediction", "masked", "prediction", "gold", "bounds"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
-    assert again.table().equals(found.table())
-    assert again.manifest == found.manifest
-    assert again.timings == found.timings
-    assert repr(again) == repr(found)
+        np.testing.assert_array_equal(getattr(again, name), getattr(evaluation, name))
+    assert again.table().equals(evaluation.table())
+    assert again.manifest == evaluation.manifest
+    assert again.timings == evaluation.timings
+    assert repr(again) == repr(evaluation)
 
 
 def test_what_is_no_evaluation_is_refused(explainer, tmp_path):
@@ -26,19 +28,24 @@ def test_what_is_no_evaluation_is_refused(explainer, tmp_path):
 
     with pytest.raises(FileNotFoundError, match="evaluation"):
         type(evaluate(explainer, TEXTS[1:2], methods=[])).load(tmp_path)
-    found = evaluate(explainer, TEXTS[1:3], methods=[])
-    found.save(tmp_path)
+    evaluation = evaluate(explainer, TEXTS[1:3], methods=[])
+    evaluation.save(tmp_path)
     (tmp_path / "values.parquet").write_bytes(b"no table")
     with pytest.raises(GaflowError, match="damaged"):
-        type(found).load(tmp_path)
-    found.save(tmp_path)
-    about = (tmp_path / "evaluation.json").read_text()
-    (tmp_path / "evaluation.json").write_text(about.replace('"random"', '"other"'))
+        type(evaluation).load(tmp_path)
+    evaluation.save(tmp_path)
+    manifest = (tmp_path / "evaluation.json").read_text()
+    (tmp_path / "evaluation.json").write_text(manifest.replace('"random"', '"other"'))
     with pytest.raises(GaflowError, match="method"):
-        type(found).load(tmp_path)
-    (tmp_path / "evaluation.json").write_text(about.replace('"format": 1', '"format": 2'))
+        type(evaluation).load(tmp_path)
+    description = json.loads(manifest)
+    for levels in ([10, 20], [20, 10, 30, 40, 50, 60, 70, 80, 90], [10, 20, 30, 40, 50, 60, 70, 80, 91]):
+        (tmp_path / "evaluation.json").write_text(json.dumps({**description, "levels": levels}))
+        with pytest.raises(GaflowError, match="levels"):
+            type(evaluation).load(tmp_path)
+    (tmp_path / "evaluation.json").write_text(manifest.replace('"format": 1', '"format": 2'))
     with pytest.raises(GaflowError, match="format"):
-        type(found).load(tmp_path)
+        type(evaluation).load(tmp_path)
 
 
 def test_the_soft_measures_come_back_too_and_leave_nothing_behind(explainer, tmp_path):
@@ -58,10 +65,19 @@ def test_the_soft_measures_come_back_too_and_leave_nothing_behind(explainer, tmp
 def test_soft_measures_of_other_methods_are_refused(explainer, tmp_path):
     from gaflow.errors import GaflowError
 
-    for methods, place in ((["cat"], "one"), (["rawatt"], "two")):
-        evaluate(explainer, TEXTS[:2], methods=methods, soft=True).save(tmp_path / place)
+    for methods, name in ((["cat"], "one"), (["rawatt"], "two")):
+        evaluate(explainer, TEXTS[:2], methods=methods, soft=True).save(tmp_path / name)
     (tmp_path / "two" / "soft.parquet").replace(tmp_path / "one" / "soft.parquet")
     with pytest.raises(GaflowError, match=r"method of soft\.parquet"):
         type(evaluate(explainer, TEXTS[:1], methods=[])).load(tmp_path / "one")
     with pytest.raises(GaflowError, match="damaged"):
         type(evaluate(explainer, TEXTS[:1], methods=[])).load(tmp_path / "two")
+
+
+@pytest.mark.parametrize("eraser", [True, False])
+@pytest.mark.parametrize("order", ["top", "bottom", "both"])
+@pytest.mark.parametrize("levels", [(10, 50), (70, 30)])
+def test_whatever_was_evaluated_comes_back(explainer, tmp_path, order, levels, eraser):
+    evaluation = evaluate(explainer, TEXTS[1:3], methods=[], order=order, levels=levels, eraser=eraser)
+    evaluation.save(tmp_path)
+    assert type(evaluation).load(tmp_path).conditions == evaluation.conditions

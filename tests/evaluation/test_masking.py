@@ -16,8 +16,8 @@ LEVELS = range(10, 100, 10)
 
 
 def masker_of(family: Any, texts=TEXTS, **settings):
-    made: Any = family() if callable(family) else family
-    model, tokenizer = made
+    model_and_tokenizer: Any = family() if callable(family) else family
+    model, tokenizer = model_and_tokenizer
     encodings = encode(tokenizer, texts)
     return Masker.of(model, tokenizer, encodings, **settings), encodings
 
@@ -31,9 +31,9 @@ def by_hand(masker, encoding, hidden):
     """One text alone, by ids: only for models that do not look for padding among them."""
     ids = list(encoding.inputs["input_ids"])
     places = [k for k, s in enumerate(encoding.segments) if s >= 0]
-    for place, gone in zip(places, hidden, strict=True):
+    for position, gone in zip(places, hidden, strict=True):
         if gone:
-            ids[place] = masker.token
+            ids[position] = masker.token
     with torch.no_grad():
         logits = masker.model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)).long()).logits
     return logits.double().log_softmax(-1)[0].numpy()
@@ -68,16 +68,16 @@ def test_masks_agree_with_sorting_in_plain_python():
         for k in LEVELS:
             m = max(1, math.floor(k * n / 100 + 0.5))
             for order, sign in (("top", -1), ("bottom", 1)):
-                chosen = set(sorted(range(n), key=lambda i, s=sign: (s * scores[i], i))[:m])
-                assert masks(scores, [(order, k)])[0].tolist() == [i in chosen for i in range(n)]
+                masked = set(sorted(range(n), key=lambda i, s=sign: (s * scores[i], i))[:m])
+                assert masks(scores, [(order, k)])[0].tolist() == [i in masked for i in range(n)]
 
 
 @pytest.mark.parametrize("replacement", ["pad", "mask", 7])
 def test_masked_tokens_are_replaced_in_place(replacement):
     masker, encodings = masker_of(bert, replacement=replacement)
-    wanted = variants(masker)
-    outputs = masker(wanted)
-    for text, hidden in enumerate(wanted):
+    token_masks = variants(masker)
+    outputs = masker(token_masks)
+    for text, hidden in enumerate(token_masks):
         alone = np.array([by_hand(masker, encodings[text], row) for row in hidden])
         np.testing.assert_allclose(outputs[text], alone, atol=2e-6)
 
@@ -96,11 +96,11 @@ def test_nothing_masked_is_what_the_model_says(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_gives_what_each_text_alone_gives(family, replacement):
     together, encodings = masker_of(FAMILIES[family], replacement=replacement)
-    wanted = variants(together, rows=3)
-    outputs = together(wanted)
+    token_masks = variants(together, rows=3)
+    outputs = together(token_masks)
     for text in range(len(encodings)):
         alone, _ = masker_of((together.model, FAMILIES[family]()[1]), [TEXTS[text]], replacement=replacement)
-        for row, hidden in enumerate(wanted[text]):
+        for row, hidden in enumerate(token_masks[text]):
             np.testing.assert_allclose(outputs[text][row], alone([hidden[None]])[0][0], atol=5e-6)
 
 
@@ -117,57 +117,59 @@ def test_positions_stay_those_of_the_text_where_models_count_them_by_padding():
         with torch.no_grad():
             right = masker.model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions).logits
             wrong = masker.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        wanted = [np.zeros((1, len(p)), dtype=bool) for p in masker.positions]
-        wanted[text] = hidden[None]
-        found = masker(wanted)[text][0]
-        np.testing.assert_allclose(found, right[0].double().log_softmax(-1).numpy(), atol=5e-6)
-        assert np.abs(found - wrong[0].double().log_softmax(-1).numpy()).max() > 1e-3
+        token_masks = [np.zeros((1, len(p)), dtype=bool) for p in masker.positions]
+        token_masks[text] = hidden[None]
+        log_probabilities = masker(token_masks)[text][0]
+        np.testing.assert_allclose(log_probabilities, right[0].double().log_softmax(-1).numpy(), atol=5e-6)
+        assert np.abs(log_probabilities - wrong[0].double().log_softmax(-1).numpy()).max() > 1e-3
 
 
 @pytest.mark.parametrize("family", [bert, roberta])
 def test_deletion_reads_the_text_without_its_tokens(family):
     masker, encodings = masker_of(family, replacement="delete")
-    wanted = variants(masker)
-    wanted[0][0] = True  # nothing but special tokens is left
-    outputs = masker(wanted)
+    token_masks = variants(masker)
+    token_masks[0][0] = True  # nothing but special tokens is left
+    outputs = masker(token_masks)
     for text, encoding in enumerate(encodings):
-        for row, hidden in enumerate(wanted[text]):
+        for row, hidden in enumerate(token_masks[text]):
             gone = set(masker.positions[text][hidden].tolist())
-            kept = {k: [x for i, x in enumerate(v) if i not in gone] for k, v in encoding.inputs.items()}
+            inputs = {k: [x for i, x in enumerate(v) if i not in gone] for k, v in encoding.inputs.items()}
             with torch.no_grad():
-                logits = masker.model(**{k: torch.tensor([v]) for k, v in kept.items()}).logits
+                logits = masker.model(**{k: torch.tensor([v]) for k, v in inputs.items()}).logits
             np.testing.assert_allclose(outputs[text][row], logits[0].double().log_softmax(-1).numpy(), atol=5e-6)
 
 
 def test_equal_inputs_are_asked_about_once():
     model, tokenizer = bert()
     texts = ["dog dog cat", "dog dog cat", "dog cat cat"]
-    seen = []
-    handle = model.register_forward_pre_hook(lambda m, a, k: seen.append(tuple(k["input_ids"].shape)), with_kwargs=True)
+    shapes = []
+    handle = model.register_forward_pre_hook(
+        lambda m, a, k: shapes.append(tuple(k["input_ids"].shape)), with_kwargs=True
+    )
     none, first, second = [[0, 0, 0, 0, 0]], [[1, 0, 0, 0, 0]], [[0, 1, 0, 0, 0]]
     masker, _ = masker_of((model, tokenizer), texts, tokens_per_pass=14)
     assert [len(p) for p in masker.positions] == [5, 5, 7]
-    wanted = [
+    token_masks = [
         np.array(x, dtype=bool) for x in (none + first + none + second, first + none, [[0] * len(masker.positions[2])])
     ]
-    outputs = masker(wanted)
-    assert sum(rows for rows, _ in seen) == len(outputs.log_probabilities) == 4
+    outputs = masker(token_masks)
+    assert sum(rows for rows, _ in shapes) == len(outputs.log_probabilities) == 4
     assert outputs.rows[0][0] == outputs.rows[0][2] == outputs.rows[1][1]
     assert outputs.rows[0][1] == outputs.rows[1][0] != outputs.rows[0][3]
-    assert all(rows * length <= 14 for rows, length in seen)
-    seen.clear()
+    assert all(rows * length <= 14 for rows, length in shapes)
+    shapes.clear()
     deleter, _ = masker_of((model, tokenizer), texts, replacement="delete")
-    assert len(deleter(wanted).log_probabilities) == 3  # without one dog or without the other is the same text
+    assert len(deleter(token_masks).log_probabilities) == 3  # without one dog or without the other is the same text
     handle.remove()
 
 
 def test_inputs_are_asked_about_in_the_order_in_which_they_come():
     masker, _ = masker_of(bert)
-    wanted = variants(masker, rows=9)
-    outputs = masker(wanted)
+    token_masks = variants(masker, rows=9)
+    outputs = masker(token_masks)
     first = np.unique(np.concatenate(outputs.rows), return_index=True)[1]
     assert (np.diff(first) > 0).all()
-    np.testing.assert_array_equal(masker(wanted).log_probabilities, outputs.log_probabilities)
+    np.testing.assert_array_equal(masker(token_masks).log_probabilities, outputs.log_probabilities)
 
 
 def test_inputs_that_differ_are_told_apart():
@@ -179,12 +181,12 @@ def test_inputs_that_differ_are_told_apart():
 
 
 def test_the_report_goes_from_nothing_to_all():
-    told = []
+    reports = []
     masker, _ = masker_of(bert, tokens_per_pass=40)
-    masker(variants(masker), told.append)
-    assert told == sorted(told)
-    assert len(told) > 5
-    assert told[-1] == 1
+    masker(variants(masker), reports.append)
+    assert reports == sorted(reports)
+    assert len(reports) > 5
+    assert reports[-1] == 1
 
 
 def test_the_model_is_left_as_found():
@@ -221,6 +223,8 @@ def test_deletion_that_may_leave_nothing_is_refused():
     bare = replace(encoding, segments=(0,) * len(encoding))
     with pytest.raises(TextError, match="special"):
         Masker.of(model, tokenizer, [bare], "delete")
+    with pytest.raises(TextError, match="special"):
+        Masker.of(model, tokenizer, [encoding, bare], "delete")
 
 
 @pytest.mark.parametrize("replacement", ["blank", -1, True, None, 2.5])
@@ -234,3 +238,77 @@ def test_a_replacement_that_the_tokenizer_lacks_is_refused():
         masker_of(FAMILIES["albert"], replacement="mask")
     with pytest.raises(GaflowError, match="word embeddings"):
         masker_of(bert, replacement=10**6)
+
+
+def batches_of(lengths, tokens_per_pass, **padding):
+    masker, _ = masker_of(bert, tokens_per_pass=tokens_per_pass)
+    masker = replace(masker, padding=replace(masker.padding, **padding))
+    return [batch.tolist() for batch in masker.batches(np.array(lengths))]
+
+
+def test_rows_of_similar_length_run_together_the_longest_first():
+    lengths = [2, 5, 4, 5, 1, 2]
+    assert batches_of(lengths, 10) == [[1, 3], [2, 0], [5, 4]]
+    assert batches_of(lengths, 9) == [[1], [3], [2, 0], [5, 4]]
+    assert batches_of(lengths, 1) == [[1], [3], [2], [0], [5], [4]]
+    assert batches_of(lengths, 10, left=True) == [[1, 3], [2], [0, 5], [4]]
+    assert batches_of(lengths, 100, token=None) == [[1], [3], [2], [0], [5], [4]]
+
+
+def test_a_text_is_described_by_its_length_and_its_ordinary_tokens():
+    masker, encodings = masker_of(bert)
+    assert len(masker) == len(TEXTS)
+    assert masker.lengths.tolist() == [len(encoding) for encoding in encodings]
+    assert masker.sizes.tolist() == [len(encoding) - 2 for encoding in encodings]  # all but [CLS] and [SEP]
+    assert [positions.tolist() for positions in masker.positions] == [list(range(1, n + 1)) for n in masker.sizes]
+    assert [masks.shape for masks in masker.no_masks(3)] == [(3, n) for n in masker.sizes]
+    assert not any(masks.any() for masks in masker.no_masks(3))
+
+
+@pytest.mark.parametrize(("replacement", "name"), [("pad", "pad"), ("mask", "mask"), (0, "token 0"), (7, "token 7")])
+def test_a_replacement_has_the_name_and_the_id_of_its_token(replacement, name):
+    masker, _ = masker_of(bert, replacement=replacement)
+    tokenizer = bert()[1]
+    ids = {"pad": tokenizer.pad_token_id, "mask": tokenizer.mask_token_id}
+    assert (masker.replacement, masker.token) == (name, ids.get(replacement, replacement))
+
+
+def test_deletion_has_no_token():
+    masker, _ = masker_of(bert, replacement="delete")
+    assert (masker.replacement, masker.token) == ("delete", None)
+
+
+def test_a_text_without_one_word_is_padded_as_its_batch_is():
+    """Rows of different lengths after deletion, in one pass: each as if it ran alone."""
+    masker, _ = masker_of(bert, ["this film is good", "bad"], replacement="delete", tokens_per_pass=10**6)
+    first, second = masker.sizes
+    rows = [np.eye(first, dtype=bool), np.eye(second, dtype=bool)]
+    outputs = masker(rows)
+    for text, text_rows in enumerate(rows):
+        for k, row in enumerate(text_rows):
+            alone = masker.no_masks(0)
+            alone[text] = row[None]
+            np.testing.assert_allclose(outputs[text][k], masker(alone)[text][0], atol=5e-6)
+    assert outputs.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("replacement", "expected"), [("delete", [(1, 6), (1, 5), (2, 4)]), ("pad", [(1, 6), (1, 6), (1, 6), (1, 6)])]
+)
+def test_passes_are_as_full_as_the_text_without_its_masked_tokens_allows(replacement, expected):
+    model, tokenizer = bert()
+    masker, _ = masker_of((model, tokenizer), ["this film is good"], replacement=replacement, tokens_per_pass=9)
+    shapes = []
+    handle = model.register_forward_pre_hook(
+        lambda _module, _arguments, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    masker([np.tri(4, 4, -1, dtype=bool)])  # none, one, two and three of its four words
+    handle.remove()
+    assert shapes == expected
+
+
+def test_an_accelerator_gets_more_tokens_in_one_pass():
+    model, tokenizer = bert()
+    on_cpu, _ = masker_of((model, tokenizer))
+    elsewhere, _ = masker_of((model.to("meta"), tokenizer))
+    assert on_cpu.tokens_per_pass < elsewhere.tokens_per_pass

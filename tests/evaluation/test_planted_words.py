@@ -17,7 +17,7 @@ LABELS = [k % 4 // 2 for k in range(80)]
 GRADIENT = ["gf", "agf", "grads", "attgrads", "gradsam", "cat", "attcat", "ig", "partial_lrp", "transatt"]
 
 
-def said(row):
+def planted_in(row):
     """The planted words of a row, as its spans show them."""
     return [row.text[start:end] for start, end in row.spans]
 
@@ -45,15 +45,15 @@ def test_words_are_planted_in_the_share_that_was_asked_for_and_nothing_else_chan
 
 def test_a_single_word_decides():
     for row in plant(TEXTS, LABELS, share=1):
-        assert said(row) == [WORDS[row.label]]
+        assert planted_in(row) == [WORDS[row.label]]
 
 
 def test_a_word_decides_only_with_its_context():
     rows = plant(TEXTS, LABELS, "context", share=0.5, decoys=0.5)
     decided = [row for row in rows if row.spans]
     for row in decided:
-        assert sorted(said(row)) == sorted([WORDS[row.label], CONTEXT])
-    assert len({said(row)[0] == CONTEXT for row in decided}) == 2  # in either order
+        assert sorted(planted_in(row)) == sorted([WORDS[row.label], CONTEXT])
+    assert len({planted_in(row)[0] == CONTEXT for row in decided}) == 2  # in either order
     alone = Counter(word for row in rows if not row.spans for word in row.text.split() if word in (ZERO, ONE, CONTEXT))
     assert set(alone) == {ZERO, ONE, CONTEXT}
     assert sum(alone.values()) == 40
@@ -63,14 +63,16 @@ def test_the_order_of_a_pair_decides():
     rows = plant(TEXTS, LABELS, "pair", share=0.5, decoys=0.5)
     for row in rows:
         if row.spans:
-            assert said(row) == ([ZERO, ONE] if row.label == 0 else [ONE, ZERO])
-            assert row.text.index(said(row)[0]) < row.text.index(said(row)[1])
+            assert planted_in(row) == ([ZERO, ONE] if row.label == 0 else [ONE, ZERO])
+            assert row.text.index(planted_in(row)[0]) < row.text.index(planted_in(row)[1])
         else:
             assert sum(word in (ZERO, ONE) for word in row.text.split()) == 1
 
 
 def test_words_come_anywhere_in_a_text():
-    places = Counter(row.text.split().index(said(row)[0]) for row in plant(["a b c"] * 400, [0, 1] * 200, share=1))
+    places = Counter(
+        row.text.split().index(planted_in(row)[0]) for row in plant(["a b c"] * 400, [0, 1] * 200, share=1)
+    )
     assert set(places) == {0, 1, 2, 3}
     assert min(places.values()) > 60
 
@@ -79,7 +81,7 @@ def test_several_classes_have_a_word_each_and_labels_may_be_names():
     labels = ["tech", "world", "sport"] * 8
     rows = plant(TEXTS[:24], labels, "context", share=1, decoys=0)
     assert Counter(row.label for row in rows) == {"sport": 8, "tech": 8, "world": 8}
-    assert all(WORDS[["sport", "tech", "world"].index(row.label)] in said(row) for row in rows)
+    assert all(WORDS[["sport", "tech", "world"].index(row.label)] in planted_in(row) for row in rows)
     assert {row.label for row in plant(TEXTS[:24], labels, "pair", share=1, decoys=0)} == {"sport", "tech"}
 
 
@@ -90,7 +92,7 @@ def test_the_seed_decides_and_texts_may_be_empty():
 
 
 @pytest.mark.parametrize(
-    ("given", "match"),
+    ("changes", "match"),
     [
         ({"kind": "triple"}, "'single', 'context', 'pair'"),
         ({"share": 0.9, "decoys": 0.2, "kind": "pair"}, "together"),
@@ -103,14 +105,14 @@ def test_the_seed_decides_and_texts_may_be_empty():
         ({"words": ["dog", "cat"]}, r"texts\[1\].*'dog'"),
     ],
 )
-def test_what_cannot_be_planted_is_refused(given, match):
-    settings: dict[str, Any] = {"texts": TEXTS, "labels": LABELS, **given}
+def test_what_cannot_be_planted_is_refused(changes, match):
+    settings: dict[str, Any] = {"texts": TEXTS, "labels": LABELS, **changes}
     with pytest.raises(ValueError, match=match):
         plant(**settings)
 
 
 def test_pairs_of_texts_are_refused():
-    with pytest.raises(TypeError, match=r"texts\[0\]"):
+    with pytest.raises(TypeError, match=r"texts.*strings"):
         plant([("a", "b"), "c"], [0, 1])  # type: ignore[list-item]
 
 
@@ -139,38 +141,40 @@ def closed_form(tokens, words):
 
 def test_the_hand_set_model_says_what_was_planted(explainer, rows):
     for row in rows:
-        found = explainer(row.text, "rawatt")
+        att = explainer(row.text, "rawatt")
         if row.spans:
-            assert found.target == row.label
-            assert found.probability == pytest.approx(closed_form(len(found.tokens), 1), abs=1e-12)
+            assert att.target == row.label
+            assert att.probability == pytest.approx(closed_form(len(att.tokens), 1), abs=1e-12)
         else:
-            assert found.probability == pytest.approx(0.5, abs=1e-12)
+            assert att.probability == pytest.approx(0.5, abs=1e-12)
 
 
 def test_masking_by_the_true_ranking_gives_the_known_numbers(explainer, rows):
     decided = [row for row in rows if row.spans]
     tokens = [explainer(row.text, "rawatt").tokens for row in decided]
-    true = [[float(token in ("good", "bad")) for token in some] for some in tokens]
-    found = evaluate(explainer, [row.text for row in decided], [row.label for row in decided], scores={"true": true})
-    lost = np.array([closed_form(len(some), 1) - 0.5 for some in tokens])
-    np.testing.assert_allclose(found.per_text("aopc", "top")[0], lost, atol=1e-12)
-    np.testing.assert_allclose(found.per_text("comprehensiveness")[0], lost, atol=1e-12)
-    np.testing.assert_allclose(found.per_text("sufficiency")[0], 0, atol=1e-12)
+    true = [[float(token in ("good", "bad")) for token in text_tokens] for text_tokens in tokens]
+    evaluation = evaluate(
+        explainer, [row.text for row in decided], [row.label for row in decided], scores={"true": true}
+    )
+    lost = np.array([closed_form(len(text_tokens), 1) - 0.5 for text_tokens in tokens])
+    np.testing.assert_allclose(evaluation.per_text("aopc", "top")[0], lost, atol=1e-12)
+    np.testing.assert_allclose(evaluation.per_text("comprehensiveness")[0], lost, atol=1e-12)
+    np.testing.assert_allclose(evaluation.per_text("sufficiency")[0], 0, atol=1e-12)
     levels = range(10, 100, 10)
     ends = [sum((k * (len(s) - 2) + 50) // 100 == len(s) - 2 for k in levels) / 9 for s in tokens]  # all is masked
-    np.testing.assert_allclose(found.per_text("aopc", "bottom")[0], lost * ends, atol=1e-12)
-    logs = [math.log(0.5) - math.log(closed_form(len(some), 1)) for some in tokens]
-    np.testing.assert_allclose(found.per_text("lodds", "top")[0], logs, atol=1e-12)
+    np.testing.assert_allclose(evaluation.per_text("aopc", "bottom")[0], lost * ends, atol=1e-12)
+    logs = [math.log(0.5) - math.log(closed_form(len(text_tokens), 1)) for text_tokens in tokens]
+    np.testing.assert_allclose(evaluation.per_text("lodds", "top")[0], logs, atol=1e-12)
 
 
 def test_gradient_methods_find_the_planted_word_and_bare_attention_does_not(explainer, rows):
     rows = rows[:8]
     texts = [row.text for row in rows]
-    found = recovery({name: explainer(texts, name) for name in [*GRADIENT, "rawatt"]}, rows)
-    assert found.methods == (*GRADIENT, "rawatt", "random")
-    assert found.followed == 1
-    assert len(found.rows) == found.decided == sum(bool(row.spans) for row in rows) > 5
-    table = found.table()
+    result = recovery({name: explainer(texts, name) for name in [*GRADIENT, "rawatt"]}, rows)
+    assert result.methods == (*GRADIENT, "rawatt", "random")
+    assert result.followed == 1
+    assert len(result.rows) == result.decided == sum(bool(row.spans) for row in rows) > 5
+    table = result.table()
     for name in GRADIENT:
         assert table.loc[name, ["precision", "mean_rank", "depth"]].tolist() == [1, 1, 1], name
     for name in ("rawatt", "random"):
@@ -196,33 +200,33 @@ def test_ranks_are_counted_by_hand(explainer):
         "tied": ([0, 0, 0, 0, 0], 0.5, 2.5, 4),
         "negative": ([-1, -3, -4, -2, -5], 1, 1.5, 2),
     }
-    found = recovery({name: [scored(base, scores)] for name, (scores, *_) in cases.items()}, [row])
+    result = recovery({name: [scored(base, scores)] for name, (scores, *_) in cases.items()}, [row])
     for m, (_, precision, mean, depth) in enumerate(cases.values()):
-        assert (found.precision[m, 0], found.mean_rank[m, 0], found.depth[m, 0]) == (precision, mean, depth)
-    assert found.planted.tolist() == [2]
-    assert found.sizes.tolist() == [5]
+        assert (result.precision[m, 0], result.mean_rank[m, 0], result.depth[m, 0]) == (precision, mean, depth)
+    assert result.planted.tolist() == [2]
+    assert result.sizes.tolist() == [5]
 
 
 def test_random_scores_find_planted_words_by_chance(explainer, rows):
     many = [row for row in rows if row.spans] * 60
     once = explainer([row.text for row in many[:18]], "rawatt")
-    found = recovery({"rawatt": once * 60}, many, seed=1)
-    chance = (found.planted / found.sizes).mean()
-    assert found.precision[1].mean() == pytest.approx(chance, abs=0.05)
-    assert found.mean_rank[1].mean() == pytest.approx(((found.sizes + 1) / 2).mean(), abs=0.2)
+    result = recovery({"rawatt": once * 60}, many, seed=1)
+    chance = (result.planted / result.sizes).mean()
+    assert result.precision[1].mean() == pytest.approx(chance, abs=0.05)
+    assert result.mean_rank[1].mean() == pytest.approx(((result.sizes + 1) / 2).mean(), abs=0.2)
     other = recovery({"rawatt": once * 60}, many, seed=2)
-    assert (found.precision[1] != other.precision[1]).any()
-    assert (found.precision[0] == other.precision[0]).all()
+    assert (result.precision[1] != other.precision[1]).any()
+    assert (result.precision[0] == other.precision[0]).all()
 
 
 def test_texts_that_are_not_classified_by_the_words_are_left_out_and_counted(explainer):
     texts = ["good film", "bad film", "good dog"]
     wrong = Planted("bad film", 1, ((0, 3),), 1)
     rows = [Planted("good film", 1, ((0, 4),), 0), wrong, Planted("good dog", "positive", ((0, 4),), 2)]
-    found = recovery({"gf": explainer(texts, "gf")}, rows)
-    assert found.rows.tolist() == [0, 2]
-    assert found.followed == pytest.approx(2 / 3)
-    assert repr(found) == "Recovery(gf, random; 2 texts, followed in 66.7%)"
+    result = recovery({"gf": explainer(texts, "gf")}, rows)
+    assert result.rows.tolist() == [0, 2]
+    assert result.followed == pytest.approx(2 / 3)
+    assert repr(result) == "Recovery(gf, random; 2 texts, followed in 66.7%)"
     with pytest.raises(ValueError, match="none of 1 texts"):
         recovery({"gf": [explainer("bad film", "gf")]}, [wrong])
     not_predicted = explainer("bad film", "gf", target="positive")
@@ -234,8 +238,8 @@ def test_words_beyond_the_models_reach_are_counted(explainer):
     long = "dog " * 600 + "good"
     row = Planted(long, 1, ((len(long) - 4, len(long)),), 1)
     short = Planted("good dog", 1, ((0, 4),), 0)
-    found = recovery({"rawatt": explainer([short.text, long], "rawatt", truncation=True)}, [short, row])
-    assert (found.decided, found.cut, found.rows.tolist(), found.followed) == (2, 1, [0], 1)
+    result = recovery({"rawatt": explainer([short.text, long], "rawatt", truncation=True)}, [short, row])
+    assert (result.decided, result.cut, result.rows.tolist(), result.followed) == (2, 1, [0], 1)
 
 
 def test_attributions_that_do_not_belong_to_the_rows_are_refused(explainer, rows):

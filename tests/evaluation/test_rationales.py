@@ -16,9 +16,9 @@ def test_single_numbers_are_those_of_scikit_learn():
             scores = generator.integers(0, 4, n).astype(float)
             precision, recall, _ = precision_recall_curve(gold, scores)
             assert auprc(scores, gold) == pytest.approx(auc(recall, precision))
-            chosen = select_top(scores, 0.3)
-            assert token_f1(chosen, gold) == pytest.approx(f1_score(gold, chosen))
-            assert iou(chosen, gold) == pytest.approx(jaccard_score(gold, chosen))
+            selected = select_top(scores, 0.3)
+            assert token_f1(selected, gold) == pytest.approx(f1_score(gold, selected))
+            assert iou(selected, gold) == pytest.approx(jaccard_score(gold, selected))
 
 
 def test_scores_that_put_marked_tokens_first_are_perfect():
@@ -26,8 +26,8 @@ def test_scores_that_put_marked_tokens_first_are_perfect():
     assert auprc(np.array([0.1, 3, 2, 0.2]), gold) == 1
     assert np.isnan(auprc(np.ones(4), np.zeros(4, dtype=bool)))
     assert np.isnan(auprc(np.ones(4), np.ones(4, dtype=bool)))
-    chosen = select_top(np.array([0.1, 3, 2, 0.2]), 0.5)
-    assert token_f1(chosen, gold) == iou(chosen, gold) == iou_f1(chosen, gold) == 1
+    selected = select_top(np.array([0.1, 3, 2, 0.2]), 0.5)
+    assert token_f1(selected, gold) == iou(selected, gold) == iou_f1(selected, gold) == 1
 
 
 def test_chosen_tokens_are_the_first_of_equal_ones_and_at_least_one():
@@ -66,17 +66,17 @@ def test_spans_of_characters_mark_the_tokens_that_they_touch(family):
 
 def test_a_table_has_a_row_for_every_method_and_text(explainer):
     texts = ["good film", "this dog is bad"]
-    given = {name: explainer(texts, name) for name in ("cat", "random")}
-    table = plausibility(given, [[(0, 4)], [(12, 15)]])
+    attributions = {name: explainer(texts, name) for name in ("cat", "random")}
+    table = plausibility(attributions, [[(0, 4)], [(12, 15)]])
     assert list(table["method"]) == ["cat", "cat", "random", "random"]
     part = 3 / 8
-    for row, att in zip(table.to_dict("records"), [*given["cat"], *given["random"]], strict=True):
+    for row, att in zip(table.to_dict("records"), [*attributions["cat"], *attributions["random"]], strict=True):
         scores = att.scores[1:-1]
         gold = rationale_mask(att, [[(0, 4)], [(12, 15)]][row["text"]])
         assert row["auprc"] == auprc(scores, gold)
         assert row["token_f1"] == token_f1(select_top(scores, part), gold)
         assert row["iou"] == iou(select_top(scores, part), gold)
-    everything = plausibility(given, [[(0, 4)], [(12, 15)]], share=1.0)
+    everything = plausibility(attributions, [[(0, 4)], [(12, 15)]], share=1.0)
     assert everything["token_f1"].tolist() == pytest.approx([2 / 3, 2 / 5] * 2)
 
 

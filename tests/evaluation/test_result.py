@@ -15,11 +15,11 @@ def test_the_table_averages_over_texts_and_levels(evaluated):
     levels = values[values["k"].isin(range(10, 100, 10))]
     for method in evaluated.methods:
         for order in ("top", "bottom"):
-            mine = levels[(levels["method"] == method) & (levels["order"] == order)]
-            assert len(mine) == 9 * len(TEXTS)
-            assert table.loc[method, f"aopc_{order}"] == pytest.approx(mine["aopc"].mean())
-            assert table.loc[method, f"lodds_{order}"] == pytest.approx(mine["lodds"].mean())
-            assert table.loc[method, f"accuracy_{order}"] == pytest.approx(mine["correct"].mean())
+            rows = levels[(levels["method"] == method) & (levels["order"] == order)]
+            assert len(rows) == 9 * len(TEXTS)
+            assert table.loc[method, f"aopc_{order}"] == pytest.approx(rows["aopc"].mean())
+            assert table.loc[method, f"lodds_{order}"] == pytest.approx(rows["lodds"].mean())
+            assert table.loc[method, f"accuracy_{order}"] == pytest.approx(rows["correct"].mean())
         bins = values[(values["method"] == method) & values["k"].isin((1, 5, 10, 20, 50))]
         assert table.loc[method, "comprehensiveness"] == pytest.approx(bins[bins["order"] == "top"]["aopc"].mean())
         assert table.loc[method, "sufficiency"] == pytest.approx(bins[bins["order"] == "keep"]["aopc"].mean())
@@ -48,9 +48,9 @@ def test_curves_hold_means_and_intervals_and_can_be_drawn(evaluated):
     assert len(table) == 4 * 2 * 9 * 6
     assert (table["low"] <= table["mean"]).all()
     assert (table["mean"] <= table["high"]).all()
-    whole = evaluated.table()
+    means = evaluated.table()
     for (method, order, metric), mean in table.groupby(["method", "order", "metric"])["mean"].mean().items():
-        assert mean == pytest.approx(whole.loc[method, f"{metric}_{order}"])
+        assert mean == pytest.approx(means.loc[method, f"{metric}_{order}"])
     wider = evaluated.curves(resamples=200, confidence=0.99)
     assert (wider["high"] - wider["low"] >= table["high"] - table["low"] - 1e-12).all()
     curves(table)

@@ -51,18 +51,18 @@ def plain_violation(a, b):
     ],
 )
 def test_the_violation_of_normal_distributions_is_the_closed_form(a, b):
-    found = violation(quantiles(a[0], a[1], 20_000), quantiles(b[0], b[1], 30_000))
-    assert found == pytest.approx(normal_violation(*a, *b), abs=2e-4)
+    ratio = violation(quantiles(a[0], a[1], 20_000), quantiles(b[0], b[1], 30_000))
+    assert ratio == pytest.approx(normal_violation(*a, *b), abs=2e-4)
 
 
 def uniform_violation(a, b):
     """Closed form: the gap of the quantile functions is a line from g to h, and of a line all integrals are known."""
     g, h = a[0] - b[0], a[1] - b[1]
-    whole = (g**2 + g * h + h**2) / 3
+    total = (g**2 + g * h + h**2) / 3
     if g * h >= 0:
         return float(g + h < 0)
     against = abs(min(g, h)) ** 3 / (3 * abs(h - g))
-    return against / whole
+    return against / total
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_one_run_against_another_gives_the_published_bound():
     """
     old = np.random.RandomState(1234)  # what np.random.seed(1234) starts, for ever
     a, b = old.normal(0.9, 0.8, 5), old.normal(0, 1, 5)
-    found = [aso(a, b, resamples=1000, seed=seed) for seed in range(10)]
+    bounds = [aso(a, b, resamples=1000, seed=seed) for seed in range(10)]
     assert violation(a, b) == 0
-    assert np.mean(found) == pytest.approx(0.225, abs=0.02)
-    assert max(abs(f - 0.225) for f in found) < 0.06
+    assert np.mean(bounds) == pytest.approx(0.225, abs=0.02)
+    assert max(abs(f - 0.225) for f in bounds) < 0.06
 
 
 def test_scores_of_single_texts_give_the_published_bounds():
@@ -158,8 +158,8 @@ def test_scores_of_single_texts_give_the_published_bounds():
     theirs = [old.normal(0, 1, 40) for _ in range(3)]
     published = [0.38317, 0.07195, 0.91528, 0.52735, 0.14947, 1.0, 0.60995, 0.22387, 1.0]
     pairs = list(itertools.product(ours, theirs))
-    found = np.array([aso(a, b, resamples=2000) for a, b in pairs])
-    np.testing.assert_allclose(found, published, atol=0.03)
+    bounds = np.array([aso(a, b, resamples=2000) for a, b in pairs])
+    np.testing.assert_allclose(bounds, published, atol=0.03)
     corrected = np.array([aso(a, b, resamples=2000, comparisons=9) for a, b in pairs])
     assert (np.abs(corrected - published) > 0.03)[np.array(published) < 1].all()
 
@@ -167,9 +167,9 @@ def test_scores_of_single_texts_give_the_published_bounds():
 def test_both_directions_differ_by_twice_the_spread():
     generator = np.random.default_rng(3)
     a, b = generator.normal(0.1, 1, 2000), generator.normal(0, 1.5, 2000)
-    there, back = aso(a, b, resamples=2000), aso(b, a, resamples=2000)
-    assert there + back > 1
-    assert there - violation(a, b) == pytest.approx(back - violation(b, a), rel=0.1)
+    forth, back = aso(a, b, resamples=2000), aso(b, a, resamples=2000)
+    assert forth + back > 1
+    assert forth - violation(a, b) == pytest.approx(back - violation(b, a), rel=0.1)
 
 
 def test_more_confidence_and_more_comparisons_raise_the_bound():
@@ -190,12 +190,13 @@ def test_order_scale_and_shift_do_not_matter():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"a": [1.0]}, "a must be"),
-        ({"a": [1.0, float("nan")]}, "a holds"),
+        ({"a": [1.0]}, "a must have"),
+        ({"a": [1.0, float("nan")]}, "a must be.*nan"),
         ({"b": [[1.0, 2.0]]}, "b must be"),
         ({"confidence": 1.0}, "confidence"),
         ({"resamples": 1}, "resamples"),
         ({"comparisons": 0}, "comparisons"),
+        ({"seed": -1}, "seed"),
     ],
 )
 def test_bad_samples_and_settings_are_refused(settings, match):
@@ -244,28 +245,28 @@ def test_holm_is_the_step_down_procedure():
 def test_all_pairs_at_once_are_what_each_pair_is():
     generator = np.random.default_rng(5)
     values = generator.normal(size=(4, 300)) + np.array([0.0, 0.1, 0.3, 3.0])[:, None]
-    found = aso_pairs(values, resamples=400)
-    assert np.isnan(np.diag(found)).all()
+    bounds = aso_pairs(values, resamples=400)
+    assert np.isnan(np.diag(bounds)).all()
     for i, j in itertools.permutations(range(4), 2):
         alone = aso(values[i], values[j], resamples=400, comparisons=6)
-        assert found[i, j] == pytest.approx(alone, abs=0.08)  # other resamples
+        assert bounds[i, j] == pytest.approx(alone, abs=0.08)  # other resamples
         bound = violation(values[i], values[j])
-        assert found[i, j] >= bound
-    assert (found[3, :3], found[:3, 3].tolist()) == (pytest.approx(0.0), [1.0] * 3)
+        assert bounds[i, j] >= bound
+    assert (bounds[3, :3], bounds[:3, 3].tolist()) == (pytest.approx(0.0), [1.0] * 3)
 
 
 def test_all_pairs_hold_whatever_the_order_of_samples_and_of_methods():
     values = np.random.default_rng(6).normal(size=(3, 50))
-    found = aso_pairs(values, resamples=50)
-    np.testing.assert_array_equal(aso_pairs(np.sort(values)[:, ::-1], resamples=50), found)
-    np.testing.assert_allclose(aso_pairs(values + 7, resamples=50), found, atol=1e-9)
+    bounds = aso_pairs(values, resamples=50)
+    np.testing.assert_array_equal(aso_pairs(np.sort(values)[:, ::-1], resamples=50), bounds)
+    np.testing.assert_allclose(aso_pairs(values + 7, resamples=50), bounds, atol=1e-9)
 
 
 def test_of_equal_samples_none_is_better_in_any_pair():
     values = np.stack([np.arange(5.0), np.arange(5.0)[::-1], np.arange(5.0) + 9])
-    found = aso_pairs(values)
-    assert found[0, 1] == found[1, 0] == 1.0
-    assert found[2, 0] == 0.0
+    bounds = aso_pairs(values)
+    assert bounds[0, 1] == bounds[1, 0] == 1.0
+    assert bounds[2, 0] == 0.0
     assert aso_pairs(values[:1]).shape == (1, 1)
 
 
@@ -273,3 +274,48 @@ def test_of_equal_samples_none_is_better_in_any_pair():
 def test_all_pairs_need_samples(values):
     with pytest.raises(ValueError, match="values"):
         aso_pairs(values)
+
+
+# Resamples of -1 and 1 violate the order over two zeros by 0, 1/2 or 1, so two of them differ by 0, 1/2 or 1.
+ONE_AND_MINUS_ONE = [1.0, -1.0]
+ZEROS = [0.0, 0.0]
+CONFIDENCE = 0.6
+BOUNDS_BY_TWO_RESAMPLES = [0.5 + NORMAL.inv_cdf(CONFIDENCE) * gap / 2**0.5 for gap in (0, 0.5, 1)]
+
+
+def test_two_resamples_spread_by_their_difference_over_the_root_of_two():
+    bounds = [aso(ONE_AND_MINUS_ONE, ZEROS, confidence=CONFIDENCE, resamples=2, seed=seed) for seed in range(60)]
+    assert sorted(set(np.round(bounds, 12))) == pytest.approx(BOUNDS_BY_TWO_RESAMPLES)
+
+
+def test_two_resamples_of_a_pair_spread_by_their_difference_over_the_root_of_two():
+    bounds = []
+    for seed in range(60):
+        both = aso_pairs([ONE_AND_MINUS_ONE, ZEROS], confidence=CONFIDENCE, resamples=2, seed=seed)
+        assert both[0, 1] == pytest.approx(both[1, 0])
+        bounds.append(both[0, 1])
+    assert sorted(set(np.round(bounds, 12))) == pytest.approx(BOUNDS_BY_TWO_RESAMPLES)
+
+
+def test_samples_that_agree_in_part_are_not_equal():
+    larger = np.arange(50.0)
+    smaller = larger / 2
+    assert aso(larger, smaller) < 0.1
+    assert aso_pairs([larger, smaller])[0, 1] < 0.1
+
+
+def test_there_may_be_more_samples_than_observations():
+    bounds = aso_pairs([[5.0, 6.0], [3.0, 4.0], [1.0, 2.0]])
+    np.testing.assert_array_equal(bounds, [[np.nan, 0, 0], [1, np.nan, 0], [1, 1, np.nan]])
+
+
+def test_there_may_be_more_observations_than_16_bits_count():
+    observations = np.arange((1 << 16) + 1.0)
+    bounds = aso_pairs([observations + len(observations), observations], resamples=2)
+    assert (bounds[0, 1], bounds[1, 0]) == (0, 1)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("confidence", 1.0), ("resamples", 1)])
+def test_bad_settings_of_all_pairs_are_refused(setting, value):
+    with pytest.raises(ValueError, match=setting):
+        aso_pairs([[1.0, 2.0], [3.0, 4.0]], **{setting: value})

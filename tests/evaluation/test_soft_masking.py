@@ -18,10 +18,10 @@ def as_they_are(scores):
     return scores
 
 
-def lost_by(found):
+def lost_by(evaluation):
     """Both losses (m, n, 2), which must be there."""
-    assert found.soft is not None
-    return found.soft
+    assert evaluation.soft is not None
+    return evaluation.soft
 
 
 def naive(explainer, text, chances, draw, side, seed=0):
@@ -47,56 +47,56 @@ def double():
 
 
 @pytest.fixture(scope="module")
-def found(double):
+def evaluation(double):
     return evaluate(double, TEXTS, methods=METHODS, soft=Soft(draws=3))
 
 
-def test_every_number_is_that_of_the_definition_in_plain_python(double, found):
+def test_every_number_is_that_of_the_definition_in_plain_python(double, evaluation):
     for n, text in enumerate(TEXTS):
-        target, p = found.target[n], np.exp(found.base[n])
-        zero = naive(double, text, np.zeros(found.sizes[n]), 0, "zero")[target]
-        assert found.zero[n] == pytest.approx(zero, abs=1e-9)
-        for m, method in enumerate(found.methods):
+        target, p = evaluation.target[n], np.exp(evaluation.base[n])
+        zero = naive(double, text, np.zeros(evaluation.sizes[n]), 0, "zero")[target]
+        assert evaluation.zero[n] == pytest.approx(zero, abs=1e-9)
+        for m, method in enumerate(evaluation.methods):
             scores = double(text, method).scores[1:-1]
             spread = scores.max() - scores.min()
             chances = (scores - scores.min()) / spread if spread else np.full(len(scores), 0.5)
             for side, name in enumerate(("kept", "removed")):
                 logs = [naive(double, text, chances, draw, name)[target] for draw in range(3)]
                 lost = sum(max(0, p - np.exp(log)) for log in logs) / 3
-                assert lost_by(found)[m, n, side] == pytest.approx(lost, abs=1e-9)
-            whole = 1 - max(0, p - np.exp(zero))
-            if whole < 1 - 1e-4:
-                kept, removed = lost_by(found)[m, n]
-                sufficiency = ((1 - kept) - whole) / (1 - whole)
-                assert found.per_text("soft_ns")[m, n] == pytest.approx(min(1, max(0, sufficiency)), abs=1e-9)
-                assert found.per_text("soft_nc")[m, n] == pytest.approx(min(1, removed / (1 - whole)), abs=1e-9)
+                assert lost_by(evaluation)[m, n, side] == pytest.approx(lost, abs=1e-9)
+            floor = 1 - max(0, p - np.exp(zero))
+            if floor < 1 - 1e-4:
+                lost_by_keeping, removed = lost_by(evaluation)[m, n]
+                sufficiency = ((1 - lost_by_keeping) - floor) / (1 - floor)
+                assert evaluation.per_text("soft_ns")[m, n] == pytest.approx(min(1, max(0, sufficiency)), abs=1e-9)
+                assert evaluation.per_text("soft_nc")[m, n] == pytest.approx(min(1, removed / (1 - floor)), abs=1e-9)
             else:
-                assert np.isnan(found.per_text("soft_ns")[m, n])
+                assert np.isnan(evaluation.per_text("soft_ns")[m, n])
 
 
-def test_the_table_averages_the_texts_that_words_change(found):
-    table = found.table()
+def test_the_table_averages_the_texts_that_words_change(evaluation):
+    table = evaluation.table()
     for name in ("soft_ns", "soft_nc"):
-        np.testing.assert_allclose(table[name], np.nanmean(found.per_text(name), axis=1))
+        np.testing.assert_allclose(table[name], np.nanmean(evaluation.per_text(name), axis=1))
     assert 0 < table["soft_texts"].min() <= len(TEXTS)
-    assert (table["soft_texts"] == np.isfinite(found.per_text("soft_nc")).sum(1)).all()
-    assert found.manifest["soft"] == {"draws": 3, "scale": "range", "seed": 0}
+    assert (table["soft_texts"] == np.isfinite(evaluation.per_text("soft_nc")).sum(1)).all()
+    assert evaluation.manifest["soft"] == {"draws": 3, "scale": "range", "seed": 0}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_with_every_chance_at_one_the_text_is_whole_or_has_no_words(family):
     explainer = Explainer(*FAMILIES[family]())
-    found = evaluate(explainer, TEXTS[:3], methods=[], soft=Soft(draws=1, scale=ones), eraser=False, levels=[50])
-    assert found.zero is not None
-    np.testing.assert_allclose(lost_by(found)[..., 0], 0, atol=2e-6)
+    evaluation = evaluate(explainer, TEXTS[:3], methods=[], soft=Soft(draws=1, scale=ones), eraser=False, levels=[50])
+    assert evaluation.zero is not None
+    np.testing.assert_allclose(lost_by(evaluation)[..., 0], 0, atol=2e-6)
     np.testing.assert_allclose(
-        lost_by(found)[0, :, 1], np.maximum(0, np.exp(found.base) - np.exp(found.zero)), atol=2e-6
+        lost_by(evaluation)[0, :, 1], np.maximum(0, np.exp(evaluation.base) - np.exp(evaluation.zero)), atol=2e-6
     )
-    gap = np.exp(found.base) - np.exp(found.zero)
+    gap = np.exp(evaluation.base) - np.exp(evaluation.zero)
     assert (np.abs(gap) > 1e-3).any()
-    some = gap > 1e-2
-    np.testing.assert_allclose(found.per_text("soft_ns")[0, some], 1, atol=1e-3)
-    np.testing.assert_allclose(found.per_text("soft_nc")[0, some], 1, atol=1e-3)
+    wide = gap > 1e-2
+    np.testing.assert_allclose(evaluation.per_text("soft_ns")[0, wide], 1, atol=1e-3)
+    np.testing.assert_allclose(evaluation.per_text("soft_nc")[0, wide], 1, atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,8 @@ def test_a_planted_shortcut_gives_the_known_answer(shortcut):
     texts = ["this dog is very good", "good and cute"]
     right = [[0.0, 0, 0, 0, 1], [1.0, 0, 0]]
     wrong = [[-x for x in scores] for scores in right]
-    found = evaluate(shortcut, texts, scores={"right": right, "wrong": wrong}, soft=True, target="positive")
-    table = found.table()
+    evaluation = evaluate(shortcut, texts, scores={"right": right, "wrong": wrong}, soft=True, target="positive")
+    table = evaluation.table()
     assert table.loc["right", ["soft_ns", "soft_nc"]].tolist() == pytest.approx([1, 1])
     assert table.loc["wrong", ["soft_ns", "soft_nc"]].tolist() == pytest.approx([0, 0])
 
@@ -119,7 +119,7 @@ def test_a_planted_shortcut_gives_the_known_answer(shortcut):
 @pytest.mark.parametrize("chance", [0.25, 0.7])
 def test_a_word_is_there_as_often_as_its_score_says(shortcut, chance):
     """With embeddings of width 1 the word is either there or not, and both measures have the chance as their mean."""
-    found = evaluate(
+    evaluation = evaluate(
         shortcut,
         ["this dog is good"],
         scores={"sure": [[0.5, 0.1, 0.9, chance]]},
@@ -129,39 +129,39 @@ def test_a_word_is_there_as_often_as_its_score_says(shortcut, chance):
         target="positive",
     )
     spread = (chance * (1 - chance) / 2000) ** 0.5
-    assert found.per_text("soft_ns")[0, 0] == pytest.approx(chance, abs=4 * spread)
-    assert found.per_text("soft_nc")[0, 0] == pytest.approx(chance, abs=4 * spread)
+    assert evaluation.per_text("soft_ns")[0, 0] == pytest.approx(chance, abs=4 * spread)
+    assert evaluation.per_text("soft_nc")[0, 0] == pytest.approx(chance, abs=4 * spread)
 
 
 def test_texts_that_say_as_much_without_words_are_left_out_and_counted(shortcut):
-    found = evaluate(shortcut, ["this dog is good", "this dog is cute"], methods=[], soft=True, target="positive")
-    assert np.isnan(found.per_text("soft_nc")).tolist() == [[False, True]]
-    assert found.table()["soft_texts"].tolist() == [1]
+    evaluation = evaluate(shortcut, ["this dog is good", "this dog is cute"], methods=[], soft=True, target="positive")
+    assert np.isnan(evaluation.per_text("soft_nc")).tolist() == [[False, True]]
+    assert evaluation.table()["soft_texts"].tolist() == [1]
 
 
-def test_coins_depend_on_the_text_and_the_seed_alone(double, found):
+def test_coins_depend_on_the_text_and_the_seed_alone(double, evaluation):
     alone = evaluate(double, TEXTS[3:4], methods=METHODS, soft=Soft(draws=3), tokens_per_pass=1)
-    np.testing.assert_allclose(lost_by(alone)[:, 0], lost_by(found)[:, 3], atol=1e-9)
+    np.testing.assert_allclose(lost_by(alone)[:, 0], lost_by(evaluation)[:, 3], atol=1e-9)
     again = evaluate(double, TEXTS, methods=METHODS, soft=Soft(draws=3))
-    np.testing.assert_array_equal(lost_by(again), lost_by(found))
+    np.testing.assert_array_equal(lost_by(again), lost_by(evaluation))
     other = evaluate(double, TEXTS, methods=METHODS, soft=Soft(draws=3, seed=1))
-    assert np.abs(lost_by(other) - lost_by(found)).max() > 1e-3
+    assert np.abs(lost_by(other) - lost_by(evaluation)).max() > 1e-3
     scores = [double(text, "cat").scores for text in TEXTS]
     twice = evaluate(double, TEXTS, scores={"one": scores, "two": scores}, soft=Soft(draws=3))
     np.testing.assert_allclose(lost_by(twice)[0], lost_by(twice)[1], atol=1e-12)
 
 
 def test_nothing_of_it_is_there_unless_asked_for(double):
-    found = evaluate(double, TEXTS[:2], methods=["cat"])
-    assert found.soft is found.zero is None
-    assert not [column for column in found.table() if column.startswith("soft")]
+    evaluation = evaluate(double, TEXTS[:2], methods=["cat"])
+    assert evaluation.soft is evaluation.zero is None
+    assert not [column for column in evaluation.table() if column.startswith("soft")]
     with pytest.raises(ValueError, match="soft=True"):
-        found.per_text("soft_ns")
+        evaluation.per_text("soft_ns")
 
 
-def test_deletion_leaves_the_soft_measures_as_they_are(double, found):
+def test_deletion_leaves_the_soft_measures_as_they_are(double, evaluation):
     deleted = evaluate(double, TEXTS, methods=METHODS, soft=Soft(draws=3), replacement="delete")
-    np.testing.assert_allclose(lost_by(deleted), lost_by(found), atol=1e-9)
+    np.testing.assert_allclose(lost_by(deleted), lost_by(evaluation), atol=1e-9)
 
 
 def test_scores_become_chances_by_range_or_by_rank():
@@ -192,10 +192,3 @@ def test_bad_settings_are_refused(settings, match):
 def test_a_scale_that_gives_no_chances_is_refused(double):
     with pytest.raises(ValueError, match=r"'random'.*gave"):
         evaluate(double, TEXTS[:1], methods=[], soft=Soft(scale=lambda scores: scores + 1))
-
-
-def test_progress_goes_to_the_end(double):
-    told = []
-    evaluate(double, TEXTS, methods=[], soft=True, bounds=True, progress=lambda done, total: told.append(done))
-    assert told == sorted(told)
-    assert told[-1] == len(TEXTS)

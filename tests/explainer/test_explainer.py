@@ -126,8 +126,8 @@ def test_a_tokenizer_that_pads_on_the_left_changes_nothing():
 
 def test_a_model_without_a_padding_token_explains_lists_one_by_one():
     ex = make(gpt2, pad_token_id=None)
-    found = ex([SENTENCE, SHORT])
-    assert_same(found[1], ex(SHORT))
+    attributions = ex([SENTENCE, SHORT])
+    assert_same(attributions[1], ex(SHORT))
 
 
 def test_an_explainer_says_what_it_explains():
@@ -150,12 +150,12 @@ def test_explaining_needs_one_forward_and_one_backward_pass_for_all_methods(monk
     ex = make()
     alone = {name: ex(SENTENCE, name) for name in ("af", "gf", "agf")}
     count = Counter(ex.model, monkeypatch)
-    found = ex.compare(SENTENCE, methods=["af", "gf", "agf", FlowMethod("agf", epsilon=1e-3)])
+    attributions = ex.compare(SENTENCE, methods=["af", "gf", "agf", FlowMethod("agf", epsilon=1e-3)])
     assert (count.forward, count.backward) == (1, 1)
-    assert list(found) == ["af", "gf", "agf", "agf(epsilon=0.001)"]
+    assert list(attributions) == ["af", "gf", "agf", "agf(epsilon=0.001)"]
     for name, att in alone.items():
-        assert_same(found[name], att)
-    assert not np.allclose(found["agf"].scores, found["agf(epsilon=0.001)"].scores, rtol=1e-4)
+        assert_same(attributions[name], att)
+    assert not np.allclose(attributions["agf"].scores, attributions["agf(epsilon=0.001)"].scores, rtol=1e-4)
 
 
 def test_compare_runs_every_method_unless_told():
@@ -165,12 +165,12 @@ def test_compare_runs_every_method_unless_told():
 def test_compare_refuses_what_it_could_not_tell_apart():
     with pytest.raises(ValueError, match="methods names agf twice"):
         make().compare(SHORT, ["agf", "AGF"])
-    with pytest.raises(TypeError, match="list of methods, not 'agf'"):
+    with pytest.raises(TypeError, match=r"methods.*'agf'"):
         make().compare(SHORT, "agf")
     for wrong in (3, METHODS["rollout"]):
-        with pytest.raises(TypeError, match="methods must be a list of methods, not"):
+        with pytest.raises(TypeError, match="methods"):
             make().compare(SHORT, wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="methods is empty; name at least one"):
+    with pytest.raises(ValueError, match="methods"):
         make().compare(SHORT, [])
     assert list(make().compare(SHORT, (name for name in ("rawatt", "cat")))) == ["rawatt", "cat"]  # type: ignore[arg-type]
 
@@ -208,7 +208,7 @@ def test_scores_that_are_not_finite_are_an_error():
         def __call__(self, trace):
             return Scores(trace.attention.mean((1, 2, 3)) / 0)
 
-    with pytest.raises(GaflowError, match="'broken' gave scores that are not finite"):
+    with pytest.raises(GaflowError, match=r"'broken'.*finite"):
         make()(SHORT, Broken())
 
 
@@ -248,12 +248,12 @@ def test_targets_by_index_label_and_contrast():
 
 def test_every_text_of_a_list_may_have_its_own_target():
     ex = make()
-    found = ex([SHORT, SENTENCE, SENTENCE], target=["neutral", None, (0, 1)])
-    assert found[0].target == 2
-    assert found[2].target == (0, 1)
-    assert_same(found[1], ex(SENTENCE))
-    assert_same(found[0], ex(SHORT, target=2))
-    with pytest.raises(TargetError, match="list of 1 but there are 2 texts"):
+    attributions = ex([SHORT, SENTENCE, SENTENCE], target=["neutral", None, (0, 1)])
+    assert attributions[0].target == 2
+    assert attributions[2].target == (0, 1)
+    assert_same(attributions[1], ex(SENTENCE))
+    assert_same(attributions[0], ex(SHORT, target=2))
+    with pytest.raises(TargetError, match=r"1.*2 texts"):
         ex([SHORT, SENTENCE], target=[0])
 
 
@@ -286,7 +286,7 @@ def test_a_head_that_does_not_match_its_labels_is_refused():
     model, tokenizer = bert()
     model.config.id2label = {0: "a", 1: "b"}
     ex = Explainer(model, tokenizer)
-    with pytest.raises(UnsupportedModelError, match=r"2 labels; set config\.id2label"):
+    with pytest.raises(UnsupportedModelError, match=r"2.*config\.id2label"):
         ex(SHORT)
 
 
@@ -297,13 +297,13 @@ def test_a_head_that_does_not_match_its_labels_is_refused():
         (" \n", TextError, "text is only whitespace"),
         (["ok", " "], TextError, r"texts\[1\] is only whitespace"),
         (("ok", ""), TextError, r"text\[1\] is empty"),
-        (None, TypeError, "text must be a string .*not NoneType"),
+        (None, TypeError, "text .*NoneType"),
         (7, TypeError, "not int"),
-        (["ok", 7], TypeError, r"texts\[1\] must be .*not int"),
-        ([["ok", "ok"]], TypeError, r"texts\[0\] must be .*not list"),
+        (["ok", 7], TypeError, r"texts\[1\].*int"),
+        ([["ok", "ok"]], TypeError, r"texts\[0\].*list"),
         (("a", "b", "c"), TypeError, "tuple of 3"),
         ({"text": "a"}, TypeError, "not dict"),
-        ("dog " * 63, TextError, "text has 65 tokens.* takes 64; .*truncation=True"),
+        ("dog " * 63, TextError, "text.*65.*64.*truncation=True"),
         (["ok", "dog " * 80], TextError, r"texts\[1\] has 82 tokens"),
     ],
 )
@@ -326,26 +326,26 @@ def test_a_long_text_is_truncated_when_asked_and_flagged():
 
 
 def test_an_unknown_method_is_refused_with_the_nearest():
-    with pytest.raises(UnknownMethodError, match="no method 'agff'; did you mean agf"):
+    with pytest.raises(UnknownMethodError, match=r"'agff'.*agf"):
         make()(SHORT, "agff")
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "4", None])
 def test_a_batch_size_that_is_no_count_is_refused(size):
-    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1"):
+    with pytest.raises(ValueError, match="batch_size"):
         make()([SHORT], batch_size=size)
 
 
 def test_progress_is_told_texts_done_and_in_all():
-    seen = []
-    make()([SHORT, SENTENCE, "x", "dog", "dog"], "agf", batch_size=2, progress=lambda *n: seen.append(n))
-    assert seen == [(2, 5), (4, 5), (5, 5)]
+    reports = []
+    make()([SHORT, SENTENCE, "x", "dog", "dog"], "agf", batch_size=2, progress=lambda *n: reports.append(n))
+    assert reports == [(2, 5), (4, 5), (5, 5)]
 
 
 def test_progress_of_a_comparison_is_told_in_methods():
-    seen = []
-    make().compare(SHORT, ["af", "agf"], progress=lambda *n: seen.append(n))
-    assert seen == [(1, 2), (2, 2)]
+    reports = []
+    make().compare(SHORT, ["af", "agf"], progress=lambda *n: reports.append(n))
+    assert reports == [(1, 2), (2, 2)]
 
 
 def test_progress_draws_a_bar_only_when_asked(capsys):
@@ -425,9 +425,9 @@ def test_a_pipeline_is_explained():
     model, tokenizer = distilbert()
     pipe = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
     att = Explainer(pipe)(SENTENCE)
-    said = pipe(SENTENCE)[0]
-    assert att.label == said["label"]
-    assert att.probability == pytest.approx(said["score"], abs=1e-6)
+    prediction = pipe(SENTENCE)[0]
+    assert att.label == prediction["label"]
+    assert att.probability == pytest.approx(prediction["score"], abs=1e-6)
 
 
 def test_explain_is_the_explainer_in_one_call(tmp_path):

@@ -66,8 +66,8 @@ def test_one_trace_serves_all_methods_of_a_text():
 def test_a_failure_costs_the_text_and_the_method_that_failed_and_nothing_else():
     flow: gaflow.Flow = None  # type: ignore[assignment]
     methods = [PLAIN[0], Fails("dog", SolveError("no convergence", flow, [0])), PLAIN[1]]
-    found = results(TEXTS, methods, batch_size=8)
-    for text, several in zip(TEXTS, found, strict=True):
+    outcomes = results(TEXTS, methods, batch_size=8)
+    for text, several in zip(TEXTS, outcomes, strict=True):
         assert (
             several.by_method["fails"] == "SolveError: no convergence"
             if "dog" in text
@@ -80,29 +80,29 @@ def test_a_failure_costs_the_text_and_the_method_that_failed_and_nothing_else():
 
 def test_a_text_that_cannot_be_read_is_told_for_every_method():
     long = "dog " * 80
-    found = results(["a", long, "b", "\u200b"], PLAIN)
-    assert "shorten it or pass truncation=True" in found[1].by_method["attcat"]
-    assert found[1].by_method["attcat"] == found[1].by_method["rawatt"]
-    assert found[1].logits is None
-    assert found[3].by_method["attcat"].startswith("TextError")
-    assert found[0].by_method["attcat"].text == "a"
+    outcomes = results(["a", long, "b", "\u200b"], PLAIN)
+    assert "truncation=True" in outcomes[1].by_method["attcat"]
+    assert outcomes[1].by_method["attcat"] == outcomes[1].by_method["rawatt"]
+    assert outcomes[1].logits is None
+    assert outcomes[3].by_method["attcat"].startswith("TextError")
+    assert outcomes[0].by_method["attcat"].text == "a"
     cut = results(["a", long], PLAIN, truncation=True)[1].by_method["attcat"]
     assert cut.truncated
 
 
 def test_long_texts_are_read_in_windows_and_the_others_at_once():
     long = "the dog is not good. " * 20
-    found = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
-    for name, att in found[1].by_method.items():
+    outcomes = results(["a", long, "\u200b", "a dog"], PLAIN, windows=Windows())
+    for name, att in outcomes[1].by_method.items():
         np.testing.assert_allclose(att.scores, EXPLAINER(long, name, windows=True).scores, rtol=1e-4, atol=1e-9)
     timings = Timings()
     results([long], PLAIN, windows=Windows(), batch_size=2, timings=timings)
     assert timings.trace > 0
     assert set(timings.methods) == {"attcat", "rawatt"}
     mean = EXPLAINER(long, "rawatt", windows=True)
-    assert found[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
-    assert found[2].by_method["attcat"].startswith("TextError")
-    assert found[3].by_method == results(["a", "a dog"], PLAIN)[1].by_method
+    assert outcomes[1].logits[mean.target] == pytest.approx(mean.output, rel=1e-5)
+    assert outcomes[2].by_method["attcat"].startswith("TextError")
+    assert outcomes[3].by_method == results(["a", "a dog"], PLAIN)[1].by_method
     failing = results([long, "a dog"], [Fails("dog", ValueError("no")), *PLAIN], windows=Windows())
     assert failing[0].by_method["fails"] == "ValueError: no"
     assert failing[0].by_method["rawatt"].diagnostics["windows"] == mean.diagnostics["windows"]

@@ -1,12 +1,11 @@
 """What a Newton step does on single edges, and that every edge takes part in it."""
 
+from dataclasses import replace
 from decimal import Decimal, localcontext
 
 import pytest
 import torch
 
-from gaflow.flow.arguments import as_mask, as_networks, as_nodes
-from gaflow.flow.barrier import state as module
 from gaflow.flow.barrier.edges import MAX_WEIGHT_GROWTH, MIN_SHARE_LEFT, Edges
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork
@@ -45,6 +44,18 @@ def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_im
         assert float(edges.residual[0, k]) == pytest.approx(float(residual), rel=1e-9, abs=1e-20)
 
 
+def test_in_the_first_step_multipliers_are_those_of_flow_and_slack():
+    edges, cost = some_edges()
+    linearized(edges, cost, first=True)
+    flow, slack, cost = (values[:, 1:] for values in (edges.flow, edges.slack, cost))
+    before = 1e-6
+    scale = before / flow * slack + before / slack * flow
+    weight = flow * slack / scale
+    torch.testing.assert_close(edges.weight[:, 1:], weight, rtol=1e-12, atol=0)
+    residual = weight * (2e-7 / flow - 2e-7 / slack - cost)
+    torch.testing.assert_close(edges.residual[:, 1:], residual, rtol=1e-9, atol=1e-15)
+
+
 def test_a_dead_edge_has_no_weight_and_never_moves():
     edges, cost = some_edges()
     for first in (True, False):
@@ -81,19 +92,29 @@ def started(top: int, *, weighted: bool = False) -> State:
     """Two networks of three layers and five tokens, the first `top` of which are read."""
     information = torch.rand(2, 3, 5, 5, generator=torch.Generator().manual_seed(1)) + 0.1
     information[:, -1, top:] = 0
-    networks = as_networks(information)
-    real = as_mask(None, networks)
-    ends = [as_nodes(None, networks, real, name) for name in ("sources", "targets")]
-    network = LayeredNetwork.build(networks, real, None, *ends)
+    network = LayeredNetwork.build(information)
     one = torch.ones(2, dtype=torch.float64)
     return State.start(network, one, 1e-3 * one, torch.arange(2), weighted=weighted, subtraction_free=False)
 
 
+@pytest.mark.parametrize("top", [1, 4, 5])
+def test_the_output_nodes_that_are_alive_end_where_no_item_has_another(top):
+    assert started(top).top == top
+
+
+@pytest.mark.parametrize(("mu", "floats"), [([1e-20, 1e-20], 2), ([1e-20, 1e-21], 3), ([1e-30, 1e-30], 3)])
+def test_potentials_have_a_third_float_where_some_item_has_a_tiny_mu(mu, floats):
+    network = LayeredNetwork.build(torch.ones(2, 3, 5, 5))
+    one = torch.ones(2, dtype=torch.float64)
+    target = torch.tensor(mu, dtype=torch.float64)
+    state = State.start(network, one, target, torch.arange(2), weighted=False, subtraction_free=False)
+    assert state.node.shape == (floats, 2, 21)
+
+
 @pytest.mark.parametrize("size", [1, 7, 40, 100, 250, 10**6])
 @pytest.mark.parametrize("top", [1, 4, 5])
-def test_groups_hold_every_live_edge_once(size, top, monkeypatch):
-    monkeypatch.setattr(module, "CPU_GROUP_EDGES", size)
-    state = started(top)
+def test_groups_hold_every_live_edge_once(size, top):
+    state = replace(started(top), group_edges=size)
     counts = torch.zeros_like(state.edges.capacity)
     for group, edges in state.groups():
         assert edges.capacity.shape == counts[:, group.columns].shape
@@ -105,19 +126,19 @@ def test_groups_hold_every_live_edge_once(size, top, monkeypatch):
 @pytest.mark.parametrize("size", [1, 7, 40, 100, 250])
 @pytest.mark.parametrize("top", [1, 4, 5])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_at_the_nodes_do_not_depend_on_the_groups(size, top, weighted, monkeypatch):
-    together, grouped = started(top, weighted=weighted), started(top, weighted=weighted)
-    change = torch.rand(2, 21, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
+def test_sums_at_the_nodes_do_not_depend_on_the_groups(size, top, weighted):
+    together = started(top, weighted=weighted)
+    grouped = replace(started(top, weighted=weighted), group_edges=size)
+    change = torch.rand(1, 2, 21, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
     for _ in range(2):  # the first step is another
-        monkeypatch.setattr(module, "CPU_GROUP_EDGES", 10**6)
         expected = together.linearize()
         together.step(change)
-        monkeypatch.setattr(module, "CPU_GROUP_EDGES", size)
         actual = grouped.linearize()
         grouped.step(change)
         for name in vars(expected):
             torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
         torch.testing.assert_close(grouped.cut_short, together.cut_short, rtol=0, atol=0)
+        torch.testing.assert_close(grouped.edges.variables, together.edges.variables, rtol=1e-12, atol=1e-15)
     layers = together.edges.flow[:, :75].view(2, 3, 5, 5)
     source, target = together.edges.flow[:, 75:80], together.edges.flow[:, 80:85]
     entering = torch.cat([layers.sum(-2).flatten(1), source, together.edges.flow[:, 85:]], 1)

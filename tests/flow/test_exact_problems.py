@@ -12,10 +12,10 @@ from tests.support.problems import Problem, path, problems
 CASES = load()
 
 
-def assert_same(found: Exact, expected: Exact | Problem, tolerance: float = 1e-15) -> None:
+def assert_same(actual: Exact, expected: Exact | Problem, tolerance: float = 1e-15) -> None:
     """Every flow equal, in units of the flow value."""
     for part in ("edges", "source", "target", "value"):
-        error = np.abs(np.asarray(getattr(found, part)) - getattr(expected, part)).max()
+        error = np.abs(np.asarray(getattr(actual, part)) - getattr(expected, part)).max()
         assert error <= tolerance * expected.value, f"{part} is off by {error / expected.value:.2e} of the value"
 
 

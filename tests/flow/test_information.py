@@ -7,9 +7,9 @@ HEADS = torch.tensor([[[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [0.0, 1.0]]]])[N
 SLOPES = torch.tensor([[[[4.0, -8.0], [2.0, 6.0]], [[-2.0, 1.0], [3.0, -5.0]]]])[None]
 
 
-def assert_equal(found, expected):
-    assert found.shape == (1, 1, 2, 2)
-    assert torch.equal(found[0, 0], torch.tensor(expected, dtype=found.dtype))
+def assert_equal(actual, expected):
+    assert actual.shape == (1, 1, 2, 2)
+    assert torch.equal(actual[0, 0], torch.tensor(expected, dtype=actual.dtype))
 
 
 def test_af_is_the_mean_attention_over_heads():
@@ -34,11 +34,11 @@ def test_a_head_that_speaks_against_does_not_cancel_one_that_speaks_for():
 def test_arguments_are_left_alone_and_dtype_is_kept(name):
     attention, gradient = HEADS.double(), SLOPES.double()
     copies = attention.clone(), gradient.clone()
-    found = INFORMATION[name](attention, gradient)
+    information = INFORMATION[name](attention, gradient)
     assert torch.equal(attention, copies[0])
     assert torch.equal(gradient, copies[1])
-    assert found.dtype == torch.float64
-    assert bool((found >= 0).all())
+    assert information.dtype == torch.float64
+    assert bool((information >= 0).all())
 
 
 def test_in_the_net_tensor_heads_cancel_before_the_positive_part_is_taken():
@@ -59,9 +59,9 @@ def test_half_precision_is_widened_before_it_is_added_up():
 
 def test_split_nodes_are_edges_between_their_halves():
     capacity, nodes = torch.rand(1, 2, 3, 3), torch.rand(1, 2, 3)
-    found = split_nodes(capacity, nodes)
-    assert torch.equal(found[:, 1::2], capacity)
-    assert torch.equal(found[:, ::2], torch.diag_embed(nodes))
+    edges = split_nodes(capacity, nodes)
+    assert torch.equal(edges[:, 1::2], capacity)
+    assert torch.equal(edges[:, ::2], torch.diag_embed(nodes))
 
 
 def test_the_names_of_the_paper_mean_the_papers():
@@ -71,5 +71,5 @@ def test_the_names_of_the_paper_mean_the_papers():
 @pytest.mark.parametrize("name", INFORMATION)
 def test_layers_one_by_one_give_what_all_of_them_give(name):
     attention, gradient = (torch.randn(2, 3, 4, 5, 5, dtype=torch.float64) for _ in range(2))
-    found = by_layer(INFORMATION[name], attention.unbind(1), gradient.unbind(1))
-    torch.testing.assert_close(found, INFORMATION[name](attention, gradient), rtol=0, atol=0)
+    stacked = by_layer(INFORMATION[name], attention.unbind(1), gradient.unbind(1))
+    torch.testing.assert_close(stacked, INFORMATION[name](attention, gradient), rtol=0, atol=0)

@@ -113,7 +113,7 @@ class Liar:
 def test_a_flow_that_is_not_its_cut_is_refused(monkeypatch):
     problem = Problem.build(torch.ones(2, 3, 3)).integers(0)
     monkeypatch.setattr(integers, "new_solver", lambda: Liar(0))
-    with pytest.raises(GaflowError, match="is not its minimum cut"):
+    with pytest.raises(GaflowError, match="minimum cut"):
         run_solver(problem)
     monkeypatch.setattr(integers, "new_solver", lambda: Liar(3))
     with pytest.raises(GaflowError, match="24 edges: status 3"):

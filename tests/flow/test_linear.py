@@ -5,16 +5,24 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from gaflow.flow.barrier.linear import block_tridiagonal
-from gaflow.flow.barrier.linear.block_tridiagonal import solve_blocks, solve_mixed_precision
+from gaflow.flow.barrier.linear.block_tridiagonal import (
+    RESIDUAL_SHARE,
+    SYMMETRIC_MIN_NODES,
+    solve_blocks,
+    solve_mixed_precision,
+)
 from gaflow.flow.barrier.linear.dispatch import choose_way, solve_laplacian
+from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
-from gaflow.flow.barrier.linear.whole_matrix import lapack
+from gaflow.flow.barrier.linear.whole_matrix import lapack, solve_dense
+from gaflow.flow.barrier.multifloat import total
 from gaflow.flow.barrier.solve import solve
 from tests.support.ways import WAYS
 
@@ -65,9 +73,9 @@ def system_of(
     )
 
 
-def matrix_of(item: int, given: Weights) -> list[list[Fraction]]:
+def matrix_of(item: int, problem: Weights) -> list[list[Fraction]]:
     """The matrix itself, exactly, node by node: layers from the input up, then the super-source; target left out."""
-    weight, source, target, returning = given
+    weight, source, target, returning = problem
     _, layers, t, _ = weight.shape
     n = (layers + 1) * t + 1
     matrix = [[Fraction(0)] * n for _ in range(n)]
@@ -114,27 +122,47 @@ def flat(layers: Tensor, top: Tensor) -> Tensor:
 every_way = pytest.mark.parametrize("way", [*WAYS, "subtraction_free"])
 
 
+def solve_system(system: System, way: Any) -> Tensor:
+    """Potentials (b, n) by any way."""
+    if way == "subtraction_free":
+        return total(solve_subtraction_free(system, 3))
+    return solve_laplacian(system, way)
+
+
 @pytest.mark.parametrize(("layers", "t"), [(1, 1), (1, 4), (2, 3), (5, 1), (3, 4), (4, 3)])
 @every_way
 def test_every_way_solves_the_system_exactly(layers, t, way):
-    given = weights(2, layers, t, spread=2)
+    problem = weights(2, layers, t, spread=2)
     right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     top = torch.tensor([0.3, -2.0], dtype=torch.float64)
     rights = flat(right, top)
-    answer = solve_laplacian(system_of(*given, rights), way)
+    answer = solve_system(system_of(*problem, rights), way)
     for item in range(2):
-        expected = exact_solution(matrix_of(item, given), [Fraction(x.item()) for x in rights[item]])
+        expected = exact_solution(matrix_of(item, problem), [Fraction(x.item()) for x in rights[item]])
         torch.testing.assert_close(answer[item], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_the_subtraction_free_way_keeps_every_digit_over_forty_orders_of_magnitude():
-    given = weights(1, 3, 4, spread=40, seed=3)
+    problem = weights(1, 3, 4, spread=40, seed=3)
     right = torch.rand(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     top = torch.tensor([0.5], dtype=torch.float64)
     rights = flat(right, top)
-    answer = solve_laplacian(system_of(*given, rights), "subtraction_free")
-    expected = exact_solution(matrix_of(0, given), [Fraction(x.item()) for x in rights[0]])
+    answer = solve_system(system_of(*problem, rights), "subtraction_free")
+    expected = exact_solution(matrix_of(0, problem), [Fraction(x.item()) for x in rights[0]])
     torch.testing.assert_close(answer[0], expected, rtol=1e-13, atol=0)
+
+
+def test_the_subtraction_free_way_keeps_small_differences_of_large_potentials():
+    weight = torch.full((1, 2, 1, 1), 1e40, dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    rights = torch.tensor([[3.0, -5.0, 7.0, 1.0]], dtype=torch.float64)
+    answer = solve_subtraction_free(system_of(weight, one, one, one[0], rights), 5)
+    lower, middle, upper, _ = answer[:, 0].unbind(-1)
+    to_target = total(lower.clone()).item()
+    from_middle = 1e40 * total(middle - lower).item()
+    from_upper = 1e40 * total(upper - middle).item()
+    assert from_middle == pytest.approx(to_target - 3, rel=1e-13)
+    assert from_upper == pytest.approx(from_middle + 5, rel=1e-13)
 
 
 @every_way
@@ -143,90 +171,151 @@ def test_dead_nodes_have_potential_zero(way):
     weight[:, 1, 1], weight[:, 0, :, 1], source[:, 1], target[:, 1] = 0, 0, 0, 0
     right = flat(torch.zeros(1, 3, 3, dtype=torch.float64), torch.ones(1).double())
     system = system_of(weight, source, target, returning, right)
-    node = solve_laplacian(system, way)[:, :-1].view(1, 3, 3)
+    node = solve_system(system, way)[:, :-1].view(1, 3, 3)
     assert (node[0, 0, 1], node[0, 2, 1]) == (0, 0)
     assert (node[0, :, 0] > 0).all()
 
 
 def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone():
-    given = weights(2, 2, 3, spread=1)
-    for part in given:
+    problem = weights(2, 2, 3, spread=1)
+    for part in problem:
         part[1] = 0
-    given[0][1, 0] = -1.0  # no Laplacian at all
+    problem[0][1, 0] = -1.0  # no Laplacian at all
     right = torch.ones(2, 10, dtype=torch.float64)
     for way in WAYS:
-        node = solve_laplacian(system_of(*given, right), way)
+        node = solve_laplacian(system_of(*problem, right), way)
         assert torch.isfinite(node[0]).all()
         assert torch.isnan(node[1]).any()
 
 
-def test_known_dead_output_nodes_and_half_a_product_change_nothing(monkeypatch):
+def test_known_dead_output_nodes_change_nothing():
     weight, source, target, returning = weights(2, 3, 6, spread=1)
     weight[:, -1, 2:], source[:, 2:] = 0, 0
     right = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     right[:, -1, 2:] = 0
-    given = (weight, source, target, returning, flat(right, torch.ones(2).double()))
-    expected = solve_blocks(system_of(*given))
+    problem = (weight, source, target, returning, flat(right, torch.ones(2).double()))
+    expected = solve_blocks(system_of(*problem))
     for tokens in (4096, 3, 0):  # 3: of the highest layer's nodes fewer are alive than a long text has
-        answer = solve_blocks(system_of(*given, top=2), low_memory_tokens=tokens)
+        answer = solve_blocks(system_of(*problem, top=2), low_memory_tokens=tokens)
         torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-14)
-    monkeypatch.setattr(block_tridiagonal, "SYMMETRIC_MIN_NODES", 1)
-    torch.testing.assert_close(solve_blocks(system_of(*given)), expected, rtol=1e-12, atol=1e-14)
     both = (weight[:, -1:], source, target, returning, flat(right[:, -2:], torch.ones(2).double()))
     expected = solve_blocks(system_of(*both))
     torch.testing.assert_close(solve_blocks(system_of(*both, top=2)), expected, rtol=1e-12, atol=1e-14)
 
 
-def left_over(given: Weights, right: Tensor, answer: Tensor) -> float:
+def test_layers_so_large_that_half_a_product_is_mirrored_are_solved_alike():
+    t = SYMMETRIC_MIN_NODES + 1  # halves of different sizes
+    right = torch.randn(1, 3 * t + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    system = system_of(*weights(1, 2, t, spread=1), right)
+    torch.testing.assert_close(solve_blocks(system), solve_dense(system), rtol=1e-11, atol=1e-14)
+
+
+def left_over(problem: Weights, right: Tensor, answer: Tensor) -> float:
     """The largest entry of the right-hand side less the Laplacian of the answer, relative to the largest of it."""
-    weight, source, target, returning = given
+    weight, source, target, returning = problem
     node, above = answer[:, :-1].unflatten(1, (-1, source.shape[-1])), answer[:, -1]
     down = weight * (node[:, 1:, :, None] - node[:, :-1, None, :])
     feed = source * (above[:, None] - node[:, -1])
-    found = torch.cat([(target * node[:, 0])[:, None], down.sum(-1)], 1) - torch.cat([down.sum(-2), feed[:, None]], 1)
-    rest = right - flat(found, feed.sum(-1) + returning * above)
+    outflow = torch.cat([(target * node[:, 0])[:, None], down.sum(-1)], 1) - torch.cat([down.sum(-2), feed[:, None]], 1)
+    rest = right - flat(outflow, feed.sum(-1) + returning * above)
     return float((rest.abs().amax(-1) / right.abs().amax(-1)).max())
 
 
 @pytest.mark.parametrize("spread", [0, 2, 6, 10])
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_precision_leaves_little_over(spread, seed):
-    given = weights(2, 4, 30, spread, seed)
+    problem = weights(2, 4, 30, spread, seed)
     right = torch.randn(2, 151, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    answer = solve_mixed_precision(system_of(*given, right))
-    assert 1e-13 < left_over(given, right, answer) < 2 * block_tridiagonal.RESIDUAL_SHARE
+    answer = solve_mixed_precision(system_of(*problem, right))
+    assert 1e-13 < left_over(problem, right, answer) < 2 * RESIDUAL_SHARE
 
 
-def test_corrections_make_mixed_precision_as_good_as_wanted(monkeypatch):
-    monkeypatch.setattr(block_tridiagonal, "RESIDUAL_SHARE", 1e-12)
+def test_corrections_make_mixed_precision_as_good_as_wanted():
     system = system_of(*weights(1, 3, 40, spread=4), torch.ones(1, 161, dtype=torch.float64))
     double = solve_blocks(system)
-    mixed = solve_mixed_precision(system)
+    mixed = solve_mixed_precision(system, residual_share=1e-12)
     assert not torch.equal(double, mixed)  # no fallback
     torch.testing.assert_close(mixed, double, rtol=1e-11, atol=0)
 
 
+def test_mixed_precision_starts_with_the_solution_in_float32():
+    system = system_of(*weights(1, 3, 40, spread=4), torch.ones(1, 161, dtype=torch.float64))
+    first = solve_mixed_precision(system, residual_share=torch.inf)
+    torch.testing.assert_close(first, solve_blocks(system), rtol=1e-3, atol=0)
+
+
+def test_what_mixed_precision_leaves_over_is_a_share_of_the_right_hand_side():
+    problem = weights(1, 3, 40, spread=4)
+    right = torch.ones(1, 161, dtype=torch.float64)
+    potentials = solve_mixed_precision(system_of(*problem, right), residual_share=1e-12)
+    smaller = solve_mixed_precision(system_of(*problem, right / 2**40), residual_share=1e-12)
+    assert torch.equal(smaller, potentials / 2**40)
+
+
 def test_items_where_float32_overflows_are_solved_in_float64():
-    given = weights(2, 3, 40, spread=2)
-    for part in given:
+    problem = weights(2, 3, 40, spread=2)
+    for part in problem:
         part[1] *= 1e60
-    system = system_of(*given, torch.ones(2, 161, dtype=torch.float64))
+    system = system_of(*problem, torch.ones(2, 161, dtype=torch.float64))
     double = solve_blocks(system)
     mixed = solve_mixed_precision(system)
     torch.testing.assert_close(mixed[1], double[1], rtol=1e-12, atol=0)
     torch.testing.assert_close(mixed[0], double[0], rtol=1e-3, atol=0)
 
 
-def test_the_way_depends_on_size_and_on_scipy(without_scipy):
-    def way(b: int, layers: int, t: int) -> str:
-        return choose_way(system_of(*weights(b, layers, t, spread=0), torch.ones(b, (layers + 1) * t + 1)))
+def way_for(device: str, b: int, layers: int, t: int) -> str:
+    """The way that is chosen for a system of this size; there is no need to have its weights, or the device."""
+    tensor = SimpleNamespace(device=torch.device(device), is_cuda=device == "cuda")
+    system: Any = SimpleNamespace(shape=(b, layers, t), weight=tensor)
+    return choose_way(system)
 
-    assert way(1, 12, 40) == "odd_even"
-    assert way(2, 12, 60) == "blocks"
-    assert way(1, 6, 128) == "mixed_precision"
-    assert way(2, 3, 4) == "banded"
+
+@pytest.mark.parametrize(
+    ("b", "layers", "t", "way"),
+    [
+        (1, 1, 32, "banded"),
+        (1, 1, 33, "dense"),
+        (10, 1, 50, "dense"),  # 10 matrices of 100 unknowns: 1e7
+        (11, 1, 50, "odd_even"),
+        (40, 1, 50, "odd_even"),  # 40 of 100 unknowns: 4e7
+        (41, 1, 50, "blocks"),
+        (11, 2, 50, "odd_even"),  # a second layer adds 50 to what is left of the unknowns
+        (12, 2, 50, "blocks"),
+        (1, 12, 127, "blocks"),
+        (1, 12, 128, "mixed_precision"),
+        (2, 12, 4095, "mixed_precision"),
+        (2, 12, 4096, "blocks"),
+    ],
+)
+def test_on_the_cpu_the_way_depends_on_the_size(b, layers, t, way):
+    assert way_for("cpu", b, layers, t) == way
+
+
+@pytest.mark.parametrize(
+    ("b", "layers", "t", "way"),
+    [
+        (1, 1, 10, "dense"),
+        (1, 1, 1077, "dense"),  # 2154 unknowns: 1e10
+        (1, 1, 1078, "odd_even"),
+        (1, 1, 5000, "odd_even"),  # 10000 unknowns: 1e12
+        (1, 1, 5001, "blocks"),
+        (1, 12, 1300, "blocks"),
+        (10, 1, 50, "dense"),  # batches as on the CPU
+        (11, 1, 50, "odd_even"),
+        (2, 12, 128, "blocks_two_ended"),
+        (2, 12, 4095, "blocks_two_ended"),
+        (2, 12, 4096, "blocks"),
+    ],
+)
+def test_on_a_gpu_single_items_go_to_fewer_calls(b, layers, t, way):
+    assert way_for("cuda", b, layers, t) == way
+
+
+def test_neither_other_devices_nor_a_cpu_without_scipy_know_bands(without_scipy):
+    assert way_for("mps", 1, 3, 4) == "dense"
+    assert way_for("mps", 2, 12, 128) == "blocks"
     with without_scipy():
-        assert way(2, 3, 4) == "dense"
+        assert way_for("cpu", 2, 3, 4) == "dense"
 
 
 def test_without_scipy_short_texts_are_solved_all_the_same(without_scipy):

@@ -30,13 +30,13 @@ def all_cuts(information: Tensor, terminal: float) -> list[tuple[float, np.ndarr
     top, bottom = network.source[0].numpy(), network.target[0].numpy()
     layers, t, _ = capacity.shape
     alive = np.concatenate([[bottom > 0], capacity.sum(-1) > 0])
-    found = []
+    cuts = []
     for bits in itertools.product([False, True], repeat=int(alive.sum())):
         side = np.zeros((layers + 1, t), dtype=bool)
         side[alive] = bits
         inner = capacity[side[1:, :, None] & ~side[:-1, None, :] & alive[:-1, None, :]].sum()
-        found.append((inner + top[~side[-1]].sum() + bottom[side[0]].sum(), side))
-    return found
+        cuts.append((inner + top[~side[-1]].sum() + bottom[side[0]].sum(), side))
+    return cuts
 
 
 def assert_cut(cut: MinCut, information: Tensor) -> None:
@@ -51,8 +51,8 @@ def assert_cut(cut: MinCut, information: Tensor) -> None:
     assert [edge.capacity for edge in cut.edges] == sorted((edge.capacity for edge in cut.edges), reverse=True)
     assert cut.share.sum().item() == pytest.approx(1, rel=1e-14)
     for layer in range(-1, layers + 1):
-        here = math.fsum(edge.capacity for edge in cut.edges if edge.layer == layer)
-        assert cut.share[layer + 1].item() == pytest.approx(here / cut.value, rel=1e-14)
+        layer_capacity = math.fsum(edge.capacity for edge in cut.edges if edge.layer == layer)
+        assert cut.share[layer + 1].item() == pytest.approx(layer_capacity / cut.value, rel=1e-14)
 
 
 @pytest.mark.parametrize("terminal", [None, 4.0])
@@ -164,19 +164,19 @@ def test_nothing_to_cut_is_a_flagged_zero(kind):
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "message"),
+    ("information", "settings", "message"),
     [
         (torch.ones(2, 3, 4), {}, r"not \(2, 3, 4\)"),
         (torch.full((1, 2, 2), torch.inf), {}, "infinite"),
-        (torch.ones(2, 1, 3, 3), {}, "not a batch of 2: index it first"),
+        (torch.ones(2, 1, 3, 3), {}, "batch of 2"),
         (torch.ones(1, 3, 3), {"nearest": "middle"}, "nearest must be .*'middle'"),
         (torch.ones(1, 3, 3), {"mask": [1, 1]}, r"mask must have shape \(1, 3\)"),
         (torch.ones(1, 3, 3), {"sources": [3]}, "no position 3"),
     ],
 )
-def test_what_cannot_be_is_refused(given, settings, message):
+def test_what_cannot_be_is_refused(information, settings, message):
     with pytest.raises(ValueError, match=message):
-        min_cut(given, **settings)
+        min_cut(information, **settings)
 
 
 def test_a_missing_library_names_its_extra(monkeypatch):
@@ -190,18 +190,31 @@ def test_a_missing_library_names_its_extra(monkeypatch):
 def test_a_flow_knows_the_network_that_it_is_cut_in(solver, nearest):
     information = whole_numbers(4, 3, 4, 4)
     ends: dict[str, Any] = {"sources": [0, 2], "targets": [1, 2, 3]}
-    for chosen in ({}, ends):
-        found = min_cut(solver(information, **chosen), nearest=nearest)
-        expected = min_cut(information, nearest=nearest, **chosen)
-        assert (found.value, found.edges, found.unique) == (expected.value, expected.edges, expected.unique)
-        assert torch.equal(found.side, expected.side)
+    for nodes in ({}, ends):
+        cut = min_cut(solver(information, **nodes), nearest=nearest)
+        expected = min_cut(information, nearest=nearest, **nodes)
+        assert (cut.value, cut.edges, cut.unique) == (expected.value, expected.edges, expected.unique)
+        assert torch.equal(cut.side, expected.side)
 
 
 def test_a_flow_held_back_by_its_terminals_is_cut_there_if_they_are_given():
     information = torch.ones(2, 3, 3, dtype=torch.float64)
     flow = solve(information, terminal=1.0)
-    with pytest.raises(ValueError, match="the terminals of this flow bind"):
+    with pytest.raises(ValueError, match="terminals"):
         min_cut(flow)
     assert min_cut(flow, terminal=1.0).value == 3
-    with pytest.raises(ValueError, match="does not know its capacities"):
+    with pytest.raises(ValueError, match="capacities"):
         min_cut(replace(flow, capacity=None))
+
+
+def test_a_terminal_that_binds_a_little_is_refused():
+    flow = solve(torch.ones(1, 2, 2), terminal=1.5)  # 3 pass the terminals and 4 the layer
+    with pytest.raises(ValueError, match=r"3.* 4 .*terminal"):
+        min_cut(flow)
+    assert min_cut(flow, terminal=1.5).value == 3
+
+
+def test_a_missing_library_is_reported_before_wrong_capacities(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
+    with pytest.raises(MissingExtraError):
+        min_cut(-torch.ones(1, 2, 2))

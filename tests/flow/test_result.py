@@ -1,7 +1,13 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.errors import ArgumentError
+from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, layer_scores
 
 
 def make_flow() -> Flow:
@@ -24,13 +30,13 @@ def test_through_flow_has_the_input_tokens_in_row_zero():
     assert torch.equal(make_flow().through().sum(-1), torch.tensor([[3.0, 3.0], [2.0, 2.0]]))
 
 
-@pytest.mark.parametrize(("item", "place"), [(0, 0), (1, 1), (-1, 1), (-2, 0)])
-def test_one_item_of_a_flow_is_a_batch_of_one(item, place):
+@pytest.mark.parametrize(("item", "index"), [(0, 0), (1, 1), (-1, 1), (-2, 0)])
+def test_one_item_of_a_flow_is_a_batch_of_one(item, index):
     flow, one = make_flow(), make_flow()[item]
-    assert torch.equal(one.edges, flow.edges[place : place + 1])
-    assert one.value.tolist() == [flow.value[place].item()]
-    assert one.certificate.kappa.tolist() == [flow.certificate.kappa[place].item()]
-    assert one.certificate[0] == flow.certificate[place]
+    assert torch.equal(one.edges, flow.edges[index : index + 1])
+    assert one.value.tolist() == [flow.value[index].item()]
+    assert one.certificate.kappa.tolist() == [flow.certificate.kappa[index].item()]
+    assert one.certificate[0] == flow.certificate[index]
 
 
 @pytest.mark.parametrize("item", [2, -3])
@@ -49,3 +55,57 @@ def test_a_certificate_becomes_plain_numbers():
     assert certificate.to_dict()["dual"] == [1.0, 1.5]
     assert certificate[1].to_dict()["dual"] == 1.5
     assert isinstance(certificate[1].dual, float)
+
+
+def make_certificate(**changes: float) -> Certificate:
+    names = [name for name in Certificate.__dataclass_fields__ if name not in ("dead", "clamped", "converged")]
+    values: dict[str, Any] = {name: float(k + 1) for k, name in enumerate(names)}
+    return Certificate(**{**values, "dead": False, "clamped": False, "converged": True, **changes})
+
+
+def test_the_worst_of_certificates_adds_counts_and_weighs_amounts():
+    one = make_certificate(gap=1.0, cut=8.0, kappa=4.0, edges=5, negligible=1, mu=0.5, gamma=10.0, dead=True, dual=7.0)
+    two = make_certificate(gap=2.0, cut=3.0, kappa=5.0, edges=7, negligible=2, mu=0.25, gamma=0.0, converged=False)
+    worst = Certificate.worst((one, two), (0.25, 2.0))
+    assert (worst.gap, worst.cut, worst.kappa) == (4.25, 8.0, 11.0)
+    assert (worst.edges, worst.negligible) == (12, 3)
+    assert (worst.mu, worst.dual, worst.gamma) == (0.5, 7.0, 0.0)
+    assert (worst.dead, worst.converged, worst.clamped) == (False, False, False)
+    assert (worst.iterations, worst.seconds) == (one.iterations, one.seconds)
+
+
+def test_scores_that_are_a_difference_took_both_solves():
+    one = make_certificate(iterations=3, seconds=0.5, gap=1.0, clamped=True)
+    two = make_certificate(iterations=4, seconds=0.25, gap=2.0)
+    both = one.combine(two)
+    assert (both.iterations, both.seconds, both.gap, both.clamped) == (7, 0.75, 3.0, True)
+
+
+def test_a_certificate_starts_without_errors():
+    network = LayeredNetwork.build(torch.ones(2, 1, 2, 2) * torch.tensor([1.0, 0.0]).reshape(2, 1, 1, 1))
+    certificate = BatchCertificate.start(network, torch.tensor([3.0, 0.0]), torch.tensor([3.5, 0.0]))
+    first, second = certificate[0], certificate[1]
+    assert (first.conservation, first.dual, first.centrality, first.mu, first.epsilon) == (0, 0, 0, 0, 0)
+    assert (first.gap, first.cut, first.kappa, first.edges, first.negligible) == (0.5, 3.5, 4.0, 9, 0)
+    assert (first.gamma, first.clamped, first.iterations, first.seconds) == (0, False, 0, 0)
+    assert (first.dead, second.dead, first.converged, second.converged) == (False, True, True, True)
+
+
+@pytest.mark.parametrize(("layer", "expected"), [(0, [1, 2]), (1, [3, 4]), (-1, [3, 4]), (-2, [1, 2]), ("all", [4, 6])])
+def test_scores_of_a_node_layer_count_from_the_input_or_from_the_output(layer, expected):
+    through = np.array([[1, 2], [3, 4]])
+    assert layer_scores(through, layer).tolist() == expected
+    assert layer_scores(torch.tensor(through)[None], layer).tolist() == [expected]
+
+
+@pytest.mark.parametrize("layer", [2, -3, True, 1.0, "some", None])
+def test_a_layer_that_does_not_exist_is_refused(layer):
+    with pytest.raises(ArgumentError, match="layer"):
+        layer_scores(np.ones((2, 3)), layer)
+
+
+def test_a_flow_of_many_items_shows_the_first_three_values():
+    flow = make_flow()
+    many = replace(flow, value=torch.arange(4.0), converged=torch.ones(4, dtype=torch.bool))
+    assert "value 0, 1, 2, ...;" in repr(many)
+    assert "value 0, 1, 2;" in repr(replace(many, value=torch.arange(3.0)))

@@ -14,11 +14,7 @@ from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route, Routes, routes
-
-
-def attention(seed: int, layers: int, t: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(layers, t, t, generator=generator, dtype=torch.float64).mul(2).softmax(-1)
+from tests.support.networks import random_attention
 
 
 def widest_by_enumeration(edges: np.ndarray, source: np.ndarray, target: np.ndarray) -> float:
@@ -29,22 +25,22 @@ def widest_by_enumeration(edges: np.ndarray, source: np.ndarray, target: np.ndar
     )
 
 
-def assert_add_up(found: Routes, flow: Flow) -> None:
+def assert_add_up(decomposition: Routes, flow: Flow) -> None:
     """Amounts, shares and rest make up the value, and no edge carries more than the flow has."""
     value = flow.value.item()
-    assert found.value == value
-    assert math.fsum(r.amount for r in found) + found.rest == pytest.approx(value, rel=1e-13)
-    assert math.fsum(r.share for r in found) + found.rest_share == pytest.approx(1, rel=1e-13)
-    assert all(r.amount > 0 for r in found)
-    edges, source, target = again(found, flow)
-    for part, whole in ((edges, flow.edges), (source, flow.source), (target, flow.target)):
-        assert (part <= whole[0] + 1e-12 * value).all()
+    assert decomposition.value == value
+    assert math.fsum(r.amount for r in decomposition) + decomposition.rest == pytest.approx(value, rel=1e-13)
+    assert math.fsum(r.share for r in decomposition) + decomposition.rest_share == pytest.approx(1, rel=1e-13)
+    assert all(r.amount > 0 for r in decomposition)
+    edges, source, target = again(decomposition, flow)
+    for part, total in ((edges, flow.edges), (source, flow.source), (target, flow.target)):
+        assert (part <= total[0] + 1e-12 * value).all()
 
 
-def again(found: Routes, flow: Flow) -> tuple[Tensor, Tensor, Tensor]:
+def again(decomposition: Routes, flow: Flow) -> tuple[Tensor, Tensor, Tensor]:
     """The flow that the routes make."""
     edges, source, target = (torch.zeros_like(x[0]) for x in (flow.edges, flow.source, flow.target))
-    for route in found:
+    for route in decomposition:
         source[route.tokens[-1]] += route.amount
         target[route.tokens[0]] += route.amount
         for k in range(len(edges)):
@@ -53,7 +49,7 @@ def again(found: Routes, flow: Flow) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def flows() -> list[tuple[str, Flow]]:
-    information = attention(0, 3, 5)
+    information = random_attention(0, 3, 5)
     return [
         ("barrier", solve(information)),
         ("capacity", solve(information, barrier="capacity", epsilon=1e-2)),
@@ -65,25 +61,26 @@ def flows() -> list[tuple[str, Flow]]:
 
 @pytest.mark.parametrize(("name", "flow"), flows(), ids=[name for name, _ in flows()])
 def test_all_routes_together_are_the_flow(name, flow):
-    found = routes(flow, None)
-    assert_add_up(found, flow)
-    assert found.rest <= 1e-12 * found.value
-    for part, whole in zip(again(found, flow), (flow.edges, flow.source, flow.target), strict=True):
-        torch.testing.assert_close(part, whole[0], rtol=0, atol=1e-9 * found.value)  # barrier flows balance to 1e-10
-    assert len(found) <= int((flow.edges > 0).sum() + (flow.source > 0).sum() + (flow.target > 0).sum())
+    decomposition = routes(flow, None)
+    assert_add_up(decomposition, flow)
+    assert decomposition.rest <= 1e-12 * decomposition.value
+    for part, total in zip(again(decomposition, flow), (flow.edges, flow.source, flow.target), strict=True):
+        # Barrier flows balance to 1e-10.
+        torch.testing.assert_close(part, total[0], rtol=0, atol=1e-9 * decomposition.value)
+    assert len(decomposition) <= int((flow.edges > 0).sum() + (flow.source > 0).sum() + (flow.target > 0).sum())
 
 
 @pytest.mark.parametrize(("name", "flow"), flows(), ids=[name for name, _ in flows()])
 def test_each_route_is_the_widest_of_what_is_left(name, flow):
     edges, source, target = (x[0].numpy().copy() for x in (flow.edges, flow.source, flow.target))
-    found = routes(flow, 12)
-    for route in found:
+    decomposition = routes(flow, 12)
+    for route in decomposition:
         assert route.amount == widest_by_enumeration(edges, source, target)
         source[route.tokens[-1]] -= route.amount
         target[route.tokens[0]] -= route.amount
         for k in range(len(edges)):
             edges[k, route.tokens[k + 1], route.tokens[k]] -= route.amount
-    amounts = [route.amount for route in found]
+    amounts = [route.amount for route in decomposition]
     assert amounts == sorted(amounts, reverse=True)
 
 
@@ -99,23 +96,23 @@ def test_a_flow_by_hand_reads_from_the_input_upwards():
         target=torch.tensor([[0.0, 2.0, 2.0]], dtype=torch.float64),
         value=torch.tensor([4.0], dtype=torch.float64),
     )
-    found = routes(flow)
-    assert found.routes == (
+    decomposition = routes(flow)
+    assert decomposition.routes == (
         Route((1, 0, 1), 2.0, 0.5),
         Route((2, 0, 1), 1.0, 0.25),
         Route((2, 2, 0), 1.0, 0.25),
     )
-    assert (found.rest, found.rest_share, len(found)) == (0, 0, 3)
+    assert (decomposition.rest, decomposition.rest_share, len(decomposition)) == (0, 0, 3)
     two = routes(flow, 2)
-    assert list(two) == list(found)[:2]
-    assert two[-1] == found[1]
+    assert list(two) == list(decomposition)[:2]
+    assert two[-1] == decomposition[1]
     assert (two.rest, two.rest_share) == (1, 0.25)
     assert routes(flow, 0) == Routes((), 4.0, 4.0)
 
 
 def test_no_route_takes_more_than_its_terminals_carry():
     """Of a flow that does not balance, the narrowest place may be either end."""
-    flow = solve(attention(4, 2, 3))
+    flow = solve(random_attention(4, 2, 3))
     for part in ("source", "target"):
         narrow = replace(flow, **{part: 1e-3 * getattr(flow, part)})
         taken = again(routes(narrow, None), narrow)
@@ -123,7 +120,7 @@ def test_no_route_takes_more_than_its_terminals_carry():
 
 
 def test_fewer_routes_are_the_beginning_of_more():
-    flow = solve(attention(1, 4, 6))
+    flow = solve(random_attention(1, 4, 6))
     ten, hundred = routes(flow), routes(flow, 100)
     assert len(ten) == 10
     assert routes(flow, cast(Any, np.int64(10))) == ten
@@ -134,38 +131,38 @@ def test_fewer_routes_are_the_beginning_of_more():
 
 
 def test_the_flow_itself_is_left_alone():
-    flow = solve(attention(2, 2, 4))
+    flow = solve(random_attention(2, 2, 4))
     before = flow.edges.clone(), flow.source.clone(), flow.target.clone()
     routes(flow, None)
     assert all(torch.equal(a, b) for a, b in zip(before, (flow.edges, flow.source, flow.target), strict=True))
 
 
 def test_no_flow_has_no_routes():
-    found = routes(solve(torch.zeros(2, 3, 3)))
-    assert found == Routes((), 0.0, 0.0)
-    assert found.rest_share == 0
+    decomposition = routes(solve(torch.zeros(2, 3, 3)))
+    assert decomposition == Routes((), 0.0, 0.0)
+    assert decomposition.rest_share == 0
 
 
 def test_an_item_of_a_batch_has_the_routes_of_its_own():
-    information = torch.stack([attention(k, 2, 4) for k in range(3)])
+    information = torch.stack([random_attention(k, 2, 4) for k in range(3)])
     flow = max_flow(information, integral=False)
     for k in range(3):
         assert routes(flow[k]).routes == routes(max_flow(information[k], integral=False)).routes
 
 
 @pytest.mark.parametrize(
-    ("given", "k", "error", "message"),
+    ("flow", "k", "error", "message"),
     [
-        (torch.ones(2, 3, 3), 1, TypeError, "flow must be a Flow .* not Tensor"),
-        (solve(torch.ones(2, 1, 3, 3)), 1, ValueError, r"not a batch of 2: index it, flow\[0\]"),
+        (torch.ones(2, 3, 3), 1, TypeError, "flow must be a Flow.*tensor"),
+        (solve(torch.ones(2, 1, 3, 3)), 1, ValueError, r"batch of 2.*flow\[0\]"),
         (solve(torch.ones(1, 2, 2)), -1, ValueError, "not -1"),
         (solve(torch.ones(1, 2, 2)), 1.5, ValueError, "not 1.5"),
         (solve(torch.ones(1, 2, 2)), True, ValueError, "not True"),
     ],
 )
-def test_what_cannot_be_is_refused(given, k, error, message):
+def test_what_cannot_be_is_refused(flow, k, error, message):
     with pytest.raises(error, match=message):
-        routes(given, k)
+        routes(flow, k)
 
 
 @pytest.mark.parametrize("bad", [-1.0, torch.nan, torch.inf])

@@ -34,17 +34,17 @@ def test_every_pair_carries_its_smallest_cut(shape, seed):
     rng = np.random.default_rng(seed)
     capacity = rng.random((layers, t, t)) ** 3 * (rng.random((layers, t, t)) < 0.7)
     expected = [[smallest_cut(capacity, i, j) for j in range(t)] for i in range(t)]
-    found = pair_values(capacity, range(t))
-    assert found == pytest.approx(np.array(expected), rel=1e-12, abs=1e-12)
+    values = pair_values(capacity, range(t))
+    assert values == pytest.approx(np.array(expected), rel=1e-12, abs=1e-12)
 
 
 def test_a_pair_is_a_flow_with_one_source_and_one_target():
     capacity = np.random.default_rng(0).random((4, 6, 6)) ** 6
-    found = pair_values(capacity, [5, 2])
+    values = pair_values(capacity, [5, 2])
     for row, output in enumerate((5, 2)):
         for token in range(6):
             flow = gaflow.max_flow(capacity, integral=False, sources=[output], targets=[token])
-            assert found[row, token] == pytest.approx(flow.value.item(), rel=1e-12)
+            assert values[row, token] == pytest.approx(flow.value.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e12, 1e200])

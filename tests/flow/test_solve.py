@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
-from gaflow.flow.barrier import solve as module
 from gaflow.flow.barrier.solve import BARRIERS, Barrier, LogBarrier, solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.network import LayeredNetwork
@@ -76,8 +75,8 @@ def test_flow_between_chosen_ends_agrees_with_fifty_digits(barrier, sources, tar
     flow = solve(information, epsilon=1e-4, barrier=barrier, **ends)
     expected = exact_flow(information.numpy(), epsilon=1e-4, barrier=barrier, **ends)
     for part in ("edges", "source", "target", "value"):
-        wanted = torch.as_tensor(getattr(expected, part), dtype=torch.float64)
-        assert_near(getattr(flow, part)[0], wanted, expected.value, 1e-9)
+        exact = torch.as_tensor(getattr(expected, part), dtype=torch.float64)
+        assert_near(getattr(flow, part)[0], exact, expected.value, 1e-9)
     assert flow.certificate.edges.item() == expected.live
 
 
@@ -234,8 +233,8 @@ def test_mu_can_be_given_absolutely():
     absolute = solve(information, mu=relative.mu.item())
     assert_same_flow(absolute, relative)
     assert absolute.certificate.epsilon.item() == pytest.approx(1e-3)
-    each = solve(torch.stack([information, 2 * information]), mu=torch.tensor([1e-4, 2e-4], dtype=torch.float64))
-    assert_near(each.edges[1] / 2, each.edges[0], each.value[0])
+    flows = solve(torch.stack([information, 2 * information]), mu=torch.tensor([1e-4, 2e-4], dtype=torch.float64))
+    assert_near(flows.edges[1] / 2, flows.edges[0], flows.value[0])
 
 
 def test_a_binding_terminal_flattens_the_answer():
@@ -247,12 +246,12 @@ def test_a_binding_terminal_flattens_the_answer():
 
 def test_terminals_can_be_one_per_item_and_much_narrower_than_everything_else():
     information = sample(3, 5, 5) + 1
-    each = torch.tensor([1e-20, 2.0, 40.0], dtype=torch.float64)
+    terminals = torch.tensor([1e-20, 2.0, 40.0], dtype=torch.float64)
     for barrier in BARRIERS:
-        flow = solve(information.expand(3, 3, 5, 5), terminal=each, barrier=barrier)
+        flow = solve(information.expand(3, 3, 5, 5), terminal=terminals, barrier=barrier)
         for item in range(3):
-            assert_same_flow(flow[item], solve(information, terminal=each[item].item(), barrier=barrier))
-        assert (flow.value <= 5 * each).all()
+            assert_same_flow(flow[item], solve(information, terminal=terminals[item].item(), barrier=barrier))
+        assert (flow.value <= 5 * terminals).all()
         assert flow.value[0] > 0
 
 
@@ -338,21 +337,20 @@ def test_capacities_too_small_to_matter_are_dropped_and_counted():
 @pytest.mark.parametrize("make", [lambda x: x.numpy(), lambda x: x.float(), lambda x: x.clone().requires_grad_()])
 def test_arrays_and_any_float_are_taken_and_left_alone(make):
     information = sample(3, 5, 5).float().double()
-    given = make(information)
-    flow = solve(given)
+    capacities = make(information)
+    flow = solve(capacities)
     assert_same_flow(flow, solve(information), 0)
     assert flow.edges.dtype == torch.float64
     assert not flow.edges.requires_grad
-    assert np.array_equal(np.asarray(torch.as_tensor(given).detach().double()), information.numpy())
+    assert np.array_equal(np.asarray(torch.as_tensor(capacities).detach().double()), information.numpy())
 
 
-def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
-    monkeypatch.setattr(module, "TOLERANCE", 0.0)
+def test_what_does_not_converge_raises_and_names_the_items():
     information = torch.stack([torch.zeros(2, 3, 3).double(), sample(2, 3, 3)])
-    with pytest.raises(SolveError, match=r"1 of 2 flows did not converge \(items \[1\].*throw=False") as caught:
-        solve(information)
+    with pytest.raises(SolveError, match=r"1 of 2.*items \[1\].*throw=False") as caught:
+        solve(information, epsilon=1e-310)
     assert caught.value.items == [1]
-    flow = solve(information, throw=False)
+    flow = solve(information, epsilon=1e-310, throw=False)
     assert flow.converged.tolist() == [True, False]
     assert torch.isfinite(flow.edges).all()
     json.dumps(flow.certificate.to_dict(), allow_nan=False)
@@ -362,7 +360,7 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
 @pytest.mark.parametrize(
     ("information", "settings", "error", "message"),
     [
-        ("abc", {}, TypeError, "tensor or array of real numbers, not str"),
+        ("abc", {}, TypeError, "information.*'abc'"),
         (torch.ones(3, 3), {}, ValueError, r"not \(3, 3\)"),
         (torch.ones(2, 3, 4), {}, ValueError, r"not \(2, 3, 4\)"),
         (torch.ones(0, 3, 3), {}, ValueError, "no axis empty"),
@@ -371,25 +369,25 @@ def test_what_does_not_converge_raises_and_names_the_items(monkeypatch):
         (torch.full((1, 2, 2), float("nan")), {}, ValueError, "NaN"),
         (torch.full((1, 2, 2), float("inf")), {}, ValueError, "infinite"),
         (-torch.ones(1, 2, 2), {}, ValueError, r"negative values \(smallest -1\).*relu"),
-        (torch.ones(1, 2, 2), {"mask": torch.ones(3)}, ValueError, r"mask must have shape \(1, 2\).*not \(3,\)"),
-        (torch.ones(1, 2, 2), {"epsilon": 0.0}, ValueError, "epsilon must be positive and finite, not 0"),
+        (torch.ones(1, 2, 2), {"mask": torch.ones(3)}, ValueError, r"mask.*\(1, 2\).*\(3,\)"),
+        (torch.ones(1, 2, 2), {"epsilon": 0.0}, ValueError, "epsilon.*positive.* 0"),
         (torch.ones(1, 2, 2), {"epsilon": float("nan")}, ValueError, "epsilon must be positive"),
-        (torch.ones(1, 2, 2), {"mu": -1.0}, ValueError, "mu must be positive and finite, not -1"),
+        (torch.ones(1, 2, 2), {"mu": -1.0}, ValueError, "mu.*positive.*-1"),
         (
             torch.ones(1, 2, 2),
             {"barrier": "log"},
             ValueError,
-            "barrier must be one of 'uniform', 'capacity', not 'log'",
+            "barrier.*'uniform', 'capacity'.*'log'",
         ),
         (torch.ones(1, 2, 2), {"terminal": -1.0}, ValueError, "terminal must be positive"),
         (torch.ones(1, 2, 2), {"terminal": "adjacents"}, ValueError, "terminal must be"),
-        (torch.ones(1, 2, 2), {"mu": torch.ones(2)}, ValueError, r"mu must be one number or one for each of 1 items"),
-        (torch.ones(1, 2, 2), {"epsilon": "a"}, TypeError, "epsilon must be a number, or one per item, not 'a'"),
-        (torch.ones(1, 2, 2), {"mask": torch.tensor([0.0, -10.0])}, ValueError, "1 for real tokens and 0 for padding"),
-        (torch.ones(1, 2, 2), {"sources": [2]}, ValueError, "sources of item 0: there is no position 2 among 2 tokens"),
-        (torch.ones(1, 2, 2), {"targets": "head"}, TypeError, "targets of item 0 must be positions"),
-        (torch.ones(1, 2, 2), {"mask": [1, 0], "targets": 1}, ValueError, "targets of item 0: position 1 is padding"),
-        (torch.full((1, 2, 2), 1e308, dtype=torch.float64), {}, ValueError, "information is too large.* overflows"),
+        (torch.ones(1, 2, 2), {"mu": torch.ones(2)}, ValueError, "mu.*1 items"),
+        (torch.ones(1, 2, 2), {"epsilon": "a"}, ValueError, "epsilon.*'a'"),
+        (torch.ones(1, 2, 2), {"mask": torch.tensor([0.0, -10.0])}, ValueError, "mask.* 1 .* 0 "),
+        (torch.ones(1, 2, 2), {"sources": [2]}, ValueError, "sources of item 0.*position 2 among 2"),
+        (torch.ones(1, 2, 2), {"targets": "head"}, ValueError, "targets.*'head'"),
+        (torch.ones(1, 2, 2), {"mask": [1, 0], "targets": 1}, ValueError, "targets of item 0.*position 1.*padding"),
+        (torch.full((1, 2, 2), 1e308, dtype=torch.float64), {}, ValueError, "information.*overflows"),
     ],
 )
 def test_bad_input_is_refused_with_advice(information, settings, error, message):
@@ -439,8 +437,8 @@ def test_what_is_handed_out_may_be_used_in_autograd():
     information[1] = 0  # dead
     flows = [solve(information), solve(information, throw=False, barrier="capacity")]
     for flow in flows:
-        given = [*vars(flow).values(), *vars(flow.certificate).values()]
-        assert not any(x.is_inference() for x in given if isinstance(x, Tensor))
+        values = [*vars(flow).values(), *vars(flow.certificate).values()]
+        assert not any(x.is_inference() for x in values if isinstance(x, Tensor))
     weight = torch.ones(4, dtype=torch.float64, requires_grad=True)
     (flows[0].target[0] * weight).sum().backward()
     torch.testing.assert_close(weight.grad, flows[0].target[0], rtol=0, atol=0)

@@ -101,9 +101,9 @@ def test_any_text_is_shown_and_never_obeyed(text, size):
 @pytest.mark.parametrize("name", ["label", "prediction", "method", "tokens"])
 def test_no_name_changes_the_structure_of_a_page(name, hostile):
     att = scored("the dog", prediction="negative")
-    each = len(att.tokens) if name == "tokens" else 0
-    att = replace(att, **{name: ("x",) * each if each else "x"})
-    odd = replace(att, **{name: (hostile,) * each if each else hostile})
+    count = len(att.tokens) if name == "tokens" else 0
+    att = replace(att, **{name: ("x",) * count if count else "x"})
+    odd = replace(att, **{name: (hostile,) * count if count else hostile})
     for show in (page, fragment, lambda a: page({a.method: a, "other": a})):
         tree = check(show(odd))
         assert tree.skeleton() == parse(show(att)).skeleton()
@@ -130,9 +130,9 @@ def test_another_process_gives_the_same_bytes_of_every_kind(tmp_path):
     run = [sys.executable, "-c", code, str(tmp_path / "a")]
     env, root = {**os.environ, "PYTHONHASHSEED": "7"}, Path(__file__).parents[2]
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=env, cwd=root)
-    here = [f"{hashlib.sha256(show(att).encode()).hexdigest()} {name}" for name, show in KINDS.items()]
-    assert done.stdout.splitlines() == here
-    assert len({line.split()[0] for line in here}) == len(here)
+    expected = [f"{hashlib.sha256(show(att).encode()).hexdigest()} {name}" for name, show in KINDS.items()]
+    assert done.stdout.splitlines() == expected
+    assert len({line.split()[0] for line in expected}) == len(expected)
 
 
 def test_to_html_returns_what_it_writes(tmp_path):
@@ -161,7 +161,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_file_and_nothing_else(tmp_
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to write a\.html into"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*a\.html"):
         make().to_html(tmp_path / "nowhere" / "a.html")
 
 
@@ -209,7 +209,7 @@ def test_sentences_are_coloured_whole_when_asked_for():
         block = check(document).one(".text")
         assert [span.text for span in block.all("span")] == [w.text for w in att.sentences()]
         assert block.text == LONG
-    with pytest.raises(ValueError, match="words and sentences are both set"):
+    with pytest.raises(ValueError, match=r"words.*sentences"):
         att.to_html(words=True, sentences=True)
 
 
@@ -236,7 +236,7 @@ def test_nothing_and_other_things_are_refused():
     with pytest.raises(ValueError, match="attributions is empty"):
         page({})
     for wrong in ("text", 7, [make(), None], {"a": "b"}):
-        with pytest.raises(TypeError, match="must be Attribution objects"):
+        with pytest.raises(TypeError, match="attributions must be"):
             page(wrong)  # type: ignore[arg-type]
 
 
@@ -254,9 +254,9 @@ def rules(css):
     """Selector lists and declarations, those inside @media and @supports too."""
     flat = re.sub(r"@(?:media|supports)[^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", css)
     assert "@" not in flat
-    found = re.findall(r"([^{}]+)\{([^{}]*)\}", flat)
-    assert "".join(f"{a}{{{b}}}" for a, b in found).split() == flat.split()
-    return found
+    pairs = re.findall(r"([^{}]+)\{([^{}]*)\}", flat)
+    assert "".join(f"{a}{{{b}}}" for a, b in pairs).split() == flat.split()
+    return pairs
 
 
 def test_every_style_of_a_fragment_stays_inside_it():

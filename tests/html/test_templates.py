@@ -64,9 +64,9 @@ def test_hovering_shows_the_score_its_share_and_the_tokens():
 
 def test_words_are_coloured_as_units_on_request():
     att = scored("don't stop")
-    shown = spans_of(att, words=True)
-    assert [(span[0], span[1]) for span in shown] == [(word.start, word.end) for word in att.words()]
-    assert [float(span[3].split()[0]) for span in shown] == [pytest.approx(w.score, rel=1e-5) for w in att.words()]
+    word_spans = spans_of(att, words=True)
+    assert [(span[0], span[1]) for span in word_spans] == [(word.start, word.end) for word in att.words()]
+    assert [float(span[3].split()[0]) for span in word_spans] == [pytest.approx(w.score, rel=1e-5) for w in att.words()]
 
 
 def test_a_pair_is_shown_below_its_text():
@@ -170,15 +170,15 @@ def test_a_certificate_is_shown_in_words_and_numbers():
     certificate = replace(att.certificate, conservation=1.25e-16, centrality=3e-12, iterations=17, clamped=False)
     tree = tree_of(replace(att, certificate=certificate)).one(".certificate")
     assert tree.one("summary").one("b").text == "certified"
-    shown = {name: value for name, value, _ in rows(tree.one("table"))}
-    assert shown["conservation"] == "1.25e-16"
-    assert shown["edges"] == str(certificate.edges)
-    assert shown["iterations"] == "17"
-    assert set(shown) == set(certificate.to_dict()) - {"seconds", "dead", "converged"}
-    assert shown["clamped"] == "no"
+    cells = {name: value for name, value, _ in rows(tree.one("table"))}
+    assert cells["conservation"] == "1.25e-16"
+    assert cells["edges"] == str(certificate.edges)
+    assert cells["iterations"] == "17"
+    assert set(cells) == set(certificate.to_dict()) - {"seconds", "dead", "converged"}
+    assert cells["clamped"] == "no"
     barrier = tree_of(replace(att, certificate=replace(certificate, mu=1e-9)))
     names = {name for name, *_ in rows(barrier.one(".certificate").one("table"))}
-    assert set(shown) - names == {"gamma", "clamped"}  # of plain maximum flows alone, where mu is 0
+    assert set(cells) - names == {"gamma", "clamped"}  # of plain maximum flows alone, where mu is 0
 
 
 def test_methods_without_a_flow_have_no_certificate():

@@ -14,14 +14,14 @@ def test_batches_hold_similar_lengths_and_every_text_once():
 
 def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
     encodings = encode(wordpiece(), ["dog " * n for n in (5, 1, 4, 2, 3, 5, 1)])
-    asked = []
+    lengths = []
 
     def fit(length):
-        asked.append(length)
+        lengths.append(length)
         return 1 if length == 7 else 2 if length == 6 else None
 
     assert list(batches(encodings, 3, Padding(0), fit)) == [[0], [5], [2, 4], [3, 1, 6]]
-    assert asked == [7, 7, 6, 4]
+    assert lengths == [7, 7, 6, 4]
 
 
 def test_texts_that_cannot_be_padded_safely_run_with_their_own_length():

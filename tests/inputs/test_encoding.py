@@ -50,7 +50,7 @@ def fold(text):
 
 def assert_covers(encoding):
     """Spans are trimmed, in order, and leave out nothing but whitespace."""
-    seen = set()
+    covered = set()
     last = 0
     for (start, end), segment in zip(encoding.offsets, encoding.segments, strict=True):
         if segment < 0:
@@ -60,8 +60,8 @@ def assert_covers(encoding):
         assert piece == piece.strip()
         assert start >= last or start == end
         last = start
-        seen.update(range(start, end))
-    missed = [c for k, c in enumerate(encoding.text) if k not in seen and not c.isspace()]
+        covered.update(range(start, end))
+    missed = [c for k, c in enumerate(encoding.text) if k not in covered and not c.isspace()]
     assert missed == []
 
 
@@ -109,11 +109,11 @@ def test_an_unknown_word_keeps_its_place_in_the_text():
 @pytest.mark.parametrize("trim", [True, False])
 def test_bytes_of_one_character_share_its_span_and_spaces_are_left_out(trim):
     encoding = one(byte_bpe(trim), "is 👩 dog")
-    found = pieces(encoding)
-    assert found[0] == "is"
-    assert found[-1] == "dog"
-    assert len(found) > 3
-    assert set(found[1:-1]) <= {"👩", ""}
+    surfaces = pieces(encoding)
+    assert surfaces[0] == "is"
+    assert surfaces[-1] == "dog"
+    assert len(surfaces) > 3
+    assert set(surfaces[1:-1]) <= {"👩", ""}
     assert encoding.offsets[-2] == (5, 8)
 
 
@@ -170,8 +170,8 @@ def test_whatever_the_tokenizer_each_half_of_a_pair_has_its_own_offsets(name):
     ]
     for segment, text in enumerate(texts):
         spans = [o for o, s in zip(encoding.offsets, encoding.segments, strict=True) if s == segment]
-        seen = {k for start, end in spans for k in range(start, end)}
-        assert "".join(text[k] for k in sorted(seen)) == text.replace(" ", "")
+        covered = {k for start, end in spans for k in range(start, end)}
+        assert "".join(text[k] for k in sorted(covered)) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), [(n, *case) for n, kind in KINDS.items() for case in kind.cases])
@@ -189,29 +189,29 @@ def test_whatever_the_tokenizer_truncation_keeps_the_beginning_and_says_so(name)
     assert not full.truncated
     assert cut.truncated
     assert len(cut) == 12
-    kept = [(t, o) for t, o, s in zip(cut.tokens, cut.offsets, cut.segments, strict=True) if s >= 0]
-    whole = [(t, o) for t, o, s in zip(full.tokens, full.offsets, full.segments, strict=True) if s >= 0]
-    assert kept == whole[: len(kept)]
-    with pytest.raises(TextError, match=r"but the model takes 12; shorten it or pass truncation=True"):
+    beginning = [(t, o) for t, o, s in zip(cut.tokens, cut.offsets, cut.segments, strict=True) if s >= 0]
+    complete = [(t, o) for t, o, s in zip(full.tokens, full.offsets, full.segments, strict=True) if s >= 0]
+    assert beginning == complete[: len(beginning)]
+    with pytest.raises(TextError, match=r"12.*truncation=True"):
         one(tokenizer, text, limit=12)
 
 
 def test_a_pair_that_nothing_holds_apart_is_refused():
     assert pieces(one(Spaced(), "a b")) == ["a", "b"]
-    with pytest.raises(TextError, match="Spaced puts nothing between the two texts of a pair and reports no offsets"):
+    with pytest.raises(TextError, match=r"Spaced.*pair.*offsets"):
         one(Spaced(), "a b", "c")
 
 
 def test_texts_and_pairs_mix_in_one_list():
-    found = encode(wordpiece(), ["this dog", ("this dog", "is cute"), "is"])
-    assert [e.text_pair for e in found] == [None, "is cute", None]
-    assert [len(e) for e in found] == [4, 7, 3]
-    assert found[1].inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    encodings = encode(wordpiece(), ["this dog", ("this dog", "is cute"), "is"])
+    assert [e.text_pair for e in encodings] == [None, "is cute", None]
+    assert [len(e) for e in encodings] == [4, 7, 3]
+    assert encodings[1].inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("empty", ["", "  \n\t", "\u00a0"])
 def test_an_empty_text_is_refused(empty):
-    with pytest.raises(TextError, match=r"text is (empty|only whitespace); give at least one word"):
+    with pytest.raises(TextError, match=r"text.*(empty|whitespace)"):
         check_text(empty)
     with pytest.raises(TextError, match=r"texts\[3\]\[1\] is"):
         check_text(("a", empty), "texts[3]")
@@ -229,9 +229,12 @@ def test_a_tuple_is_a_pair_or_an_error(item):
         check_text(item)
 
 
-def test_broken_unicode_is_refused():
-    with pytest.raises(TextError, match="lone surrogate at 2"):
-        check_text("ab\ud800")
+@pytest.mark.parametrize("character", ["\ud800", "\0"])
+def test_a_character_that_no_tokenizer_reads_is_refused_with_its_position(character):
+    for text, name in ((f"ab{character}c", "text"), (("ab", f"ab{character}"), "text[1]")):
+        with pytest.raises(TextError, match="at 2") as caught:
+            check_text(text)
+        assert caught.value.argument == name
 
 
 def test_a_text_that_the_tokenizer_drops_entirely_is_refused():
@@ -240,7 +243,7 @@ def test_a_text_that_the_tokenizer_drops_entirely_is_refused():
 
 
 def test_a_text_that_is_too_long_says_by_how_much_and_what_to_do():
-    with pytest.raises(TextError, match=r"texts\[0\] has 12 tokens.* takes 8; .*truncation=True"):
+    with pytest.raises(TextError, match=r"texts\[0\].*12.*8.*truncation=True"):
         one(wordpiece(), "dog " * 10, limit=8)
 
 

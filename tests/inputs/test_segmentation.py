@@ -38,13 +38,13 @@ def test_words_that_one_token_reaches_into_are_one_word():
 
 
 def test_whitespace_tokens_go_with_the_word_that_follows_or_else_the_last():
-    found = word_spans("a b ", [(0, 0), (0, 1), (2, 2), (2, 3), (4, 4)], [1, 2, 3, 4, 5])
-    assert [w.tokens for w in found] == [(1, 2), (3, 4, 5)]
+    words = word_spans("a b ", [(0, 0), (0, 1), (2, 2), (2, 3), (4, 4)], [1, 2, 3, 4, 5])
+    assert [w.tokens for w in words] == [(1, 2), (3, 4, 5)]
 
 
 def test_characters_without_tokens_are_in_no_word():
-    found = word_spans("seen cut", [(0, 4)], [7])
-    assert [(w.start, w.end, w.tokens) for w in found] == [(0, 4, (7,))]
+    words = word_spans("seen cut", [(0, 4)], [7])
+    assert [(w.start, w.end, w.tokens) for w in words] == [(0, 4, (7,))]
 
 
 def test_a_text_of_whitespace_tokens_alone_is_one_word():
@@ -75,17 +75,17 @@ def test_a_text_of_whitespace_tokens_alone_is_one_word():
 )
 def test_sentences_end_where_a_reader_would_end_them(text, expected):
     starts = [k for k, char in enumerate(text) if not char.isspace()]
-    found = sentence_spans(text, [(k, k + 1) for k in starts], starts)
-    assert [text[s.start : s.end] for s in found if s.tokens] == expected
-    assert [k for s in found for k in s.tokens] == starts
+    sentences = sentence_spans(text, [(k, k + 1) for k in starts], starts)
+    assert [text[s.start : s.end] for s in sentences if s.tokens] == expected
+    assert [k for s in sentences for k in s.tokens] == starts
 
 
 def test_a_sentence_that_was_not_read_to_its_end_ends_there():
     text = "One two. Three four. Five."
-    found = sentence_spans(text, [(0, 3), (4, 8), (9, 14)], [1, 2, 3])
-    assert [text[s.start : s.end] for s in found] == ["One two.", "Three"]
+    sentences = sentence_spans(text, [(0, 3), (4, 8), (9, 14)], [1, 2, 3])
+    assert [text[s.start : s.end] for s in sentences] == ["One two.", "Three"]
 
 
 def test_a_token_belongs_to_the_sentence_it_begins_in():
-    found = sentence_spans("One. Two.", [(0, 4), (3, 9), (5, 5)], [4, 5, 6])
-    assert [(s.start, s.end, s.tokens) for s in found] == [(0, 4, (4, 5)), (5, 9, (6,))]
+    sentences = sentence_spans("One. Two.", [(0, 4), (3, 9), (5, 5)], [4, 5, 6])
+    assert [(s.start, s.end, s.tokens) for s in sentences] == [(0, 4, (4, 5)), (5, 9, (6,))]

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import gaflow
 from gaflow.errors import JobError, MissingExtraError
 from gaflow.jobs import ENGINES, Ray, attribute, ray_engine
 from tests.support.clustered import FEW, METHODS, TEXTS, deadly
+from tests.support.foreign import with_code
 from tests.support.models import bert
 from tests.support.runs import files
 
@@ -62,7 +64,7 @@ def test_progress_never_goes_back(cluster):
 
 def test_a_shard_that_kills_every_worker_ends_the_run_and_keeps_the_others(cluster):
     outcome = cluster.outcomes["lose_every_worker_at_one_shard"]
-    assert outcome["error"].startswith("shard 3 has lost its worker, 2 times: ")
+    assert re.match(r"shard 3 .*\b2 times", outcome["error"])
     assert "batch_size" in outcome["error"]
     folder = cluster.folder / "lose_every_worker_at_one_shard"
     finished = go_on(folder, deadly(folder))
@@ -71,7 +73,7 @@ def test_a_shard_that_kills_every_worker_ends_the_run_and_keeps_the_others(clust
 
 
 def test_workers_that_never_start_end_the_run(cluster):
-    assert cluster.outcomes["never_start_a_worker"]["error"].startswith("JobError: no worker could be started: ")
+    assert cluster.outcomes["never_start_a_worker"]["error"].startswith("JobError: no worker")
 
 
 def test_an_error_that_all_texts_have_is_raised_as_it_is(cluster):
@@ -113,8 +115,15 @@ def test_gpus_are_used_where_there_are_any():
 
 def test_a_cluster_without_room_for_a_worker_is_refused():
     nodes = [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": True, "Resources": {"CPU": 3.0}}]
-    with pytest.raises(JobError, match=r"no node of the Ray cluster has 4 CPU.*OMP_NUM_THREADS"):
+    with pytest.raises(JobError, match=r"4 CPU.*OMP_NUM_THREADS"):
         ray_engine.room(nodes, ray_engine.worker_resources("cpu", 4))
+
+
+def test_a_worker_with_other_libraries_is_refused_naming_them():
+    driver = {"python": "3.11.7", "torch": "2.13.0+cpu", "transformers": "5.22.2"}
+    ray_engine.check_versions(driver, driver | {"python": "3.11.8", "torch": "2.13.0+cu128"})
+    with pytest.raises(JobError, match=r"transformers 5\.21\.0"):
+        ray_engine.check_versions(driver, driver | {"transformers": "5.21.0"})
 
 
 def test_a_model_elsewhere_is_sent_from_a_copy():
@@ -128,12 +137,25 @@ def test_a_model_elsewhere_is_sent_from_a_copy():
     assert ray_engine._portable(SimpleNamespace(model=away, tokenizer=None, task="t"))[0] == "copied"  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_a_trusted_model_travels_with_its_code(tmp_path):
+    folder = with_code(tmp_path, tmp_path / "ran")
+    explainer = gaflow.Explainer(folder, device="cpu", trust_remote_code=True)
+    ray_engine.send_foreign_code()
+    sent = ray_engine.ray_module().cloudpickle.dumps(explainer.model)
+    received = subprocess.run(
+        [sys.executable, "-c", "import sys, pickle; print(type(pickle.load(sys.stdin.buffer)).__name__)"],
+        input=sent, capture_output=True, check=False,
+    )  # fmt: skip
+    assert received.stdout.decode().strip() == "ForeignForSequenceClassification"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 0}, "workers must be a whole number >= 1, not 0"),
-        ({"threads": True}, "threads must be a whole number >= 1, not True"),
-        ({"device": "mps"}, "device must be 'cpu' or 'cuda' with Ray"),
+        ({"workers": 0}, "workers.* 0"),
+        ({"threads": True}, "threads.*True"),
+        ({"device": "mps"}, "device.*'cpu'.*'cuda'"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
@@ -175,7 +197,7 @@ def test_a_busy_machine_gets_more_time_to_start_ray(monkeypatch):
 
 def test_a_ray_that_does_not_start_is_reported_and_other_errors_are_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", Slow(99))
-    with pytest.raises(JobError, match=r"did not start in 4 attempts.*ray start --head"):
+    with pytest.raises(JobError, match=r"4 attempts.*ray start --head"):
         ray_engine.start_ray()
     monkeypatch.setitem(sys.modules, "ray", Slow(99, "no such address"))
     with pytest.raises(Exception, match="no such address"):

@@ -35,9 +35,9 @@ def test_every_text_and_method_has_its_row_in_order(tmp_path):
     outcome = run(tmp_path / "job")
     assert (outcome.finished, outcome.total, outcome.texts, outcome.computed) == (True, 22, 22, 22)
     assert (outcome.errors, outcome.skipped, outcome.shards) == (0, {}, 6)
-    found: list[Any] = list(read_attributions(tmp_path / "job"))
-    assert [(s.row, s.method) for s in found] == [(k, m) for k in range(22) for m in ("attcat", "rawatt")]
-    for stored in found:
+    attributions: list[Any] = list(read_attributions(tmp_path / "job"))
+    assert [(s.row, s.method) for s in attributions] == [(k, m) for k in range(22) for m in ("attcat", "rawatt")]
+    for stored in attributions:
         assert stored.text == ROWS[stored.row]["text"]
         assert stored.gold == ROWS[stored.row]["label"]
         expected = EXPLAINER(stored.text, stored.method)
@@ -47,13 +47,13 @@ def test_every_text_and_method_has_its_row_in_order(tmp_path):
 
 
 def test_formats_give_the_same_files(tmp_path):
-    found = []
+    digests = []
     for k, name in enumerate(("a.parquet", "a.csv", "a.jsonl")):
         data = open_data(write(tmp_path / name, ROWS), label_column="label")
         attribute(EXPLAINER, data, tmp_path / str(k), ["rawatt"], shard_size=10)
-        found.append({name: sha for name, sha in files(tmp_path / str(k)).items() if name != "manifest.json"})
-    assert len(found[0]) == 4
-    assert found[0] == found[1] == found[2]
+        digests.append({name: sha for name, sha in files(tmp_path / str(k)).items() if name != "manifest.json"})
+    assert len(digests[0]) == 4
+    assert digests[0] == digests[1] == digests[2]
 
 
 def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
@@ -101,21 +101,21 @@ def test_a_damaged_shard_is_named_with_what_to_do(tmp_path):
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     for use in (lambda: run(tmp_path / "job"), lambda: list(read_attributions(tmp_path / "job"))):
-        with pytest.raises(DataError, match=r"part-00003\.parquet' is damaged.*Delete it and run the job again"):
+        with pytest.raises(DataError, match=r"part-00003\.parquet'.*damaged"):
             use()
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"methods": ["attcat", "random"]}, r'methods\[1\]\.name is "rawatt" there, "random" here'),
-        ({"methods": ["attcat"]}, r'methods is \["attcat", "rawatt"\] there, \["attcat"\] here'),
+        ({"methods": ["attcat", "random"]}, "methods: attcat, rawatt there, but attcat, random here"),
+        ({"methods": ["attcat"]}, "methods: attcat, rawatt there, but attcat here"),
         ({"shard_size": 5}, "shard_size is 4 there, 5 here"),
-        ({"truncation": True}, "truncation is false there, true here"),
-        ({"target": 1}, "target is null there, 1 here"),
-        ({"limit": 3}, "data.rows is 22 there, 3 here"),
-        ({"sample": 22}, "sample is null there"),
-        ({"source": [r["text"] for r in ROWS]}, "columns.label"),
+        ({"truncation": True}, "truncation is False there, True here"),
+        ({"target": 1}, "target is None there, 1 here"),
+        ({"limit": 3}, "limit is None there, 3 here; the number of rows is 22 there, 3 here"),
+        ({"sample": 22}, "sample is None there, 22 here"),
+        ({"source": [r["text"] for r in ROWS]}, "label_column is 'label' there, None here"),
     ],
 )
 def test_the_folder_of_another_job_is_refused_naming_the_difference(tmp_path, change, named):
@@ -136,7 +136,7 @@ def test_another_model_is_refused_by_its_weights(tmp_path):
     other = copy.deepcopy(model)
     with torch.no_grad():
         next(other.parameters())[0, 0] += 1
-    with pytest.raises(JobError, match=r"model\.weights"):
+    with pytest.raises(JobError, match="the weights of the model differ"):
         attribute(gaflow.Explainer(other, tokenizer), open_data(ROWS, label_column="label"), tmp_path / "job",
                   ["attcat", "rawatt"], batch_size=2, shard_size=4)  # fmt: skip
 
@@ -145,10 +145,10 @@ def test_errors_are_rows_and_skips_are_counted(tmp_path):
     source = ["a dog", "dog " * 80, None, "", "a film"]
     outcome = run(tmp_path / "job", source)
     assert (outcome.total, outcome.errors, outcome.skipped) == (3, 2, {"empty text": 1, "null text": 1})
-    found: list[Any] = list(read_attributions(tmp_path / "job"))
-    assert [s.row for s in found] == [0, 0, 1, 1, 4, 4]
-    assert [s.error is None for s in found] == [True, True, False, False, True, True]
-    assert "truncation" in str(found[2].error)
+    attributions: list[Any] = list(read_attributions(tmp_path / "job"))
+    assert [s.row for s in attributions] == [0, 0, 1, 1, 4, 4]
+    assert [s.error is None for s in attributions] == [True, True, False, False, True, True]
+    assert "truncation" in str(attributions[2].error)
     manifest = json.loads((tmp_path / "job" / "manifest.json").read_text())
     assert (manifest["finished"], manifest["texts"], manifest["errors"]) == (True, 3, 2)
     assert manifest["job"]["skipped"] == {"empty text": 1, "null text": 1}
@@ -158,23 +158,23 @@ def test_a_sample_is_what_is_explained(tmp_path):
     outcome = run(tmp_path / "job", sample=8, seed=3)
     assert outcome.total == 8
     manifest = json.loads((tmp_path / "job" / "manifest.json").read_text())
-    about = manifest["job"]["sample"]
-    assert about["shorter"] + about["longer"] + about["equal"] == 8
+    sample = manifest["job"]["sample"]
+    assert sample["shorter"] + sample["longer"] + sample["equal"] == 8
     rows: set[Any] = {s.row for s in read_attributions(tmp_path / "job")}
     assert len(rows) == 8
-    assert sum(len(ROWS[k]["text"]) < about["mode"] for k in rows) == about["shorter"]
+    assert sum(len(ROWS[k]["text"]) < sample["mode"] for k in rows) == sample["shorter"]
 
 
 def test_progress_counts_texts_and_goes_on_from_what_is_there(tmp_path):
-    told = []
-    run(tmp_path / "job", progress=lambda done, total: told.append((done, total)), stop=lambda: len(told) > 4)
-    assert told[0] == (0, 22)
-    assert told == sorted(told)
-    stored = max(done for done, _ in told) // 4 * 4
-    told.clear()
-    run(tmp_path / "job", progress=lambda done, total: told.append((done, total)))
-    assert told[0] == (stored, 22)
-    assert told[-1] == (22, 22)
+    reports = []
+    run(tmp_path / "job", progress=lambda done, total: reports.append((done, total)), stop=lambda: len(reports) > 4)
+    assert reports[0] == (0, 22)
+    assert reports == sorted(reports)
+    stored = max(done for done, _ in reports) // 4 * 4
+    reports.clear()
+    run(tmp_path / "job", progress=lambda done, total: reports.append((done, total)))
+    assert reports[0] == (stored, 22)
+    assert reports[-1] == (22, 22)
 
 
 def test_times_are_apart(tmp_path):
@@ -208,16 +208,17 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, options, 
 class Counted(str):
     """A text that counts how many of its kind are held."""
 
-    held = most = 0
+    alive = 0
+    most = 0
 
     def __init__(self, text):
         finalize(self, Counted.gone)
-        Counted.held += 1
-        Counted.most = max(Counted.most, Counted.held)
+        Counted.alive += 1
+        Counted.most = max(Counted.most, Counted.alive)
 
     @staticmethod
     def gone():
-        Counted.held -= 1
+        Counted.alive -= 1
 
 
 def test_no_more_texts_are_held_than_a_shard_has_however_many_rows_there_are(tmp_path):
@@ -258,26 +259,26 @@ class Runs:
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"out": str(out), "die": die, "tear": tear}) + "\n")
         self.process.stdin.flush()
-        told, done, computed = self.hear(), [], None
-        pid = told["pid"]
-        while "status" not in told:
-            told = self.hear()
-            done += [told["done"]] if "done" in told else []
-            computed = told.get("computed", computed)
-            if kill is not None and len(done) == kill[0] and computed is None and "status" not in told:
+        message, done, computed = self.hear(), [], None
+        pid = message["pid"]
+        while "status" not in message:
+            message = self.hear()
+            done += [message["done"]] if "done" in message else []
+            computed = message.get("computed", computed)
+            if kill is not None and len(done) == kill[0] and computed is None and "status" not in message:
                 time.sleep(kill[1])
                 os.kill(pid, signal.SIGKILL)
                 kill = None
-        return done, computed, told["status"]
+        return done, computed, message["status"]
 
 
 @pytest.fixture(scope="module")
 def runs(folder, tmp_path_factory):
     data = write(tmp_path_factory.mktemp("data") / "rows.jsonl", ROWS)
-    made = Runs(folder, data)
-    yield made
-    made.process.kill()
-    made.process.communicate()
+    processes = Runs(folder, data)
+    yield processes
+    processes.process.kill()
+    processes.process.communicate()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -315,13 +316,13 @@ def test_killed_while_it_writes_it_loses_nothing(runs, tmp_path):
         assert files(out) == expected
 
     out = tmp_path / "torn"  # one folder, again and again: in the first manifest, a shard, a shard, a manifest ...
-    for number, whole in ((1, 0), (2, 0), (3, 4), (2, 4), (4, 8), (1, 8)):
+    for number, complete in ((1, 0), (2, 0), (3, 4), (2, 4), (4, 8), (1, 8)):
         assert runs.start(out, tear=number)[1:] == (None, signal.SIGKILL)
         left = [path.name for path in out.iterdir() if path.name.endswith(".tmp")]
         assert len(left) == 1, "what was torn is apart, and what the run before left is gone"
         manifest = out / "manifest.json"
         listed = json.loads(manifest.read_text())["texts"] if manifest.exists() else 0
-        assert listed == whole
+        assert listed == complete
     _, computed, status = runs.start(out)
     assert (computed, status) == (14, 0)
     assert files(out) == expected

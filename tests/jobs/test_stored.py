@@ -15,14 +15,14 @@ TEXTS = [SENTENCE, ("a good film", "bad"), "Café NAÏVE, don't stop!"]
 
 
 def foreign(path, **columns):
-    given = {
+    table = {
         "text": ["a good film"],
         "method": ["shap"],
         "tokens": [["a", "good", "film"]],
         "scores": [[0.5, -1.0, 2.0]],
     }
-    given |= columns
-    pq.write_table(pa.table({k: v for k, v in given.items() if v is not None}), path)
+    table |= columns
+    pq.write_table(pa.table({k: v for k, v in table.items() if v is not None}), path)
     return path
 
 
@@ -30,11 +30,11 @@ def foreign(path, **columns):
 def test_what_is_stored_comes_back_as_it_was(tmp_path, make):
     explainer = gaflow.Explainer(*make())
     attribute(explainer, TEXTS, tmp_path / "job", ["agf", "random"], batch_size=1, shard_size=2)
-    found: list[Any] = list(read_attributions(tmp_path / "job"))
-    assert len(found) == 6
-    for stored in found:
-        given = stored.text if stored.text_pair is None else (stored.text, stored.text_pair)
-        expected: Any = explainer(given, stored.method)
+    attributions: list[Any] = list(read_attributions(tmp_path / "job"))
+    assert len(attributions) == 6
+    for stored in attributions:
+        text = stored.text if stored.text_pair is None else (stored.text, stored.text_pair)
+        expected: Any = explainer(text, stored.method)
         att: Any = stored.attribution()
         for name in ("text", "text_pair", "tokens", "offsets", "segments", "method", "target", "label", "prediction"):
             assert getattr(att, name) == getattr(expected, name), name
@@ -61,7 +61,7 @@ def test_a_contrast_comes_back(tmp_path):
 def test_methods_are_chosen_by_name(tmp_path):
     attribute(gaflow.Explainer(*bert()), ["a dog", "b"], tmp_path / "job", ["rawatt", "random"])
     assert [s.method for s in read_attributions(tmp_path / "job", methods=["random"])] == ["random"] * 2
-    with pytest.raises(TypeError, match="list of names"):
+    with pytest.raises(TypeError, match=r"methods.*'random'"):
         read_attributions(tmp_path / "job", methods="random")
 
 
@@ -71,7 +71,7 @@ def test_a_file_from_elsewhere_needs_text_method_scores_and_tokens(tmp_path):
     assert stored.scores.tolist() == [0.5, -1.0, 2.0]
     assert stored.offsets == ((0, 1), (2, 6), (7, 11))
     assert (stored.row, stored.segments, stored.special_mask, stored.target, stored.gold) == (None,) * 5
-    with pytest.raises(GaflowError, match="no segments, target, label, output, prediction"):
+    with pytest.raises(GaflowError, match="segments, target, label, output, prediction"):
         stored.attribution()
 
 
@@ -97,9 +97,9 @@ def test_special_tokens_of_other_libraries_belong_to_no_text(tmp_path):
 def test_a_folder_without_manifest_is_read_file_by_file(tmp_path):
     foreign(tmp_path / "b.parquet", method=["lime"])
     foreign(tmp_path / "a.parquet")
-    found = list(read_attributions(tmp_path))
-    assert [s.method for s in found] == ["shap", "lime"]
-    assert found[0].text_hash == found[1].text_hash
+    attributions = list(read_attributions(tmp_path))
+    assert [s.method for s in attributions] == ["shap", "lime"]
+    assert attributions[0].text_hash == attributions[1].text_hash
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_a_folder_without_manifest_is_read_file_by_file(tmp_path):
         ({"method": None}, "no column 'method'"),
         ({"tokens": None}, "neither 'tokens' nor 'offsets'"),
         ({"scores": [[0.5]]}, "row 0: 1 scores but 3 tokens"),
-        ({"scores": [[0.5, float("nan"), 1.0]]}, "not all finite"),
-        ({"scores": [["a", "b", "c"]]}, "row 0"),
-        ({"text": [3]}, "text is int, not text"),
+        ({"scores": [[0.5, float("nan"), 1.0]]}, "row 0: scores has numbers that are not finite"),
+        ({"scores": [["a", "b", "c"]]}, "column 'scores' holds"),
+        ({"text": [3]}, "column 'text' holds int64"),
         ({"offsets": [[[0, 1], [2, 6], [7, 12]]]}, r"offset \(7, 12\) lies outside"),
-        ({"offsets": [[[0, 1], [2, 6]]]}, "3 scores but 2 offsets"),
-        ({"segments": [[0, 0]]}, "3 scores but 2 segments"),
+        ({"offsets": [[[0, 1], [2, 6]]]}, r"offsets must have the shape \(3, 2\)"),
+        ({"segments": [[0, 0]]}, r"segments must have the shape \(3,\)"),
         ({"facts": ["{"]}, "row 0"),
     ],
 )
@@ -136,14 +136,14 @@ def test_what_is_not_there_or_not_parquet_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_attributions(tmp_path / "nothing")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 nothing PAR1")
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
+    with pytest.raises(DataError, match="Parquet"):
         list(read_attributions(tmp_path / "a.parquet"))
 
 
 def test_a_missing_shard_and_a_damaged_manifest_are_named(tmp_path):
     attribute(gaflow.Explainer(*bert()), ["a dog", "b"], tmp_path, ["rawatt"], shard_size=1)
     (tmp_path / "part-00001.parquet").unlink()
-    with pytest.raises(DataError, match=r"part-00001\.parquet' is missing; run the job again"):
+    with pytest.raises(DataError, match=r"part-00001\.parquet'.*missing"):
         list(read_attributions(tmp_path))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     for damage in ("{", "[]", json.dumps(manifest | {"format": 9}), json.dumps(manifest | {"shards": [{}]})):

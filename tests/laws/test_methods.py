@@ -47,23 +47,23 @@ def traced(family, texts=TEXTS, target=1):
 @cache
 def scores(name, family, texts=TEXTS, target=1):
     with torch.no_grad():
-        found = method(name)(traced(family, texts, target))
-    assert found.values.shape == traced(family, texts, target).mask.shape
-    return found.values.double().numpy()
+        result = method(name)(traced(family, texts, target))
+    assert result.values.shape == traced(family, texts, target).mask.shape
+    return result.values.double().numpy()
 
 
-def assert_close(found, expected, family):
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= (1e-4 if family in SINGLE else 1e-8) * np.abs(expected).max()
+def assert_close(actual, expected, family):
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= (1e-4 if family in SINGLE else 1e-8) * np.abs(expected).max()
 
 
 @everywhere
 def test_scores_are_finite_and_zero_at_padding_and_somewhere_not(name, family):
-    found, mask = scores(name, family), traced(family).mask.numpy()
+    values, mask = scores(name, family), traced(family).mask.numpy()
     assert not mask.all()
-    assert np.isfinite(found).all()
-    assert (found[~mask] == 0).all()
-    assert (np.abs(found).max(1) > 0).all()
+    assert np.isfinite(values).all()
+    assert (values[~mask] == 0).all()
+    assert (np.abs(values).max(1) > 0).all()
 
 
 @everywhere
@@ -76,14 +76,14 @@ def test_a_batch_gives_what_each_text_alone_gives(name, family):
 
 @everywhere
 def test_what_padding_holds_changes_nothing(name, family):
-    found = traced(family)
-    padding = ~found.mask
+    trace = traced(family)
+    padding = ~trace.mask
     poisoned = replace(
-        found,
-        hidden=tuple(h.masked_fill(padding[..., None], torch.nan) for h in found.hidden),
-        hidden_gradient=tuple(g if g is None else g.masked_fill(padding[..., None], 7) for g in found.hidden_gradient),
-        stream=tuple(s.masked_fill(padding[..., None], torch.nan) for s in found.stream),
-        stream_gradient=tuple(g.masked_fill(padding[..., None], 7) for g in found.stream_gradient),
+        trace,
+        hidden=tuple(h.masked_fill(padding[..., None], torch.nan) for h in trace.hidden),
+        hidden_gradient=tuple(g if g is None else g.masked_fill(padding[..., None], 7) for g in trace.hidden_gradient),
+        stream=tuple(s.masked_fill(padding[..., None], torch.nan) for s in trace.stream),
+        stream_gradient=tuple(g.masked_fill(padding[..., None], 7) for g in trace.stream_gradient),
     )
     assert np.array_equal(method(name)(poisoned).values.double().numpy(), scores(name, family))
 
@@ -115,16 +115,16 @@ def test_scores_are_below_zero_only_where_a_method_says_so(name):
 
 @everywhere
 def test_the_model_is_left_as_found(name, family):
-    given = explainer(family)
+    subject = explainer(family)
     try:
-        given.model.train()
-        for k, weight in enumerate(given.model.parameters()):
+        subject.model.train()
+        for k, weight in enumerate(subject.model.parameters()):
             weight.requires_grad_(k % 3 == 0)
-        before = state(given.model)
-        given(list(TEXTS), method(name))
-        assert state(given.model) == before
+        before = state(subject.model)
+        subject(list(TEXTS), method(name))
+        assert state(subject.model) == before
     finally:
-        given.model.eval().requires_grad_(True)
+        subject.model.eval().requires_grad_(True)
 
 
 class Boom(Exception):
@@ -133,7 +133,7 @@ class Boom(Exception):
 
 @everywhere
 def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name, family):
-    given = explainer(family)
+    subject = explainer(family)
     passes = []
 
     def fail(*_):
@@ -141,42 +141,42 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
         if len(passes) > 1:
             raise Boom
 
-    last = list(given.model.modules())[-1]  # a part of the head: all the rest has run
+    last = list(subject.model.modules())[-1]  # a part of the head: all the rest has run
     handle = last.register_forward_hook(fail)
     try:
-        before = state(given.model)
+        before = state(subject.model)
         if METHODS[name].info.one_trace:
-            given(SENTENCE, method(name))
+            subject(SENTENCE, method(name))
             assert len(passes) == 1
         else:
             with pytest.raises(Boom):
-                given(SENTENCE, method(name))
-        assert state(given.model) == before
+                subject(SENTENCE, method(name))
+        assert state(subject.model) == before
     finally:
         handle.remove()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(family, monkeypatch):
-    given = explainer(family)
+    subject = explainer(family)
     names = [name for name in METHODS if METHODS[name].info.one_trace]
     assert {"rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "af", "gf", "agf"} <= set(names)
     calls = []
     grad, backward = torch.autograd.grad, torch.autograd.backward
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append("grad") or grad(*a, **k))
     monkeypatch.setattr(torch.autograd, "backward", lambda *a, **k: calls.append("backward") or backward(*a, **k))
-    handle = given.model.register_forward_pre_hook(lambda *_: calls.append("forward"))
+    handle = subject.model.register_forward_pre_hook(lambda *_: calls.append("forward"))
     try:
-        found = given.compare(SENTENCE, names)
+        attributions = subject.compare(SENTENCE, names)
     finally:
         handle.remove()
     assert calls == ["forward", "grad"]
-    assert list(found) == names
+    assert list(attributions) == names
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_comparing_gives_what_each_method_alone_gives(family):
-    found = explainer(family).compare(TEXTS[1], [method(name) for name in METHODS], target=1)
-    for name, (called, att) in zip(METHODS, found.items(), strict=True):
+    attributions = explainer(family).compare(TEXTS[1], [method(name) for name in METHODS], target=1)
+    for name, (called, att) in zip(METHODS, attributions.items(), strict=True):
         assert called == att.method == method(name).name
         assert_close(att.scores, scores(name, family, (TEXTS[1],))[0], family)

@@ -6,13 +6,13 @@ from scipy.optimize import linprog
 import gaflow
 from gaflow.methods import AttentionFlow, RawAttention, Rollout
 from tests.support.models import bert, modernbert
-from tests.support.onelayer import MASK, seen, written_down
+from tests.support.onelayer import MASK, trace_one_layer, written_down
 from tests.support.traces import POOLS, assert_scores, bert_trace, make_trace
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_raw_attention_is_what_is_written_down(pool):
-    model, trace = seen(pool)
+    model, trace = trace_one_layer(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
@@ -23,7 +23,7 @@ def test_raw_attention_is_what_is_written_down(pool):
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("residual", [0.5, 0.0, 0.25])
 def test_rollout_of_one_layer_is_what_is_written_down(pool, residual):
-    model, trace = seen(pool)
+    model, trace = trace_one_layer(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
@@ -33,7 +33,7 @@ def test_rollout_of_one_layer_is_what_is_written_down(pool, residual):
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_attention_flow_of_one_layer_is_each_edge_over_the_sum_of_its_row(pool):
-    model, trace = seen(pool)
+    model, trace = trace_one_layer(pool)
     expected = []
     for item in range(2):
         r, a, *_ = written_down(model, item)
@@ -132,11 +132,11 @@ def test_where_nothing_flows_scores_are_zero():
 def test_settings_are_named_and_checked(kind):
     assert kind(0.25).name == f"{kind().name}(residual=0.25)"
     for wrong in (-0.1, 1.0, float("nan"), "half", None, False):
-        with pytest.raises(ValueError, match="residual must be at least 0 and below 1"):
+        with pytest.raises(ValueError, match=r"residual.* 0 .* 1"):
             kind(wrong)
 
 
 def test_padding_gets_nothing_from_the_residual_connection():
-    _, trace = seen("mean")
+    _, trace = trace_one_layer("mean")
     assert (Rollout()(trace).values[~MASK.bool()] == 0).all()
     assert Rollout()(trace).values.sum(1).tolist() == pytest.approx([1, 1])

@@ -63,7 +63,7 @@ def test_a_batch_is_enough(trace):
 def test_settings_are_named_and_checked():
     assert Random(seed=3).name == "random(seed=3)"
     for wrong in (-1, 1.5, True):
-        with pytest.raises(ValueError, match="seed must be a whole number >= 0"):
+        with pytest.raises(ValueError, match=r"seed.* 0"):
             Random(wrong)  # type: ignore[arg-type]
     with pytest.raises(GaflowError, match="without one"):
         Random()(random_trace())

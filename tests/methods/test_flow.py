@@ -17,32 +17,32 @@ def test_the_methods_are_settings_objects_under_their_own_names():
 
 def test_a_single_path_carries_its_narrowest_capacity():
     method = FlowMethod("af", epsilon=1e-9)
-    found = method(make_trace([[[[[0.5]]], [[[0.25]]], [[[1.0]]]]]))
-    assert found.values.tolist() == [[pytest.approx(0.25, rel=1e-8)]]
-    assert found.flow is not None
-    assert found.flow.edges.shape == (1, 3, 1, 1)
+    scores = method(make_trace([[[[[0.5]]], [[[0.25]]], [[[1.0]]]]]))
+    assert scores.values.tolist() == [[pytest.approx(0.25, rel=1e-8)]]
+    assert scores.flow is not None
+    assert scores.flow.edges.shape == (1, 3, 1, 1)
 
 
 @pytest.mark.parametrize("name", ["af", "gf", "agf"])
 def test_scores_are_the_through_flow_of_the_input_and_sum_to_the_flow_value(name):
-    found = METHODS[name](random_trace())
-    assert isinstance(found, Scores)
-    assert found.flow is not None
-    through = found.flow.through()
-    assert found.values.dtype == torch.float64
-    assert torch.equal(found.values, through[:, 0])
-    assert bool((found.values > 0).all())
-    assert torch.allclose(through.sum(-1), found.flow.value[:, None], rtol=1e-9, atol=0)
+    scores = METHODS[name](random_trace())
+    assert isinstance(scores, Scores)
+    assert scores.flow is not None
+    through = scores.flow.through()
+    assert scores.values.dtype == torch.float64
+    assert torch.equal(scores.values, through[:, 0])
+    assert bool((scores.values > 0).all())
+    assert torch.allclose(through.sum(-1), scores.flow.value[:, None], rtol=1e-9, atol=0)
     kappa = INFORMATION[name](random_trace().attention, random_trace().gradient).sum((-2, -1)).amin(-1)
-    assert bool((found.flow.value <= kappa * (1 + 1e-9)).all())
+    assert bool((scores.flow.value <= kappa * (1 + 1e-9)).all())
 
 
 def test_a_text_in_which_nothing_flows_has_scores_of_zero_and_says_so():
     trace = random_trace()
-    found = METHODS["agf"](make_trace(trace.attention, -trace.gradient.abs()))
-    assert found.values.abs().max() == 0
-    assert found.flow is not None
-    assert found.flow.certificate.dead.tolist() == [True, True]
+    scores = METHODS["agf"](make_trace(trace.attention, -trace.gradient.abs()))
+    assert scores.values.abs().max() == 0
+    assert scores.flow is not None
+    assert scores.flow.certificate.dead.tolist() == [True, True]
 
 
 def test_a_callable_works_where_a_name_does():
@@ -85,10 +85,10 @@ def test_a_name_says_what_differs_from_the_paper(method, name):
 
 
 def test_every_setting_reaches_the_solver(monkeypatch):
-    seen = {}
+    settings_seen = {}
 
     def record(information, **settings):
-        seen.update(settings)
+        settings_seen.update(settings)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(flow, "solve", record)
@@ -106,9 +106,9 @@ def test_every_setting_reaches_the_solver(monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         method(make_trace(trace.attention, mask=mask))
-    assert torch.equal(seen.pop("targets"), mask)
-    assert torch.equal(seen.pop("mask"), mask)
-    assert seen == {
+    assert torch.equal(settings_seen.pop("targets"), mask)
+    assert torch.equal(settings_seen.pop("mask"), mask)
+    assert settings_seen == {
         "epsilon": 0.5,
         "mu": 0.25,
         "barrier": "capacity",
@@ -147,9 +147,9 @@ def test_what_is_no_method_is_a_type_error(method):
 
 
 def test_an_unknown_information_tensor_is_refused():
-    with pytest.raises(UnknownMethodError, match="no information tensor 'xyz'; there are af, gf, agf"):
+    with pytest.raises(UnknownMethodError, match=r"'xyz'.*af, gf, agf"):
         FlowMethod("xyz")
-    with pytest.raises(TypeError, match="name or a callable, not int"):
+    with pytest.raises(TypeError, match=r"information.*3"):
         FlowMethod(3)  # type: ignore[arg-type]
 
 
@@ -199,7 +199,7 @@ def test_what_a_callable_says_about_padding_does_not_matter():
         mean = attention.mean(2)
         return mean / mean.sum(-1, keepdim=True)  # 0 / 0 at padding
 
-    found = find_method(row_normalized)(padded)
+    scores = find_method(row_normalized)(padded)
     alone = find_method(row_normalized)(make_trace(padded.attention[1:, ..., :3, :3]))
-    assert torch.allclose(found.values[1, :3], alone.values[0], rtol=1e-8, atol=0)
-    assert found.values[1, 3:].tolist() == [0, 0]
+    assert torch.allclose(scores.values[1, :3], alone.values[0], rtol=1e-8, atol=0)
+    assert scores.values[1, 3:].tolist() == [0, 0]

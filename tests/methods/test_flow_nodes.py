@@ -1,5 +1,6 @@
 """Sources, targets and layers of flow methods: against the solver on the same capacities, and against each other."""
 
+import re
 from typing import Any, cast
 
 import numpy as np
@@ -49,8 +50,10 @@ def test_names_choose_by_what_the_tokenizer_and_the_head_did():
     assert chosen_of("special", trace) == [[0, lengths[0] - 1], [0, lengths[1] - 1], [0, middle, lengths[2] - 1]]
     assert chosen_of("pair", trace) == [[], [], list(range(middle + 1, lengths[2] - 1))]
     assert chosen_of("text", trace)[2] == list(range(1, middle))
-    for item, (some, others) in enumerate(zip(chosen_of("special", trace), chosen_of("ordinary", trace), strict=True)):
-        assert sorted(some + others) == list(range(lengths[item]))
+    for item, (special, others) in enumerate(
+        zip(chosen_of("special", trace), chosen_of("ordinary", trace), strict=True)
+    ):
+        assert sorted(special + others) == list(range(lengths[item]))
 
 
 def test_a_head_that_reads_the_last_token_is_found_there():
@@ -73,8 +76,8 @@ def test_chosen_ends_reach_the_solver(sources, targets):
         one = capacities[item, :, :n, :n]
         ends = {}
         for name, nodes in (("sources", sources), ("targets", targets)):
-            chosen = chosen_of(nodes, trace)[item] if isinstance(nodes, str) else nodes
-            ends[name] = None if chosen is None else [k % n for k in chosen]
+            positions = chosen_of(nodes, trace)[item] if isinstance(nodes, str) else nodes
+            ends[name] = None if positions is None else [k % n for k in positions]
         alone = solve(one, **ends)
         torch.testing.assert_close(flow.through()[item, :, :n], alone.through()[0], rtol=1e-7, atol=1e-9)
 
@@ -96,7 +99,7 @@ def test_a_callable_chooses_from_the_trace():
 
 def test_a_callable_that_chooses_nothing_at_all_is_refused():
     forgetful: Any = lambda trace: None  # noqa: E731
-    with pytest.raises(TypeError, match="targets: the callable returned None"):
+    with pytest.raises(TypeError, match=r"targets.*None"):
         FlowMethod("af", targets=forgetful)(random_trace())
 
 
@@ -129,27 +132,27 @@ def test_a_text_without_such_tokens_is_a_flagged_zero():
 def test_a_token_that_a_text_does_not_have_is_named_with_its_length():
     trace = traced()
     n = int(trace.mask[0].sum())
-    with pytest.raises(ValueError, match=f"sources: there is no token {n} in the text 'a good film' of {n} tokens"):
+    with pytest.raises(ValueError, match=f"sources.*token {n} .*'a good film'.* {n} tokens"):
         FlowMethod("af", sources=(0, n))(trace)
-    with pytest.raises(ValueError, match=r"targets: there is no token -40 in the text .*a good film"):
+    with pytest.raises(ValueError, match=r"targets.*-40.*a good film"):
         FlowMethod("af", targets=-40)(trace)
-    with pytest.raises(ValueError, match="targets: there is no token 5 in text 0 of 5 tokens"):
+    with pytest.raises(ValueError, match=r"targets.*token 5 .*text 0.*5 tokens"):
         FlowMethod("af", targets=5)(random_trace())
     long = traced(texts=[f"{SENTENCE} {SENTENCE}"])
-    with pytest.raises(ValueError, match=r"in the text 'although this dog is not cute, it is \.\.\.' of"):
+    with pytest.raises(ValueError, match=r"'although this dog is not cute, it is \.\.\.'"):
         FlowMethod("af", sources=99)(long)
 
 
 @pytest.mark.parametrize("choice", ["heads", "", (), [0.5], [True], 1.0, {"a": 1}, ("head",), torch.tensor(0.5)])
 def test_what_chooses_nothing_is_refused_at_once(choice):
-    with pytest.raises(ValueError, match=r"sources must be 'head', 'special'.* positions of tokens, a callable"):
+    with pytest.raises(ValueError, match=r"sources.*'head', 'special'.*positions.*callable"):
         FlowMethod("af", sources=choice)
     with pytest.raises(ValueError, match="targets must be"):
         FlowMethod("af", targets=choice)
 
 
 def test_the_same_token_twice_is_refused():
-    with pytest.raises(ValueError, match="sources of item 0: position 0 is given twice"):
+    with pytest.raises(ValueError, match=r"sources of item 0.*position 0 .*twice"):
         FlowMethod("af", sources=(0, 0))(random_trace())
 
 
@@ -190,15 +193,15 @@ def test_from_one_output_node_the_layer_below_gets_its_attention_where_nothing_n
 
 @pytest.mark.parametrize("layer", [4, -5, 99])
 def test_a_layer_that_is_not_there_is_refused(layer):
-    with pytest.raises(ValueError, match=rf"layer={layer} does not exist.* 0 \(input\) to 3 \(output\)"):
+    with pytest.raises(ValueError, match=rf"layer={layer}\b.* 0 .* 3 "):
         FlowMethod("af", layer=layer)(random_trace())
 
 
 @pytest.mark.parametrize("layer", ["top", 1.0, None, True, [0]])
 def test_what_is_no_layer_is_refused_at_once(layer):
-    with pytest.raises(ValueError, match="layer must be the number of a node layer"):
+    with pytest.raises(ValueError, match=f"layer.*{re.escape(repr(layer))}"):
         FlowMethod("af", layer=layer)
-    with pytest.raises(ValueError, match="layer must be the number of a node layer"):
+    with pytest.raises(ValueError, match=f"layer.*{re.escape(repr(layer))}"):
         layer_scores(np.ones((2, 3)), layer)
 
 

@@ -39,7 +39,7 @@ FEW = [
     ),
 ]
 combinations = pytest.mark.parametrize("method", OPTIONS, ids=lambda m: m.name)
-each = pytest.mark.parametrize("method", FEW, ids=lambda m: m.name)
+each_method = pytest.mark.parametrize("method", FEW, ids=lambda m: m.name)
 
 
 def small_trace(seed=0, shape=(2, 3, 2, 5, 5)):
@@ -50,13 +50,13 @@ def small_trace(seed=0, shape=(2, 3, 2, 5, 5)):
     def states(count):
         return tuple(torch.randn(b, t, 4, generator=generator, dtype=torch.float64) for _ in range(count))
 
-    found = replace(random_trace(seed, shape), hidden=states(layers + 1), hidden_gradient=states(layers + 1))
-    return replace(found, stream=states(layers), stream_gradient=states(layers))
+    trace = replace(random_trace(seed, shape), hidden=states(layers + 1), hidden_gradient=states(layers + 1))
+    return replace(trace, stream=states(layers), stream_gradient=states(layers))
 
 
 def scaled(trace, factor):
     """The trace of `factor * y`."""
-    times = [tuple(factor * g for g in given) for given in (trace.hidden_gradient, trace.stream_gradient)]
+    times = [tuple(factor * g for g in part) for part in (trace.hidden_gradient, trace.stream_gradient)]
     gradients = tuple(factor * g for g in trace.gradients)
     return replace(trace, gradients=gradients, hidden_gradient=times[0], stream_gradient=times[1])
 
@@ -76,19 +76,19 @@ def test_heads_are_added_up_or_averaged():
 
 def test_a_residual_edge_adds_what_a_token_keeps_to_the_diagonal():
     trace = small_trace()
-    plain, found = FlowMethod("agf").capacities(trace), FlowMethod("agf", residual=True).capacities(trace)
-    more = found - plain
+    plain, residual = FlowMethod("agf").capacities(trace), FlowMethod("agf", residual=True).capacities(trace)
+    more = residual - plain
     for layer, token in product(range(3), range(5)):
-        kept = float(trace.stream[layer][0, token] @ trace.stream_gradient[layer][0, token])
-        assert float(more[0, layer, token, token]) == pytest.approx(max(kept, 0), rel=1e-12, abs=1e-12)
+        gain = float(trace.stream[layer][0, token] @ trace.stream_gradient[layer][0, token])
+        assert float(more[0, layer, token, token]) == pytest.approx(max(gain, 0), rel=1e-12, abs=1e-12)
     assert float((more - torch.diag_embed(more.diagonal(dim1=-2, dim2=-1))).abs().max()) == 0
 
 
 def test_alone_with_its_residual_edge_a_token_passes_the_narrowest_on():
     one = torch.ones(1, 1, 1, dtype=torch.float64)
     trace = replace(make_trace([[[[[0.5]]], [[[0.25]]]]]), stream=(one, 2 * one), stream_gradient=(one, -one))
-    found = FlowMethod("af", residual=True, epsilon=1e-9)(trace)
-    assert found.values.tolist() == [[pytest.approx(0.25, rel=1e-7)]]  # min(0.5 + 1, 0.25 + relu(-2))
+    scores = FlowMethod("af", residual=True, epsilon=1e-9)(trace)
+    assert scores.values.tolist() == [[pytest.approx(0.25, rel=1e-7)]]  # min(0.5 + 1, 0.25 + relu(-2))
     states = (3 * one, one, one)
     capped = replace(trace, hidden=states, hidden_gradient=(one / 30, one, one))
     assert FlowMethod("af", nodes=True, epsilon=1e-9)(capped).values.tolist() == [[pytest.approx(0.1, rel=1e-7)]]
@@ -124,32 +124,32 @@ def test_wide_nodes_change_the_flow_by_no_more_than_the_barrier_does():
 def test_signed_scores_are_the_flow_of_y_less_that_of_its_negative():
     trace = small_trace()
     method = FlowMethod("agf_net", heads="sum", residual=True, nodes=True, signed=True)
-    found = method(trace)
-    assert found.flow is not None
-    assert found.flow_against is not None
+    scores = method(trace)
+    assert scores.flow is not None
+    assert scores.flow_against is not None
     unsigned = replace(method, signed=False)
-    torch.testing.assert_close(found.values, unsigned(trace).values - unsigned(scaled(trace, -1)).values)
-    assert [fact["value_against"] for fact in found.diagnostics] == found.flow_against.value.tolist()
-    assert torch.equal(method(scaled(trace, -1)).values, -found.values)
+    torch.testing.assert_close(scores.values, unsigned(trace).values - unsigned(scaled(trace, -1)).values)
+    assert [fact["value_against"] for fact in scores.diagnostics] == scores.flow_against.value.tolist()
+    assert torch.equal(method(scaled(trace, -1)).values, -scores.values)
 
 
 @combinations
 def test_every_layer_sums_to_the_flow_value_and_the_flow_is_certified(method):
-    found = method(small_trace())
-    assert found.flow is not None
-    assert bool(found.flow.converged.all())
-    value = found.flow.value
+    scores = method(small_trace())
+    assert scores.flow is not None
+    assert bool(scores.flow.converged.all())
+    value = scores.flow.value
     if method.signed:
-        assert found.flow_against is not None
-        assert bool(found.flow_against.converged.all())
-        value = value - found.flow_against.value
-    layers = found.layers()
+        assert scores.flow_against is not None
+        assert bool(scores.flow_against.converged.all())
+        value = value - scores.flow_against.value
+    layers = scores.layers()
     assert layers is not None
-    scale = found.flow.value.max()
+    scale = scores.flow.value.max()
     torch.testing.assert_close(layers.sum(-1), value[:, None].expand(-1, 4), rtol=0, atol=1e-9 * float(scale))
-    torch.testing.assert_close(found.values.sum(-1), value, rtol=0, atol=1e-9 * float(scale))
-    every = replace(method, layer="all")(small_trace())
-    torch.testing.assert_close(every.values, layers.sum(-2))
+    torch.testing.assert_close(scores.values.sum(-1), value, rtol=0, atol=1e-9 * float(scale))
+    all_layers = replace(method, layer="all")(small_trace())
+    torch.testing.assert_close(all_layers.values, layers.sum(-2))
 
 
 @combinations
@@ -190,7 +190,7 @@ def models(family):
     return traced(FAMILIES[family])
 
 
-@each
+@each_method
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_batch_gives_what_each_text_alone_gives_and_padding_nothing(method, family):
     together = method(models(family)).values
@@ -201,7 +201,7 @@ def test_a_batch_gives_what_each_text_alone_gives_and_padding_nothing(method, fa
         assert float(together[k, n:].abs().sum()) == 0
 
 
-@each
+@each_method
 def test_what_padding_holds_changes_nothing(method):
     trace = models("bert")
     gone = ~trace.mask[..., None]
@@ -214,7 +214,7 @@ def test_what_padding_holds_changes_nothing(method):
     assert torch.equal(method(poisoned).values, method(trace).values)
 
 
-@each
+@each_method
 def test_the_explainer_asks_for_what_a_method_needs_and_no_more(method, monkeypatch):
     model, tokenizer = bert()
     explainer = gaflow.Explainer(model.double(), tokenizer)
@@ -248,7 +248,7 @@ def test_residual_edges_need_a_trace_that_shows_them():
 
 
 def test_node_capacities_need_hidden_states():
-    with pytest.raises(UnsupportedModelError, match="hidden state of every token"):
+    with pytest.raises(UnsupportedModelError, match="hidden state"):
         FlowMethod("agf", nodes=True)(random_trace())
     trace = small_trace()
     copies = replace(trace, hidden_gradient=(None, *trace.hidden_gradient[1:]))
@@ -259,12 +259,12 @@ def test_node_capacities_need_hidden_states():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"heads": "max"}, "heads must be one of 'mean', 'sum', not 'max'"),
-        ({"information": agf, "heads": "sum"}, "heads='sum' is for named tensors"),
+        ({"heads": "max"}, "heads.*'mean', 'sum'.*'max'"),
+        ({"information": agf, "heads": "sum"}, "heads='sum'"),
         ({"information": "af", "signed": True}, "signed needs a gradient"),
-        ({"steps": 0}, "steps must be a whole number >= 1, not 0"),
-        ({"steps": 2, "groups": 0}, "groups must be a whole number >= 1, not 0"),
-        ({"groups": 2, "orders": 1}, "groups=2 is for paths; also pass steps"),
+        ({"steps": 0}, "steps.* 0"),
+        ({"steps": 2, "groups": 0}, "groups.* 0"),
+        ({"groups": 2, "orders": 1}, "groups=2.*steps"),
         ({"steps": True}, "steps must be"),
         ({"replacement": "nothing"}, "replacement must be"),
         ({"batch_size": 0}, "batch_size must be"),
@@ -278,7 +278,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 @pytest.mark.parametrize("name", ["residual", "signed", "nodes"])
 def test_a_switch_is_true_or_false(name):
     settings: Any = {name: "yes"}
-    with pytest.raises(TypeError, match=f"{name} must be True or False, not 'yes'"):
+    with pytest.raises(TypeError, match=f"{name}.*'yes'"):
         FlowMethod(**settings)
 
 

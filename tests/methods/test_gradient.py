@@ -8,7 +8,7 @@ from transformers.models.bert import modeling_bert
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods import AttCat, AttGrads, Cat, Grads, GradSam
 from tests.support.models import bert
-from tests.support.onelayer import seen, written_down
+from tests.support.onelayer import trace_one_layer, written_down
 from tests.support.traces import POOLS, assert_scores, bert_trace
 
 SHORT = "a good film"
@@ -33,7 +33,7 @@ def expected_on_one_layer(name, model, item):
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("method", [Grads(), AttGrads(), GradSam(), Cat(), AttCat()], ids=lambda m: m.name)
 def test_scores_of_one_layer_are_what_is_written_down(method, pool):
-    model, trace = seen(pool)
+    model, trace = trace_one_layer(pool)
     assert_scores(method(trace), [expected_on_one_layer(method.name, model, item) for item in range(2)])
 
 
@@ -190,12 +190,12 @@ def test_half_precision_is_summed_in_float32(dtype):
 def test_a_layer_without_gradient_is_named_and_never_skipped(method):
     trace = bert_trace(bert())
     copied = replace(trace, hidden_gradient=(trace.hidden_gradient[0], None, *trace.hidden_gradient[2:]))
-    with pytest.raises(UnsupportedModelError, match=r"gradient of the hidden states of layer 1"):
+    with pytest.raises(UnsupportedModelError, match=r"gradient.*layer 1"):
         method(copied)
     unused = replace(trace, hidden_gradient=(*trace.hidden_gradient[:-1], None))
     assert torch.equal(method(unused).values, method(trace).values)  # the last one is not needed
-    with pytest.raises(UnsupportedModelError, match="each of the 3 blocks reads; it returns 0"):
+    with pytest.raises(UnsupportedModelError, match=r"3 blocks.* 0"):
         method(replace(trace, hidden=(), hidden_gradient=()))
     pooled = tuple(h[:, ::2] for h in trace.hidden)
-    with pytest.raises(UnsupportedModelError, match=r"layer 0; their shape is \(2, 7, 32\) for \(2, 14\) tokens"):
+    with pytest.raises(UnsupportedModelError, match=r"layer 0.*\(2, 7, 32\).*\(2, 14\)"):
         method(replace(trace, hidden=pooled))

@@ -14,11 +14,10 @@ from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.models.embeddings import roots
 from gaflow.models.forward import forward
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import trace
 from tests.support.bert_by_hand import Bert
 from tests.support.models import FAMILIES, SENTENCE, bert, deberta, gpt2, modernbert
 from tests.support.relevance import Wrapped, changed, terms, traced
-from tests.support.tracing import SHORT, make_batch, state
+from tests.support.tracing import SHORT, make_batch, state, trace
 
 TARGETS = [1, (2, 0)]
 
@@ -32,29 +31,29 @@ def assert_close(a, b, tolerance):
 
 def everything(model, tokenizer, text, target: Any = 1):
     """Relevance of every hidden state, from the pass itself rather than from `propagate`."""
-    found = traced(model, tokenizer, [text], target)
-    question = found.require_model()
+    recorded = traced(model, tokenizer, [text], target)
+    question = recorded.require_model()
     with borrow(model):
         with RelevanceMode(roots(model), 1, torch.float64) as mode:
-            seen = forward(model, question.batch, verify_dependence=True)
-        y = question.scalar(seen.logits, [0])
-        _start(y, seen.logits, mode.marks)
-        return torch.autograd.grad(y.sum(), list(seen.hidden))
+            outputs = forward(model, question.batch, verify_dependence=True)
+        y = question.scalar(outputs.logits, [0])
+        _start(y, outputs.logits, mode.marks)
+        return torch.autograd.grad(y.sum(), list(outputs.hidden))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_relevance_of_a_two_layer_bert_is_what_the_formulas_written_out_give(target):
     model, tokenizer = bert(num_hidden_layers=2)
     model.double()
-    found = traced(model, tokenizer, [SENTENCE], target)
-    by_hand = Bert(model, found.require_model().batch.inputs["input_ids"][0].numpy())
-    assert_close(found.logits[0].numpy(), by_hand.logits, 1e-12)
+    recorded = traced(model, tokenizer, [SENTENCE], target)
+    by_hand = Bert(model, recorded.require_model().batch.inputs["input_ids"][0].numpy())
+    assert_close(recorded.logits[0].numpy(), by_hand.logits, 1e-12)
     readout = np.zeros(3)
     readout[target if isinstance(target, int) else target[0]] = 1
     if isinstance(target, tuple):
         readout[target[1]] = -1
     attention, hidden = by_hand.relevance(readout)
-    relevance = propagate(found).attention[0].numpy()
+    relevance = propagate(recorded).attention[0].numpy()
     for layer in range(2):
         assert_close(relevance[layer], attention[layer], 1e-9)
     for ours, theirs in zip(everything(model, tokenizer, SENTENCE, target), hidden, strict=True):
@@ -69,9 +68,9 @@ def test_relevance_is_conserved_down_to_the_embeddings(family, double):
     if double:
         model.double()
     for target in TARGETS:
-        found = propagate(traced(model, tokenizer, [SENTENCE], target))
-        assert found.input.dtype == torch.float64
-        assert found.input.item() == pytest.approx(1, abs=1e-6)
+        relevance = propagate(traced(model, tokenizer, [SENTENCE], target))
+        assert relevance.input.dtype == torch.float64
+        assert relevance.input.item() == pytest.approx(1, abs=1e-6)
         for hidden in everything(model, tokenizer, SENTENCE, target):
             assert hidden.sum().item() == pytest.approx(1, abs=1e-6)
 
@@ -89,13 +88,13 @@ def test_half_of_what_reaches_a_product_is_the_attentions():
 def test_a_batch_gives_what_its_texts_give_alone_and_padding_nothing(family):
     model, tokenizer = FAMILIES[family]()
     targets = [0, (1, 2)]
-    found = traced(model, tokenizer, target=targets)
-    together = propagate(found).attention
+    recorded = traced(model, tokenizer, target=targets)
+    together = propagate(recorded).attention
     for k, text in enumerate((SENTENCE, SHORT)):
         alone = propagate(traced(model, tokenizer, [text], targets[k])).attention
         n = alone.shape[-1]
         assert_close(together[k : k + 1, ..., :n, :n], alone, 1e-9)
-    padding = ~found.mask[1]
+    padding = ~recorded.mask[1]
     assert together[1, ..., padding, :].abs().max() == 0
     assert together[1, ..., padding].abs().max() == 0
 
@@ -103,11 +102,11 @@ def test_a_batch_gives_what_its_texts_give_alone_and_padding_nothing(family):
 @pytest.mark.parametrize("family", ["gpt2", "modernbert"])
 def test_a_mean_of_rows_and_a_last_row_are_read_alike(family):
     model, tokenizer = gpt2() if family == "gpt2" else modernbert(classifier_pooling="mean")
-    found = traced(model, tokenizer)
-    relevance = propagate(found)
+    recorded = traced(model, tokenizer)
+    relevance = propagate(recorded)
     assert (relevance.input - 1).abs().max() < 1e-6
     rows = relevance.attention[:, -1].abs().sum((1, 3)) > 0
-    assert torch.equal(rows, found.rows() > 0)
+    assert torch.equal(rows, recorded.rows() > 0)
 
 
 def test_precision_is_the_passes_own():
@@ -133,9 +132,9 @@ def test_relevance_is_the_same_on_an_accelerator(family):
     batch = make_batch(tokenizer)
     inputs = {name: value.cuda() for name, value in batch.inputs.items()}
     moved = replace(batch, inputs=inputs, mask=batch.mask.cuda())
-    found = propagate(trace(model.cuda(), moved, [terms(1)] * len(moved.mask)))
-    assert found.attention.is_cuda
-    assert_close(found.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
+    relevance = propagate(trace(model.cuda(), moved, [terms(1)] * len(moved.mask)))
+    assert relevance.attention.is_cuda
+    assert_close(relevance.attention.cpu(), expected, 1e-4)  # position terms are in the model's own precision
 
 
 def test_a_contrast_asks_what_speaks_for_one_class_rather_than_the_other():
@@ -154,10 +153,10 @@ def test_a_contrast_asks_what_speaks_for_one_class_rather_than_the_other():
 def test_the_model_is_left_exactly_as_found(family, mode):
     model, tokenizer = FAMILIES[family]()
     model.train(mode == "train").requires_grad_(mode == "train")
-    found = traced(model, tokenizer)
+    recorded = traced(model, tokenizer)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     before = state(model)
-    propagate(found)
+    propagate(recorded)
     assert state(model) == before
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
     assert torch.overrides._get_current_function_mode_stack() == []
@@ -168,7 +167,7 @@ def test_the_model_is_left_exactly_as_found(family, mode):
 def test_nothing_of_the_pass_remains_when_something_fails(error, where):
     model, tokenizer = bert()
     model.train().requires_grad_(False)
-    found = traced(model, tokenizer)
+    recorded = traced(model, tokenizer)
 
     def fail(*_):
         raise error("stop")
@@ -181,11 +180,11 @@ def test_nothing_of_the_pass_remains_when_something_fails(error, where):
     handle = model.bert.encoder.layer[1].register_forward_hook(hook)
     before = state(model)
     with pytest.raises(error, match="stop"):
-        propagate(found)
+        propagate(recorded)
     assert state(model) == before
     assert torch.overrides._get_current_function_mode_stack() == []
     handle.remove()
-    assert (propagate(found).input - 1).abs().max() < 1e-6
+    assert (propagate(recorded).input - 1).abs().max() < 1e-6
 
 
 class Twice(torch.autograd.Function):
@@ -214,17 +213,17 @@ class Twice(torch.autograd.Function):
 )
 def test_an_operation_that_no_rule_covers_is_an_error_that_names_it(change, name):
     model, tokenizer = changed(change)
-    found = traced(model, tokenizer)
+    recorded = traced(model, tokenizer)
     before = state(model)
     with pytest.raises(UnsupportedModelError, match=name):
-        propagate(found)
+        propagate(recorded)
     assert state(model) == before
 
 
-@pytest.mark.parametrize("place", ["classifier", "bert.encoder.layer.1.attention.self"])
-def test_logits_and_attention_from_where_torch_cannot_see_are_an_error(place):
+@pytest.mark.parametrize("module_name", ["classifier", "bert.encoder.layer.1.attention.self"])
+def test_logits_and_attention_from_where_torch_cannot_see_are_an_error(module_name):
     model, tokenizer = bert()
-    module = model.get_submodule(place)
+    module = model.get_submodule(module_name)
 
     def hide(_module, _given, result):
         return Twice.apply(result) if isinstance(result, torch.Tensor) else (Twice.apply(result[0]), result[1])
@@ -281,10 +280,10 @@ def test_contrasts_need_a_linear_last_layer_and_single_classes_do_not():
 
 def test_a_trace_without_a_model_cannot_be_propagated():
     model, tokenizer = bert()
-    found = traced(model, tokenizer)
-    object.__setattr__(found, "model", None)
+    recorded = traced(model, tokenizer)
+    object.__setattr__(recorded, "model", None)
     with pytest.raises(GaflowError, match="runs the model again"):
-        propagate(found)
+        propagate(recorded)
 
 
 def test_position_scores_of_deberta_speak_for_the_words_alone():
@@ -298,8 +297,8 @@ def test_position_scores_of_deberta_speak_for_the_words_alone():
 def test_attention_that_is_written_another_way_gives_the_same(monkeypatch):
     """In place, with einsum, with baddbmm, and with a softmax by hand."""
     model, tokenizer = bert()
-    found = traced(model, tokenizer)
-    expected = propagate(found).attention
+    recorded = traced(model, tokenizer)
+    expected = propagate(recorded).attention
 
     def einsum(module, query, key, value, attention_mask, **_):
         scores = torch.einsum("bhqd,bhkd->bhqk", query, key)
@@ -320,4 +319,4 @@ def test_attention_that_is_written_another_way_gives_the_same(monkeypatch):
 
     for other in (einsum, baddbmm):
         monkeypatch.setattr(modeling_bert, "eager_attention_forward", other)
-        assert_close(propagate(found).attention, expected, 1e-6)
+        assert_close(propagate(recorded).attention, expected, 1e-6)

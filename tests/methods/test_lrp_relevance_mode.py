@@ -14,7 +14,7 @@ from gaflow.errors import UnsupportedModelError
 from gaflow.methods.lrp import operation_table as table
 from gaflow.methods.lrp.operation_table import operation
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
-from gaflow.methods.lrp.rules import Add, Linear, Product, Sum
+from gaflow.methods.lrp.rules import Linear, Product, Sum, add
 
 T = torch.Tensor
 
@@ -41,20 +41,20 @@ def propagate(function, *operands, items=1, relevance=None):
 
 def assert_rule(function, rule, *operands, items=1, tolerance=1e-12):
     """`function` under the mode gives the values and relevances of `rule`, a function of leaves."""
-    result, relevance, found = propagate(function, *operands, items=items)
+    result, relevance, received = propagate(function, *operands, items=items)
     leaves = [operand.clone().requires_grad_() for operand in operands]
     expected = rule(*leaves)
     assert torch.allclose(result, expected, rtol=1e-12, atol=1e-12)
-    wanted = torch.autograd.grad(expected, leaves, relevance)
-    for ours, theirs in zip(found, wanted, strict=True):
+    gradients = torch.autograd.grad(expected, leaves, relevance)
+    for ours, theirs in zip(received, gradients, strict=True):
         assert theirs.abs().max() > 0
         assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 def assert_identity(function, x, tolerance=1e-12):
-    result, relevance, (found,) = propagate(function, x)
+    result, relevance, (received,) = propagate(function, x)
     assert torch.allclose(result, function(x.clone()), rtol=1e-12, atol=1e-12)
-    assert torch.allclose(found, relevance.sum_to_size(x.shape), rtol=tolerance, atol=tolerance)
+    assert torch.allclose(received, relevance.sum_to_size(x.shape), rtol=tolerance, atol=tolerance)
 
 
 def assert_uncovered(function, *operands, name, items=1):
@@ -186,20 +186,20 @@ def test_the_tables_are_tested_whole_and_name_operations_that_there_are():
     assert set(NORMALISING) == table.NORMALISING
     assert set(ROUTING) == table.ROUTING
     tables = (table.ELEMENTWISE, table.NORMALISING, table.ROUTING, table.BINARY, table.BILINEAR, table.REDUCTION)
-    every = [name for names in (*tables, table.CAST, table.CONSTANT) for name in names]
-    assert len(every) == len(set(every))
+    all_names = [name for names in (*tables, table.CAST, table.CONSTANT) for name in names]
+    assert len(all_names) == len(set(all_names))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        there = {operation(f).name for fs in torch.overrides.get_overridable_functions().values() for f in fs}
-    there |= set(dir(torch.Tensor)) | set(dir(torch)) | set(dir(functional))
-    assert set(every) <= there
+        operations = {operation(f).name for fs in torch.overrides.get_overridable_functions().values() for f in fs}
+    operations |= set(dir(torch.Tensor)) | set(dir(torch)) | set(dir(functional))
+    assert set(all_names) <= operations
 
 
 def test_the_documentation_names_the_operations_of_every_table():
     page = (Path(__file__).parents[2] / "docs" / "relevance.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1].split(" with ")[0] for line in page.splitlines() if line.startswith("| `")]
-    shown = [frozenset(re.findall("`([^`]+)`", cell)) for cell in cells]
-    assert shown == [
+    documented = [frozenset(re.findall("`([^`]+)`", cell)) for cell in cells]
+    assert documented == [
         table.ELEMENTWISE,
         table.NORMALISING,
         table.BINARY,
@@ -248,9 +248,9 @@ def test_routing_sends_relevance_to_where_the_elements_came_from(name):
     ],
 )
 def test_an_operation_has_one_name_however_it_is_called(function, name, in_place, swapped):
-    found = operation(function)
-    assert (found.name, found.in_place, found.swapped) == (name, in_place, swapped)
-    assert found.path.startswith("torch.")
+    op = operation(function)
+    assert (op.name, op.in_place, op.swapped) == (name, in_place, swapped)
+    assert op.path.startswith("torch.")
 
 
 def test_what_is_not_torchs_own_is_not_taken_for_it():
@@ -262,7 +262,7 @@ def test_what_is_not_torchs_own_is_not_taken_for_it():
 
 
 def added(x, y):
-    return Add.apply(x, y, 2)
+    return add(x, y, 2)
 
 
 def in_place(x, y):
@@ -327,10 +327,10 @@ def test_the_sums_of_an_addition_run_over_each_item_by_itself():
     ],
 )
 def test_constants_get_nothing_and_precision_is_kept(function):
-    result, relevance, (found,) = propagate(function, rand(3, 4))
+    result, relevance, (received,) = propagate(function, rand(3, 4))
     assert result.dtype == torch.float64
     assert torch.allclose(result.to(function(rand(3, 4)).dtype), function(rand(3, 4)), rtol=1e-3)
-    assert torch.allclose(found, relevance.sum_to_size(3, 4))
+    assert torch.allclose(received, relevance.sum_to_size(3, 4))
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_a_tensor_that_is_overwritten_is_no_longer_the_same_function():
         return x + before
 
     def rule(x, y):
-        return Add.apply(Add.apply(x, y, 1), Tanh.apply(x), 1)
+        return add(add(x, y, 1), Tanh.apply(x), 1)
 
     assert_rule(function, rule, rand(3, 4), rand(3, 4, seed=1))
 
@@ -369,8 +369,8 @@ def test_writing_into_a_view_is_writing_into_what_it_is_a_view_of():
 
     def rule(x, y):
         changed = Tanh.apply(x)
-        first = Add.apply(changed[:, 0], y, 1)
-        return Add.apply(x, torch.cat([first[:, None], changed[:, 1:]], 1), 1)
+        first = add(changed[:, 0], y, 1)
+        return add(x, torch.cat([first[:, None], changed[:, 1:]], 1), 1)
 
     assert_rule(function, rule, rand(3, 4), rand(3, seed=1))
 
@@ -379,8 +379,8 @@ def test_writing_into_a_view_is_writing_into_what_it_is_a_view_of():
         buffer[:, 1:].copy_(x)
         return buffer * 2
 
-    _, relevance, (found,) = propagate(into_a_constant, rand(3, 4))
-    assert torch.equal(found, relevance[:, 1:])
+    _, relevance, (received,) = propagate(into_a_constant, rand(3, 4))
+    assert torch.equal(received, relevance[:, 1:])
 
 
 def test_a_copy_in_another_precision_can_be_overwritten_by_itself():
@@ -391,8 +391,8 @@ def test_a_copy_in_another_precision_can_be_overwritten_by_itself():
 
     result, _, _ = propagate(function, rand(3, 4))
     assert torch.allclose(result, 4 * rand(3, 4))
-    _, relevance, (found,) = propagate(lambda x: x * x.float().sigmoid(), rand(3, 4))
-    assert torch.equal(found, relevance)  # still an activation
+    _, relevance, (received,) = propagate(lambda x: x * x.float().sigmoid(), rand(3, 4))
+    assert torch.equal(received, relevance)  # still an activation
 
 
 class Tanh(torch.autograd.Function):
@@ -456,9 +456,9 @@ def test_biases_count_for_values_and_not_for_relevance():
         lambda x: torch.addmm(bias, x, WEIGHT.T),
         lambda x: functional.conv1d(x.T[None], WEIGHT[..., None], bias)[0].T,
     ):
-        result, relevance, (found,) = propagate(function, rand(3, 4))
+        result, relevance, (received,) = propagate(function, rand(3, 4))
         assert torch.allclose(result, functional.linear(rand(3, 4), WEIGHT, bias))
-        assert torch.allclose(found, propagate(as_linear_op, rand(3, 4), relevance=relevance)[2][0])
+        assert torch.allclose(received, propagate(as_linear_op, rand(3, 4), relevance=relevance)[2][0])
 
 
 def as_linear_op(x):
@@ -514,13 +514,13 @@ def test_a_stack_of_one_matrix_is_treated_as_a_stack_of_many():
 
 def test_a_product_that_is_added_to_something_relevant_gets_both_rules():
     def rule(x, y, z):
-        return Add.apply(z, Product.apply(x, y, torch.matmul), 2)
+        return add(z, Product.apply(x, y, torch.matmul), 2)
 
     operands = rand(2, 3, 4), rand(2, 4, 5, seed=1), rand(2, 3, 5, seed=2)
     assert_rule(lambda x, y, z: torch.baddbmm(z, x, y), rule, *operands, items=2)
     constant = rand(3, 5, seed=3)
-    _, relevance, (found,) = propagate(lambda z: torch.addmm(z, constant, WEIGHT), rand(3, 4))
-    assert torch.allclose(found, relevance)
+    _, relevance, (received,) = propagate(lambda z: torch.addmm(z, constant, WEIGHT), rand(3, 4))
+    assert torch.allclose(received, relevance)
 
 
 def test_gates_share_relevance_by_halves():
@@ -556,7 +556,7 @@ def test_rotary_embeddings_add_a_vector_and_its_turned_self():
         turned = x.roll(2, -1)  # relevance goes where elements came from, whatever their sign
         sign = torch.tensor([-1.0, -1.0, 1.0, 1.0])
         first, second = Scaled.apply(x, cos.double()), Scaled.apply(turned, sign * sin.double())
-        return Add.apply(first, second, 1)
+        return add(first, second, 1)
 
     assert_rule(lambda x: x.float() * cos + turn(x.float()) * sin, rule, rand(3, 4))
 
@@ -574,7 +574,7 @@ class Scaled(torch.autograd.Function):
 @pytest.mark.parametrize("function", [lambda x: x.mean(1), lambda x: x.sum(dim=1), lambda x: torch.mean(x, 1, True)])
 def test_pooling_is_an_addition_of_positions(function):
     def rule(x):
-        total = Sum.apply(x, 1, 2)
+        total = Sum.apply(x, 1, 2, lambda: x.sum(1))
         result = function(x)
         return Scaled.apply(total.reshape(result.shape), result.detach() / total.detach().reshape(result.shape))
 
@@ -588,9 +588,9 @@ def test_pooling_over_several_axes_and_extremes_conserve_relevance():
         lambda x: x.amax(1),
         lambda x: x.max(1)[0],
     ):
-        result, relevance, (found,) = propagate(function, rand(2, 3, 4), items=2)
+        result, relevance, (received,) = propagate(function, rand(2, 3, 4), items=2)
         assert torch.allclose(result, function(rand(2, 3, 4)))
-        assert torch.allclose(found.sum((1, 2)), relevance.reshape(2, -1).sum(1), rtol=1e-6)
+        assert torch.allclose(received.sum((1, 2)), relevance.reshape(2, -1).sum(1), rtol=1e-6)
 
 
 def test_what_a_padded_mean_leaves_out_gets_nothing():
@@ -599,10 +599,10 @@ def test_what_a_padded_mean_leaves_out_gets_nothing():
     def pooled(x):
         return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
-    _, relevance, (found,) = propagate(pooled, rand(2, 3, 4), items=2)
-    assert found[0, 2].abs().max() == 0
+    _, relevance, (received,) = propagate(pooled, rand(2, 3, 4), items=2)
+    assert received[0, 2].abs().max() == 0
     _, _, (alone,) = propagate(lambda x: x.mean(1), rand(2, 3, 4)[:1, :2], relevance=relevance[:1])
-    assert torch.allclose(found[:1, :2], alone, rtol=1e-9)
+    assert torch.allclose(received[:1, :2], alone, rtol=1e-9)
 
 
 def test_questions_about_a_tensor_are_no_operations():
@@ -622,14 +622,14 @@ def test_questions_about_a_tensor_are_no_operations():
             limit = x.cumsum(0).abs().max()
         return torch.where(x > 0, x, x.detach() * 0) + limit
 
-    result, relevance, (found,) = propagate(function, rand(3, 4))
-    assert torch.allclose(found, relevance.where(rand(3, 4) > 0, 0))
+    result, relevance, (received,) = propagate(function, rand(3, 4))
+    assert torch.allclose(received, relevance.where(rand(3, 4) > 0, 0))
     assert result.shape == (3, 4)
 
 
 def test_rows_can_be_iterated_over():
-    _, relevance, (found,) = propagate(lambda x: torch.stack([row.tanh() for row in x]), rand(3, 4))
-    assert torch.equal(found, relevance)
+    _, relevance, (received,) = propagate(lambda x: torch.stack([row.tanh() for row in x]), rand(3, 4))
+    assert torch.equal(received, relevance)
 
 
 def test_only_the_roots_collect_relevance():
@@ -639,8 +639,8 @@ def test_only_the_roots_collect_relevance():
         result = root(ids) + other(ids)
         tied = functional.linear(result, root.weight)
     assert [seed.shape for seed in mode.seeds] == [(1, 3, 4)]
-    (found,) = torch.autograd.grad(result, mode.seeds, torch.ones(1, 3, 4).double(), retain_graph=True)
-    assert torch.equal(found, torch.ones(1, 3, 4).double())
+    (received,) = torch.autograd.grad(result, mode.seeds, torch.ones(1, 3, 4).double(), retain_graph=True)
+    assert torch.equal(received, torch.ones(1, 3, 4).double())
     assert mode.marks.carries(tied)
     assert root.weight.grad is None
 
@@ -689,6 +689,6 @@ def _cubed(x: torch.Tensor) -> torch.Tensor:
 def test_single_precision_is_there_for_devices_without_double():
     result, mode = under_mode(lambda x: functional.linear(x.double(), WEIGHT).tanh(), rand(3, 4), dtype=torch.float32)
     assert result.dtype == torch.float32
-    (found,) = torch.autograd.grad(result, mode.seeds, torch.ones(3, 5))
-    assert found.dtype == torch.float32
-    assert found.sum().item() == pytest.approx(15, rel=1e-4)
+    (received,) = torch.autograd.grad(result, mode.seeds, torch.ones(3, 5))
+    assert received.dtype == torch.float32
+    assert received.sum().item() == pytest.approx(15, rel=1e-4)

@@ -36,12 +36,12 @@ def test_a_method_is_a_documented_record_of_settings(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_says_what_its_scores_mean(name):
-    about = METHODS[name].info
-    assert isinstance(about, MethodInfo)
-    assert about.family in ("flow", "attention", "gradient", "relevance", "perturbation", "control")
-    assert about.reference
-    assert bool(about.libraries) == bool(about.extra)
-    assert {type(getattr(about, f.name)) for f in fields(about)} == {str, bool, tuple}
+    info = METHODS[name].info
+    assert isinstance(info, MethodInfo)
+    assert info.family in ("flow", "attention", "gradient", "relevance", "perturbation", "control")
+    assert info.reference
+    assert bool(info.libraries) == bool(info.extra)
+    assert {type(getattr(info, f.name)) for f in fields(info)} == {str, bool, tuple}
 
 
 def test_whoever_needs_no_more_than_the_trace_says_so():
@@ -51,10 +51,12 @@ def test_whoever_needs_no_more_than_the_trace_says_so():
 
 
 def test_there_are_methods_with_extras():
-    assert {about.extra for about in EXTRAS.values()} == {"maxflow", "baselines"}
+    assert {info.extra for info in EXTRAS.values()} == {"maxflow", "baselines"}
 
 
-@pytest.mark.parametrize(("name", "library"), [(name, each) for name in EXTRAS for each in EXTRAS[name].libraries])
+@pytest.mark.parametrize(
+    ("name", "library"), [(name, library) for name in EXTRAS for library in EXTRAS[name].libraries]
+)
 def test_a_missing_library_is_named_before_anything_is_computed(name, library, monkeypatch):
     model, tokenizer = bert()
     explainer = gaflow.Explainer(model, tokenizer)
@@ -88,11 +90,12 @@ def test_a_settings_object_needs_the_library_too(monkeypatch):
 def test_a_name_that_is_near_no_other_gets_the_list_once(name):
     with pytest.raises(UnknownMethodError) as caught:
         find_method(name)
-    assert str(caught.value) == f"no method {name!r}. All: {', '.join(METHODS)}"
+    assert str(caught.value).count(", ".join(METHODS)) == 1
+    assert repr(name) in str(caught.value)
 
 
 def test_all_methods_are_compared_when_none_are_named():
-    found = gaflow.Explainer(*bert()).compare("a film")
-    assert list(found) == list(METHODS)
-    assert all(att.method == name for name, att in found.items())
-    assert len({tuple(att.scores) for att in found.values()}) == len(METHODS)
+    attributions = gaflow.Explainer(*bert()).compare("a film")
+    assert list(attributions) == list(METHODS)
+    assert all(att.method == name for name, att in attributions.items())
+    assert len({tuple(att.scores) for att in attributions.values()}) == len(METHODS)

@@ -50,16 +50,16 @@ def test_scores_are_closed_forms_of_given_relevance_and_padding_is_left_out(monk
     generator = torch.Generator().manual_seed(0)
     shape, mask = (2, 3, 2, 4, 4), torch.tensor([[True] * 4, [True] * 3 + [False]])
     real = mask[:, None, None, :, None] & mask[:, None, None, None, :]
-    given, gradient = (torch.randn(shape, generator=generator).double() * real for _ in range(2))
+    attention, gradient = (torch.randn(shape, generator=generator).double() * real for _ in range(2))
     gradient[0, -1, :, 1:] = 0  # the first text has a [CLS] head, the second pools by the mean
     model = torch.nn.Linear(1, 1)
     question = TracedModel(model, None, None)  # type: ignore[arg-type]
-    trace = Trace(given.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
-    monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: Relevance(given, torch.ones(2), trace.output))
+    trace = Trace(attention.unbind(1), gradient.unbind(1), (), (), torch.zeros(2, 2), torch.zeros(2), mask, question)
+    monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: Relevance(attention, torch.ones(2), trace.output))
     partial, multiplied = PartialLrp()(trace).values.numpy(), TransAtt()(trace).values.numpy()
     for item, rows in enumerate(([1, 0, 0, 0], [1 / 3, 1 / 3, 1 / 3])):
         n = len(rows)
-        cut = given[item, ..., :n, :n].numpy()
+        cut = attention[item, ..., :n, :n].numpy()
         assert_close(partial[item, :n], np.array(rows) @ np.maximum(cut[-1], 0).mean(0), 1e-12)
         assert_close(multiplied[item, :n], attributed(gradient[item, ..., :n, :n].numpy(), cut, np.array(rows)), 1e-12)
         assert multiplied[item].sum() == pytest.approx(1)
@@ -116,7 +116,7 @@ def test_double_precision_is_a_setting_that_shows_in_the_name():
         assert exact.dtype == quick.dtype == torch.float32
         assert not torch.equal(exact, quick)
         assert torch.allclose(exact, quick, rtol=1e-2, atol=1e-4)
-        with pytest.raises(TypeError, match="double must be True or False, not 'no'"):
+        with pytest.raises(TypeError, match=r"double.*'no'"):
             kind(double="no")  # type: ignore[arg-type]
 
 
@@ -140,26 +140,24 @@ def test_a_model_that_no_rule_covers_is_refused_by_name_and_others_still_explain
 )
 def test_relevance_that_got_lost_is_warned_of(arrived, warned, monkeypatch):
     trace = traced(*bert())
-    whole = propagate(trace)
-    lost = Relevance(whole.attention, torch.tensor([1.0, arrived]), whole.output)
+    complete = propagate(trace)
+    lost = Relevance(complete.attention, torch.tensor([1.0, arrived]), complete.output)
     monkeypatch.setattr(relevance, "propagate", lambda trace, dtype: lost)
     for method in (PartialLrp(), TransAtt()):
         one, other = method(trace).diagnostics
         assert one == {"conserved_relevance": 1.0}
         assert ("warning" in other) == warned
         if warned:
-            assert (
-                other["warning"] == f"{arrived:.3g} of the relevance 1 reached the embeddings: the rest met dead ends"
-            )
+            assert str(other["warning"]).startswith(f"{arrived:.3g} of the relevance 1 ")
 
 
 def test_pooling_by_a_product_with_the_mask_is_the_same_alone_and_in_a_batch():
     model, tokenizer = bert()
-    pooler, seen = model.bert.pooler, {}
-    model.bert.register_forward_pre_hook(lambda _, args, given: seen.update(given), with_kwargs=True)
+    pooler, inputs = model.bert.pooler, {}
+    model.bert.register_forward_pre_hook(lambda _, args, kwargs: inputs.update(kwargs), with_kwargs=True)
 
     def pool(hidden):
-        weights = seen["attention_mask"][:, None].to(hidden)
+        weights = inputs["attention_mask"][:, None].to(hidden)
         return torch.bmm(weights / weights.sum(-1, keepdim=True), hidden)[:, 0]
 
     pooler.forward = pool

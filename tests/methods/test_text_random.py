@@ -29,7 +29,7 @@ def test_the_state_of_others_is_put_back_however_it_ends():
 
 
 def test_a_pause_shows_the_state_of_others_and_goes_on_where_it_was():
-    whole = numbers(0, [1], 4)
+    uninterrupted = numbers(0, [1], 4)
     expected = torch.get_rng_state()
     draws = TextGenerator(0, [1])
     with draws:
@@ -39,7 +39,7 @@ def test_a_pause_shows_the_state_of_others_and_goes_on_where_it_was():
             torch.rand(5)  # somebody else's
             moved = torch.get_rng_state()
         rest = torch.rand(2).tolist()
-    assert first + rest == whole
+    assert first + rest == uninterrupted
     assert torch.equal(torch.get_rng_state(), moved)
 
 

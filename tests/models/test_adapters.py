@@ -79,15 +79,15 @@ def test_every_way_to_read_attention_is_among_the_cases():
 @each_case
 def test_every_node_takes_averages_of_the_layer_below(kind, task):
     model, batch = make(kind, task)
-    found = trace_output(model, batch)
-    sums = found.attention.sum(-1)
+    trace = trace_output(model, batch)
+    sums = trace.attention.sum(-1)
     assert sums.max() <= 1 + 1e-5
     if (kind, task) not in FROM_NOWHERE:
         assert bool(((sums.abs() < 1e-6) | ((sums - 1).abs() < 1e-5)).all())
     assert bool((sums.amax(-1) > 0.5).all())
-    assert bool((found.gradient.flatten(2).abs().amax(-1) > 0).all())
-    assert found.gradient[(found.attention == 0).all(2, keepdim=True).expand_as(found.gradient)].abs().sum() == 0
-    flow = gaflow.solve(gaflow.information.agf(found.attention, found.gradient), mask=found.mask)
+    assert bool((trace.gradient.flatten(2).abs().amax(-1) > 0).all())
+    assert trace.gradient[(trace.attention == 0).all(2, keepdim=True).expand_as(trace.gradient)].abs().sum() == 0
+    flow = gaflow.solve(gaflow.information.agf(trace.attention, trace.gradient), mask=trace.mask)
     assert bool((flow.value > 0).all())
 
 
@@ -123,28 +123,28 @@ def test_the_gradient_is_the_slope_of_the_output_when_the_parts_of_an_edge_grow_
     """By central differences, in a random direction over the edges of a layer."""
     model, batch = double(*make(kind, task))
     with borrow(model), Grow():
-        seen = forward(model, batch)
+        outputs = forward(model, batch)
         with recorded_softmaxes(model) as softmaxes:
             model(**batch.inputs)
-        found = trace_output(model, batch)
+        trace = trace_output(model, batch)
     order = [s.weights.shape for s in softmaxes]
-    parts = [a for layer in seen.layers for a in layer.parts]
+    parts = [a for layer in outputs.layers for a in layer.parts]
     assert [tuple(a.shape) for a in parts] == [tuple(shape) for shape in order[: len(parts)]]
-    chosen = len(seen.layers) // 2
-    layer = seen.layers[chosen]
+    index = len(outputs.layers) // 2
+    layer = outputs.layers[index]
     assert layer.layout is not None
     direction = torch.randn(layer.weights().shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     free = [torch.zeros_like(a, requires_grad=True) for a in layer.parts]
     grown = torch.autograd.grad((layer.layout(*free) * direction).sum(), free)
-    start = sum(len(each.parts) for each in seen.layers[:chosen])
+    start = sum(len(lower.parts) for lower in outputs.layers[:index])
     y = []
     for step in (1e-5, -1e-5):
         factors: list[Any] = [None] * len(order)
         factors[start : start + len(grown)] = [1 + step * g for g in grown]
         with torch.no_grad(), borrow(model), torch.no_grad(), Grow(factors):
             y.append(read_output(model(**batch.inputs).logits).sum().item())
-    repeat = found.attention.shape[2] // layer.weights().shape[1]
-    laid, slope = (x[:, chosen, ::repeat] for x in (found.attention, found.gradient))
+    repeat = trace.attention.shape[2] // layer.weights().shape[1]
+    laid, slope = (x[:, index, ::repeat] for x in (trace.attention, trace.gradient))
     assert (y[0] - y[1]) / 2e-5 == pytest.approx((direction * laid * slope).sum().item(), rel=1e-5)
 
 
@@ -198,30 +198,30 @@ def heads(x, count):
 
 def first_queries_and_keys(model, attention, embeddings):
     """Queries (scaled), keys and global ones of the first layer."""
-    given: list[Any] = []
+    hidden_states: list[Any] = []
     handle = attention.register_forward_pre_hook(
-        lambda _, args, kwargs: given.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+        lambda _, args, kwargs: hidden_states.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
     )
     with torch.no_grad():
         model(**embeddings)
     handle.remove()
-    return given[0]
+    return hidden_states[0]
 
 
 def test_longformer_with_a_window_over_everything_is_dense_attention():
     model, batch = make("longformer", TOKENS, attention_window=80)
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     attention = model.longformer.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)[:, :40]
     with torch.no_grad():
         q, k = (heads(f(x), 4) for f in (attention.query, attention.key))
         expected = (q @ k.transpose(-1, -2) / 8**0.5).softmax(-1)
-    assert_close(found.attention[:, 0], expected)
+    assert_close(trace.attention[:, 0], expected)
 
 
 def test_longformer_has_rows_of_global_tokens_and_columns_for_them_beside_its_window():
     model, batch = make("longformer", TEXT)
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     attention = model.longformer.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)[:, :40]
     near = (torch.arange(40)[:, None] - torch.arange(40)).abs() <= 2
@@ -231,14 +231,14 @@ def test_longformer_has_rows_of_global_tokens_and_columns_for_them_beside_its_wi
         expected = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(~near, -torch.inf).softmax(-1)
         q, k = (heads(f(x), 4) for f in (attention.query_global, attention.key_global))
         expected[:, :, 0] = (q @ k.transpose(-1, -2) / 8**0.5).softmax(-1)[:, :, 0]
-    assert_close(found.attention[:, 0], expected)
+    assert_close(trace.attention[:, 0], expected)
 
 
 @pytest.mark.parametrize("kind", ["original_full", "block_sparse"])
 def test_big_bird_attends_in_blocks_and_to_the_first_one_twice(kind):
     """In evaluation mode the random blocks are all the first block, beside the global ones and the neighbours."""
     model, batch = make("big_bird", TEXT, attention_type=kind)
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     attention = model.bert.encoder.layer[0].attention.self
     x = first_queries_and_keys(model, attention, batch.inputs)
     times = torch.ones(10, 10)
@@ -251,59 +251,58 @@ def test_big_bird_attends_in_blocks_and_to_the_first_one_twice(kind):
     with torch.no_grad():
         q, k = (heads(f(x), 4) for f in (attention.query, attention.key))
         weights = times * (q @ k.transpose(-1, -2) / 8**0.5).exp()
-    assert_close(found.attention[:, 0], weights / weights.sum(-1, keepdim=True))
+    assert_close(trace.attention[:, 0], weights / weights.sum(-1, keepdim=True))
 
 
 def test_a_model_that_exchanges_its_layers_gets_them_back():
     model, batch = make("big_bird", TEXT, lengths=(12, 12))  # too short for blocks
     before = condition(model)
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     assert condition(model) == before
     assert model.bert.attention_type == "block_sparse"
-    assert_close(found.attention.sum(-1), torch.ones(2, 2, 4, 12))
+    assert_close(trace.attention.sum(-1), torch.ones(2, 2, 4, 12))
 
 
 def test_funnel_keeps_its_pooled_nodes_at_the_first_of_their_places():
     model, batch = make("funnel", TEXT, lengths=(16, 16), block_sizes=[1, 1, 1], block_repeats=[1, 1, 1])
-    found = trace_output(model, batch)
-    nodes = [found.attention[0, layer].sum((0, 2)).nonzero().flatten().tolist() for layer in range(3)]
+    trace = trace_output(model, batch)
+    nodes = [trace.attention[0, layer].sum((0, 2)).nonzero().flatten().tolist() for layer in range(3)]
     assert nodes == [list(range(16)), [0, 1, 3, 5, 7, 9, 11, 13], [0, 1, 5, 9]]
-    keys = [found.attention[0, layer].sum((0, 1)).nonzero().flatten().tolist() for layer in range(3)]
+    keys = [trace.attention[0, layer].sum((0, 1)).nonzero().flatten().tolist() for layer in range(3)]
     assert keys == [nodes[0], nodes[0], nodes[1]]  # only queries are pooled
 
 
 def test_swin_merges_four_patches_into_the_keys_of_the_next_stage():
     model, batch = make("swin", PICTURE)
-    found = trace_output(model, batch)
-    third = found.attention[0, 2, 0].reshape(64, 8, 8)[0]  # the first stage has 8 x 8 patches, the second 4 x 4
+    trace = trace_output(model, batch)
+    third = trace.attention[0, 2, 0].reshape(64, 8, 8)[0]  # the first stage has 8 x 8 patches, the second 4 x 4
     blocks = third.reshape(4, 2, 4, 2).transpose(1, 2).reshape(16, 4)
     assert_close(blocks, blocks[:, :1].expand(-1, 4))
-    assert found.heads == (2, 2, 4, 4)
-    assert torch.equal(found.attention[:, 0, 0], found.attention[:, 0, 1])  # two heads, each shown twice
-    assert found.attention.shape == (2, 4, 4, 64, 64)
+    assert torch.equal(trace.attention[:, 0, 0], trace.attention[:, 0, 1])  # two heads, each shown twice
+    assert trace.attention.shape == (2, 4, 4, 64, 64)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral", "gemma", "gpt2"])
 def test_a_decoder_has_no_edges_into_the_future_and_is_read_at_its_last_token(kind):
     model, batch = make(kind, TEXT, lengths=(16, 11))
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     future = torch.ones(16, 16).triu(1).bool()
-    assert found.attention[..., future].abs().max() == 0
-    assert found.gradient[..., future].abs().max() == 0
-    assert found.rows().argmax(-1).tolist() == [15, 10]
-    assert found.heads == (4, 4)  # queries; keys may be shared by several
-    flow = gaflow.solve(gaflow.information.gf(found.attention, found.gradient), mask=found.mask)
+    assert trace.attention[..., future].abs().max() == 0
+    assert trace.gradient[..., future].abs().max() == 0
+    assert trace.rows().argmax(-1).tolist() == [15, 10]
+    assert trace.attention.shape[2] == 4  # heads of queries; keys may be shared by several
+    flow = gaflow.solve(gaflow.information.gf(trace.attention, trace.gradient), mask=trace.mask)
     assert flow.edges[..., future].abs().max() == 0
     assert flow.source.argmax(-1).tolist() == [15, 10]
 
 
 def test_encoder_decoders_are_explained_by_their_encoder():
     model, batch = make("bart", TEXT, lengths=(16, 11), encoder_layers=3, decoder_layers=1)
-    found = trace_output(model, batch)
-    assert (found.adapter, found.attention.shape[1]) == ("encoder", 3)
+    trace = trace_output(model, batch)
+    assert (trace.adapter, trace.attention.shape[1]) == ("encoder", 3)
     with torch.no_grad():
         expected = model(**batch.inputs, output_attentions=True).encoder_attentions if eager(model) else ()
-    assert_close(found.attention[0], torch.stack([a[0] for a in expected]))
+    assert_close(trace.attention[0], torch.stack([a[0] for a in expected]))
 
 
 def eager(model):
@@ -320,25 +319,25 @@ def test_texts_of_one_length_run_together_where_padding_would_change_the_answer(
     padding = padding_of(model, wordpiece())
     encodings = encode(wordpiece(), texts)
     assert [len({len(encodings[k]) for k in group}) for group in batches(encodings, 16, padding)] == [1, 1]
-    for text, found in zip(texts, explainer(texts, "grads"), strict=True):
-        assert_close(torch.tensor(found.scores), torch.tensor(explainer(text, "grads").scores))
+    for text, att in zip(texts, explainer(texts, "grads"), strict=True):
+        assert_close(torch.tensor(att.scores), torch.tensor(explainer(text, "grads").scores))
 
 
 @pytest.mark.parametrize("method", ["partial_lrp", "transatt"])
 def test_relevance_does_not_follow_attention_in_parts(method):
     model, batch = make("longformer", TEXT)
-    found = trace_output(model, batch)
-    with pytest.raises(UnsupportedModelError, match=r"in parts \(windows and global tokens\)"):
-        gaflow.METHODS[method](found)
+    trace = trace_output(model, batch)
+    with pytest.raises(UnsupportedModelError, match="in parts"):
+        gaflow.METHODS[method](trace)
 
 
 @pytest.mark.parametrize("kind", ["big_bird", "funnel", "longformer", "xlnet"])
 def test_methods_that_need_no_more_than_a_trace_work(kind):
     model, batch = make(kind, TEXT)
-    found = trace_output(model, batch)
+    trace = trace_output(model, batch)
     for method in ("af", "gf", "agf", "rawatt", "rollout", "attgrads"):
-        scores = gaflow.METHODS[method](found).values
-        assert scores.shape == found.mask.shape
+        scores = gaflow.METHODS[method](trace).values
+        assert scores.shape == trace.mask.shape
         assert bool(scores.isfinite().all())
         assert bool((scores != 0).any(-1).all())
 
@@ -346,12 +345,12 @@ def test_methods_that_need_no_more_than_a_trace_work(kind):
 @each_case
 def test_hidden_states_are_those_of_the_layers_or_missing(kind, task):
     model, batch = make(kind, task)
-    found = trace_output(model, batch)
-    if found.hidden:
-        assert len(found.hidden) == found.attention.shape[1] + 1
+    trace = trace_output(model, batch)
+    if trace.hidden:
+        assert len(trace.hidden) == trace.attention.shape[1] + 1
     else:
         with pytest.raises(gaflow.GaflowError, match="hidden states"):
-            gaflow.METHODS["cat"](found)
+            gaflow.METHODS["cat"](trace)
 
 
 def test_models_that_mask_padding_share_a_batch():
@@ -373,7 +372,7 @@ def test_no_family_is_both_adapted_and_refused():
 
 def test_perceiver_with_more_latents_than_tokens_is_refused():
     model, batch = make("perceiver", TEXT, lengths=(16, 7))
-    with pytest.raises(UnsupportedModelError, match="8 latents are more than the 7 tokens"):
+    with pytest.raises(UnsupportedModelError, match=r"8 latents.*7 tokens"):
         trace_output(model, batch)
 
 
@@ -405,12 +404,12 @@ class Fused(nn.Module):
 def test_the_attention_of_torch_itself_is_seen():
     ids = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
     batch = Batch({"input_ids": ids}, torch.ones(2, 4, dtype=torch.bool), False, ())
-    found, expected = (trace_output(Fused(fused), batch) for fused in (True, False))
-    assert found.adapter == expected.adapter == "softmaxes"
-    assert found.attention.shape == (2, 1, 2, 4, 4)
-    assert_close(found.attention, expected.attention)
-    assert_close(found.gradient, expected.gradient)
-    assert found.rows().tolist() == [[1, 0, 0, 0]] * 2
+    trace, expected = (trace_output(Fused(fused), batch) for fused in (True, False))
+    assert trace.adapter == expected.adapter == "softmaxes"
+    assert trace.attention.shape == (2, 1, 2, 4, 4)
+    assert_close(trace.attention, expected.attention)
+    assert_close(trace.gradient, expected.gradient)
+    assert trace.rows().tolist() == [[1, 0, 0, 0]] * 2
 
 
 def test_an_edge_of_several_parts_has_their_sum_and_the_slope_of_their_growth():

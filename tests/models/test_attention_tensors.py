@@ -16,16 +16,16 @@ def some_layers(**settings) -> list[torch.Tensor]:
 
 def test_without_padding_no_number_is_copied():
     layers = some_layers(requires_grad=True)
-    found = detached_without_padding(layers)
-    assert [x.data_ptr() for x in found] == [x.data_ptr() for x in layers]
-    assert not any(x.requires_grad for x in found)
+    detached = detached_without_padding(layers)
+    assert [x.data_ptr() for x in detached] == [x.data_ptr() for x in layers]
+    assert not any(x.requires_grad for x in detached)
 
 
 def test_padding_is_cleared_in_a_copy():
     layers = some_layers()
     before = [x.clone() for x in layers]
-    found = detached_without_padding(layers, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]).bool())
-    for layer, old, new in zip(layers, before, found, strict=True):
+    detached = detached_without_padding(layers, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]).bool())
+    for layer, old, new in zip(layers, before, detached, strict=True):
         assert torch.equal(layer, old)
         assert torch.equal(new[0], old[0])
         assert torch.equal(new[1, :, 1:3, 1:3], old[1, :, 1:3, 1:3])
@@ -40,17 +40,17 @@ def test_layers_get_one_precision_no_less_than_single():
 
 def test_a_piece_of_a_larger_tensor_does_not_keep_it():
     layer = torch.rand(1, 2, 512, 512)[:, :, :3, :3]
-    (found,) = detached_without_padding([layer])
-    assert torch.equal(found, layer)
-    assert found.untyped_storage().nbytes() == found.nbytes
+    (detached,) = detached_without_padding([layer])
+    assert torch.equal(detached, layer)
+    assert detached.untyped_storage().nbytes() == detached.nbytes
 
 
 def test_a_layer_with_fewer_heads_shows_each_several_times():
     two, three = torch.rand(1, 2, 4, 4), torch.rand(1, 3, 4, 4)
-    found = equalise_heads([two, three])
-    assert [x.shape[1] for x in found] == [6, 6]
-    for given, all_of_them in zip((two, three), found, strict=True):
-        torch.testing.assert_close(all_of_them.mean(1), given.mean(1))
+    equalised = equalise_heads([two, three])
+    assert [x.shape[1] for x in equalised] == [6, 6]
+    for layer, all_of_them in zip((two, three), equalised, strict=True):
+        torch.testing.assert_close(all_of_them.mean(1), layer.mean(1))
     assert equalise_heads([two, two])[0] is two
 
 
@@ -67,7 +67,7 @@ def test_a_callable_gets_tensors_that_are_watched_in_any_mode(mode):
         return attention.mul_(0).mean(2)
 
     with mode():
-        found = FlowMethod(lambda attention, gradient: attention.mean(2))(random_trace()).values
+        scores = FlowMethod(lambda attention, gradient: attention.mean(2))(random_trace()).values
         with pytest.raises(ValueError, match="in place"):
             FlowMethod(spoilt)(random_trace())
-    torch.testing.assert_close(found, FlowMethod("af")(random_trace()).values)
+    torch.testing.assert_close(scores, FlowMethod("af")(random_trace()).values)

@@ -129,11 +129,11 @@ def test_the_largest_batch_fits_and_one_text_more_does_not(memory, work):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_geometry_is_that_of_the_model(family):
     model, _ = FAMILIES[family]()
-    found = Geometry.of(model.config)
-    assert found is not None
+    geometry = Geometry.of(model.config)
+    assert geometry is not None
     layers = 2 if family in ("distilbert", "gpt2") else 3
-    assert (found.layers, found.heads, found.hidden_size) == (layers, 4, 32)
-    assert found.intermediate_size in (48, 4 * 32)  # where the config has no name of its own for it
+    assert (geometry.layers, geometry.heads, geometry.hidden_size) == (layers, 4, 32)
+    assert geometry.intermediate_size in (48, 4 * 32)  # where the config has no name of its own for it
 
 
 def test_of_encoder_decoders_the_encoder_counts_and_what_the_decoder_keeps():
@@ -150,5 +150,5 @@ def test_models_without_layers_of_attention_have_no_geometry():
 @pytest.mark.parametrize("size", ["layers", "heads", "length", "batch_size"])
 def test_sizes_below_one_are_refused_by_name(size):
     sizes = {"layers": 1, "heads": 1, "length": 1, "batch_size": 1, size: 0}
-    with pytest.raises(ValueError, match=f"{size} must be a whole number >= 1, not 0"):
+    with pytest.raises(ValueError, match=f"{size}.* 0"):
         estimate(Geometry(sizes["layers"], sizes["heads"]), sizes["length"], sizes["batch_size"])

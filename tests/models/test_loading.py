@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+import re
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 from transformers import BertModel, pipeline
 from transformers.utils import logging
 
-from gaflow.errors import GaflowError, UnsupportedModelError
+from gaflow.errors import ArgumentError, GaflowError, UnsupportedModelError
 from gaflow.models import loading
 from gaflow.models.loading import load_model, outline
 from gaflow.tasks import TASKS
@@ -29,12 +29,12 @@ def folder(tmp_path):
 
 def test_a_folder_is_loaded_in_float32_in_eval_mode_without_drawing_progress_bars(folder, capfd):
     assert logging.is_progress_bar_enabled()
-    for place in (folder, str(folder)):
-        found = load(place)
-        assert found.task == "text-classification"
-        assert found.model.dtype == torch.float32
-        assert not any(m.training for m in found.model.modules())
-        assert found.tokenizer("dog")["input_ids"] == wordpiece()("dog")["input_ids"]
+    for path in (folder, str(folder)):
+        loaded = load(path)
+        assert loaded.task == "text-classification"
+        assert loaded.model.dtype == torch.float32
+        assert not any(m.training for m in loaded.model.modules())
+        assert loaded.tokenizer("dog")["input_ids"] == wordpiece()("dog")["input_ids"]
     assert logging.is_progress_bar_enabled()
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
@@ -42,9 +42,9 @@ def test_a_folder_is_loaded_in_float32_in_eval_mode_without_drawing_progress_bar
 
 @pytest.mark.parametrize("dtype", [torch.float64, "float64", "torch.float64"])
 def test_dtype_and_device_are_those_asked_for(folder, dtype):
-    found = load(folder, dtype=dtype, device="cpu")
-    assert found.model.dtype == torch.float64
-    assert found.model.device.type == "cpu"
+    loaded = load(folder, dtype=dtype, device="cpu")
+    assert loaded.model.dtype == torch.float64
+    assert loaded.model.device.type == "cpu"
 
 
 @pytest.mark.parametrize("dtype", ["floaty", torch.int64, 3])
@@ -54,7 +54,7 @@ def test_what_is_no_floating_point_dtype_is_refused(folder, dtype):
 
 
 def test_a_tokenizer_may_come_from_elsewhere(folder):
-    other = SimpleNamespace()
+    other = wordpiece()
     assert load(folder, other).tokenizer is other
     model, _ = bert()
     assert load(model, folder).tokenizer("dog")["input_ids"] == wordpiece()("dog")["input_ids"]
@@ -63,9 +63,9 @@ def test_a_tokenizer_may_come_from_elsewhere(folder):
 def test_a_model_object_is_taken_as_it_is():
     model, tokenizer = bert()
     model.half().train()
-    found = load(model, tokenizer)
-    assert found.model is model
-    assert found.tokenizer is tokenizer
+    loaded = load(model, tokenizer)
+    assert loaded.model is model
+    assert loaded.tokenizer is tokenizer
     assert model.training
     assert model.dtype == torch.float16
 
@@ -73,18 +73,25 @@ def test_a_model_object_is_taken_as_it_is():
 def test_a_pipeline_brings_model_and_tokenizer():
     model, tokenizer = bert()
     pipe = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
-    found = load(pipe)
-    assert found.model is pipe.model
-    assert found.tokenizer is pipe.tokenizer
+    loaded = load(pipe)
+    assert loaded.model is pipe.model
+    assert loaded.tokenizer is pipe.tokenizer
 
 
 def test_a_model_object_is_neither_moved_nor_converted():
     model, tokenizer = bert()
-    with pytest.raises(ValueError, match=r"model is on cpu, not on device='meta'.*model.to\('meta'\)"):
+    with pytest.raises(ValueError, match=r"cpu.*device='meta'.*model\.to\('meta'\)"):
         load(model, tokenizer, device="meta")
-    with pytest.raises(ValueError, match=r"torch.float32, not in dtype=torch.float16"):
+    with pytest.raises(ValueError, match=r"torch.float32.*dtype=torch.float16"):
         load(model, tokenizer, dtype="float16")
     assert load(model, tokenizer, device="cpu", dtype=torch.float32).model is model
+
+
+def test_a_model_without_values_is_refused():
+    model, tokenizer = bert()
+    with pytest.raises(ArgumentError, match="meta") as caught:
+        load(model.to("meta"), tokenizer)
+    assert caught.value.argument == "model"
 
 
 def test_a_model_object_needs_its_tokenizer():
@@ -99,13 +106,13 @@ def test_what_is_no_model_is_a_type_error(model):
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"task must be one of .*'text-classification', .*, not 'sentiment'"):
+    with pytest.raises(ValueError, match=r"task.*'text-classification'.*'sentiment'"):
         load(*bert(), task="sentiment")
 
 
 @pytest.mark.parametrize("task", [name for name in TASKS if name != "text-classification"])
 def test_a_model_for_another_task_than_asked_is_refused(task):
-    with pytest.raises(UnsupportedModelError, match=f"BertForSequenceClassification is for text-.*, not for {task}"):
+    with pytest.raises(UnsupportedModelError, match=f"BertForSequenceClassification.*text-.* {task}"):
         load(*bert(), task=task)
 
 
@@ -124,9 +131,9 @@ def test_a_model_of_any_task_is_loaded_from_a_folder(name, tmp_path):
     model, tokenizer = case.make()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = load(tmp_path)
-    assert (found.task, type(found.model)) == (case.task, type(model))
-    assert all(torch.equal(a, b) for a, b in zip(found.model.parameters(), model.parameters(), strict=True))
+    loaded = load(tmp_path)
+    assert (loaded.task, type(loaded.model)) == (case.task, type(model))
+    assert all(torch.equal(a, b) for a, b in zip(loaded.model.parameters(), model.parameters(), strict=True))
     empty = outline(tmp_path)
     assert (empty.task, type(empty.model)) == (case.task, type(model))
 
@@ -138,8 +145,8 @@ def test_a_class_of_ones_own_works_when_the_task_is_said():
             self.inner, self.config = inner, inner.config
 
     model, tokenizer = bert()
-    mine = Mine(model)
-    assert load(mine, tokenizer, task="text-classification").model is mine
+    custom = Mine(model)
+    assert load(custom, tokenizer, task="text-classification").model is custom
 
 
 def test_a_checkpoint_without_a_classifier_is_refused_rather_than_given_a_random_one(tmp_path):
@@ -147,7 +154,7 @@ def test_a_checkpoint_without_a_classifier_is_refused_rather_than_given_a_random
     model.bert.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     for task in (None, "text-classification"):
-        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*made as BertModel.*fine-tuned for text-"):
+        with pytest.raises(UnsupportedModelError, match=r"classifier.bias.*BertModel.*fine-tuned for text-"):
             load(tmp_path, task=task)
 
 
@@ -161,9 +168,10 @@ def test_a_checkpoint_for_another_task_is_refused(task, tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named_without_asking_the_hub(tmp_path):
-    for place in (tmp_path / "none", str(tmp_path / "none"), "./none", "~/none/none", "a/b/c", ""):
-        with pytest.raises(GaflowError, match="no model folder at"):
-            load(place)
+    for path in (tmp_path / "none", str(tmp_path / "none"), "./none", "~/none/none", "a/b/c", ""):
+        with pytest.raises(ArgumentError, match=re.escape(repr(str(path)))) as caught:
+            load(path)
+        assert caught.value.argument == "model"
 
 
 def test_a_folder_without_a_model_is_named_in_one_line(tmp_path):
@@ -180,20 +188,20 @@ def test_a_damaged_model_is_named_in_one_line(folder):
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_model_the_embedded_one_is_loaded_if_there_is_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "_ASSETS", folder)
+def test_without_a_model_the_embedded_one_is_loaded_if_there_is_one(tmp_path, monkeypatch):
     assert load().model.dtype == torch.float32
+    # Only a package that was built without its assets lacks the model: nothing that a caller could choose.
     monkeypatch.setattr(loading, "_ASSETS", tmp_path / "none")
-    with pytest.raises(GaflowError, match="no embedded demo model: pass model"):
+    with pytest.raises(GaflowError, match="embedded"):
         load()
 
 
 def test_an_outline_has_everything_but_the_weights(folder):
-    full, found = load(folder), outline(folder)
-    assert all(p.is_meta for p in found.model.parameters())
-    assert [p.shape for p in found.model.parameters()] == [p.shape for p in full.model.parameters()]
-    assert (type(found.model), found.model.dtype, found.task) == (type(full.model), full.model.dtype, full.task)
-    assert found.tokenizer("dog")["input_ids"] == full.tokenizer("dog")["input_ids"]
+    full, loaded = load(folder), outline(folder)
+    assert all(p.is_meta for p in loaded.model.parameters())
+    assert [p.shape for p in loaded.model.parameters()] == [p.shape for p in full.model.parameters()]
+    assert (type(loaded.model), loaded.model.dtype, loaded.task) == (type(full.model), full.model.dtype, full.task)
+    assert loaded.tokenizer("dog")["input_ids"] == full.tokenizer("dog")["input_ids"]
 
 
 def test_an_outline_needs_no_file_of_weights(folder):
@@ -205,5 +213,5 @@ def test_an_outline_needs_no_file_of_weights(folder):
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "nowhere"])
 def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(folder, device):
-    with pytest.raises(ValueError, match=rf"device '{device}' cannot be used here \(.*\); try 'cpu'"):
+    with pytest.raises(ValueError, match=f"device '{device}'.*'cpu'"):
         load(folder, device=device)

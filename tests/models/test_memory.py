@@ -36,26 +36,30 @@ class Model(torch.nn.Module):
         self.config = SimpleNamespace(**(names | config))
 
 
-def test_batches_are_made_by_a_budget_and_hold_one_text_at_least(monkeypatch):
-    one = estimate(MINILM, 100).peak
-    for memory_, texts in ((3 * one, 3), (3 * one - 1, 2), (1, 1)):
-        monkeypatch.setitem(BUDGET_BYTES, "cpu", memory_)
-        assert batch_limit(Model(), 100) == texts
-        assert batch_limit(Model(num_attention_heads=None), 100) is None
+@pytest.mark.parametrize("length", [10, 100, 500])
+def test_batches_are_made_by_a_budget(length):
+    texts = batch_limit(Model(), length)
+    assert texts is not None
+    assert estimate(MINILM, length, texts).peak <= budget("cpu") < estimate(MINILM, length, texts + 1).peak
+    assert batch_limit(Model(num_attention_heads=None), length) is None
 
 
-def test_batches_are_made_for_the_method_that_needs_most(monkeypatch):
+def test_a_text_over_the_budget_makes_a_batch_of_its_own():
+    longest = longest_text(MINILM, budget("cpu"))
+    assert batch_limit(Model(), longest) == batch_limit(Model(), 10 * longest) == 1
+
+
+def test_batches_are_made_for_the_method_that_needs_most():
     methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
-    work = FlowMethod(preset="path_flow").cost
-    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(MINILM, 100, 5, work).peak)
-    alone = [batch_limit(Model(), 100, [m]) for m in methods]
-    assert alone[0] == batch_limit(Model(), 100, methods) == 5
-    assert (
-        alone[1]
-        == alone[2]
-        == batch_limit(Model(), 100)
-        == estimate(MINILM, 100, 5, work).peak // estimate(MINILM, 100).peak
-    )
+    cost = FlowMethod(preset="path_flow").cost
+    path_flow, agf, lime = (batch_limit(Model(), 100, [method]) for method in methods)
+    assert path_flow is not None
+    assert path_flow == batch_limit(Model(), 100, methods)
+    assert estimate(MINILM, 100, path_flow, cost).peak <= budget("cpu")
+    assert estimate(MINILM, 100, path_flow + 1, cost).peak > budget("cpu")
+    assert agf == lime == batch_limit(Model(), 100)
+    assert agf is not None
+    assert agf > path_flow
 
 
 def test_wider_numbers_make_smaller_batches():
@@ -71,12 +75,13 @@ def test_budgets_belong_to_kinds_of_devices():
 
 def give(monkeypatch, free):
     monkeypatch.setattr(memory, "free_memory", lambda device: free)
-    monkeypatch.setattr(memory, "CHECK_ABOVE_BYTES", 0)
 
 
 def test_what_fits_is_done(monkeypatch):
-    give(monkeypatch, estimate(MINILM, 100, 3).peak)
-    with fitting(Model(), [100] * 3):
+    free = estimate(MINILM, 512, 3).peak
+    assert free > CHECK_ABOVE_BYTES
+    give(monkeypatch, free)
+    with fitting(Model(), [512] * 3):
         done = True
     assert done
 
@@ -101,25 +106,25 @@ def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
     give(monkeypatch, estimate(MINILM, 128, 3, FlowMethod(preset="path_flow").cost).peak)
     with fitting(Model(), [128] * 3, [agf, path]), fitting(Model(), [128] * 4, [agf]):
         pass
-    with pytest.raises(TooLargeError, match="use batch_size=3 or less"), fitting(Model(), [128] * 4, [agf, path]):
+    with pytest.raises(TooLargeError, match="batch_size=3 "), fitting(Model(), [128] * 4, [agf, path]):
         pytest.fail("it was begun")
     give(monkeypatch, estimate(MINILM, 333, 1, FlowMethod(preset="path_flow").cost).peak)
-    with pytest.raises(TooLargeError, match="up to 333 tokens would fit"), fitting(Model(), [512], [path]):
+    with pytest.raises(TooLargeError, match="333 tokens"), fitting(Model(), [512], [path]):
         pytest.fail("it was begun")
 
 
 def test_a_trifle_is_not_looked_for(monkeypatch):
-    asked = []
-    monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device))
+    devices = []
+    monkeypatch.setattr(memory, "free_memory", lambda device: devices.append(device))
     for length, count in (
         (14, 0),
         (longest_text(MINILM, CHECK_ABOVE_BYTES), 0),
         (longest_text(MINILM, CHECK_ABOVE_BYTES) + 1, 1),
     ):
-        asked.clear()
+        devices.clear()
         with fitting(Model(), [length]):
             pass
-        assert len(asked) == count
+        assert len(devices) == count
 
 
 @pytest.mark.parametrize(
@@ -150,16 +155,16 @@ def test_other_errors_pass(monkeypatch):
 
 
 def test_halving_goes_on_until_what_is_left_fits_and_keeps_the_order():
-    asked = []
+    batches = []
 
     def work(part):
-        asked.append(list(part))
+        batches.append(list(part))
         if len(part) > 2:
             raise TooLargeError("too many")
         return [10 * k for k in part]
 
     assert halving([1, 2, 3, 4, 5], work) == [10, 20, 30, 40, 50]
-    assert asked == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
+    assert batches == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
 
 
 def test_one_that_does_not_fit_cannot_be_halved():
@@ -185,11 +190,13 @@ def traced(monkeypatch):
         return original(self, encodings)
 
     monkeypatch.setattr(Runner, "collate", collate)
+    # Batches of so small a model are never checked. The limit only saves time: no caller has a reason to move it.
+    monkeypatch.setattr(memory, "CHECK_ABOVE_BYTES", 0)
     return explainer, expected, sizes
 
 
-def assert_alike(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def assert_alike(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
         assert one.tokens == other.tokens
         assert abs(one.scores - other.scores).max() < 1e-5 * other.scores.sum()
 
@@ -216,9 +223,9 @@ def test_an_explainer_splits_paths_that_do_not_fit_together_and_gives_the_same(t
     longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)
     assert geometry is not None
     give(monkeypatch, estimate(geometry, longest, 2, path.cost).peak)
-    found = explainer(TEXTS, path)
+    halved = explainer(TEXTS, path)
     assert max(sizes) < 6 == sum(sizes)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(halved, expected, strict=True):
         assert abs(one.scores - other.scores).max() < 1e-4 * abs(other.scores).sum()
 
 
@@ -226,7 +233,9 @@ def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):
     explainer, expected, sizes = traced
     geometry = Geometry.of(explainer.model.config)
     assert geometry is not None
-    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(geometry, max(len(att.tokens) for att in expected), 2).peak)
+    longest = max(len(att.tokens) for att in expected)
+    # The budget is the same for everybody, so that batches are; an argument would end that.
+    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(geometry, longest, 2).peak)
     assert_alike(explainer(TEXTS, "agf"), expected)
     assert sizes[0] == 2
     assert sum(sizes) == 6
@@ -237,10 +246,10 @@ def test_an_explainer_goes_on_where_a_batch_ran_out_of_memory(traced, monkeypatc
     forward = type(explainer.model).forward
 
     @wraps(forward)
-    def refusing(self, input_ids, *given, **named):
+    def refusing(self, input_ids, *args, **named):
         if len(input_ids) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return forward(self, input_ids, *given, **named)
+        return forward(self, input_ids, *args, **named)
 
     monkeypatch.setattr(type(explainer.model), "forward", refusing)
     assert_alike(explainer(TEXTS, "agf"), expected)
@@ -248,7 +257,7 @@ def test_an_explainer_goes_on_where_a_batch_ran_out_of_memory(traced, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (450 * MIB, "450 MiB"), (3 << 40, "3,072 GiB")]
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (450 * MIB, "450 MiB"), (3 << 40, "3,072 GiB")]
 )
-def test_bytes_can_be_read(count, shown):
-    assert format_bytes(count) == shown
+def test_bytes_can_be_read(count, text):
+    assert format_bytes(count) == text

@@ -1,5 +1,6 @@
 """Whatever happens to a borrowed model, it is given back as it was. (What a trace does to models: test_tracing.py.)"""
 
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,7 @@ def disturb(model):
 @pytest.mark.parametrize("fails", [False, True])
 def test_submodules_buffers_attributes_and_hooks_are_put_back(fails):
     model = Pair().eval()
-    kept = model.second.register_forward_hook(lambda *_: None)
+    hook = model.second.register_forward_hook(lambda *_: None)
     before, parts = condition(model), (model.first, model.second, model.known)
     try:
         with borrow(model):
@@ -51,8 +52,8 @@ def test_submodules_buffers_attributes_and_hooks_are_put_back(fails):
     assert condition(model) == before
     assert all(a is b for a, b in zip(parts, (model.first, model.second, model.known), strict=True))
     assert model.note == "as made"
-    assert list(model.second._forward_hooks) == [kept.id]
-    kept.remove()
+    assert list(model.second._forward_hooks) == [hook.id]
+    hook.remove()
     assert not model.second._forward_hooks
 
 
@@ -81,7 +82,10 @@ def test_models_in_different_threads_do_not_wait_for_each_other():
     met = threading.Barrier(2, timeout=10)
 
     def work():
-        with borrow(Pair()):
+        model = Pair()
+        with borrow(model):
+            pass  # the first pass shows that the model draws no random numbers
+        with borrow(model):
             met.wait()
 
     threads = [threading.Thread(target=work) for _ in range(2)]
@@ -133,7 +137,7 @@ def test_frozen_weights_have_gradients_only_meanwhile():
 def test_a_model_of_integers_is_refused():
     model = nn.Module()
     model.codes = nn.Parameter(torch.ones(2, dtype=torch.int8), requires_grad=False)
-    with pytest.raises(UnsupportedModelError, match="none of its weights is a floating-point number"), borrow(model):
+    with pytest.raises(UnsupportedModelError, match="floating-point"), borrow(model):
         pass
 
 
@@ -151,5 +155,5 @@ def test_words_are_replaced_once_and_for_this_pass_only():
 
 
 def test_an_error_names_the_model_and_what_to_use():
-    assert str(unsupported(Pair(), "it is a pair")).startswith("Pair cannot be traced: it is a pair. Use a model")
+    assert re.match("Pair .*it is a pair", str(unsupported(Pair(), "it is a pair")))
     assert word_embedding(SimpleNamespace()) is None  # type: ignore[arg-type]

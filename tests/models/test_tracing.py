@@ -23,10 +23,10 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
 from gaflow.models.forward import forward
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace, backward, trace
+from gaflow.models.tracing import Trace, backward
 from gaflow.tasks.targets import LogitTerm
 from tests.support.models import FAMILIES, SENTENCE, bert, distilbert, roberta
-from tests.support.tracing import SHORT, assert_close, logit_terms, make_batch, state, trace_logit
+from tests.support.tracing import SHORT, assert_close, logit_terms, make_batch, state, trace, trace_logit
 
 
 def assert_same_trace(a, b, tolerance=2e-5):
@@ -39,36 +39,36 @@ def assert_same_trace(a, b, tolerance=2e-5):
 def test_attention_rows_are_averages_over_real_tokens_and_padding_is_zero(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer)
-    found = trace_logit(model, batch)
+    traced = trace_logit(model, batch)
     b, t = batch.mask.shape
-    assert found.attention.shape[0] == b
-    assert found.attention.shape[-2:] == (t, t)
-    assert found.gradient.shape == found.attention.shape
-    rows = batch.mask[:, None, None, :].expand(found.attention.shape[:-1]).float()
-    assert_close(found.attention.sum(-1), rows, 1e-6)
+    assert traced.attention.shape[0] == b
+    assert traced.attention.shape[-2:] == (t, t)
+    assert traced.gradient.shape == traced.attention.shape
+    rows = batch.mask[:, None, None, :].expand(traced.attention.shape[:-1]).float()
+    assert_close(traced.attention.sum(-1), rows, 1e-6)
     n = int(batch.mask[1].sum())
-    for tensor in (found.attention, found.gradient):
+    for tensor in (traced.attention, traced.gradient):
         assert tensor.dtype == torch.float32
         assert not tensor.requires_grad
         assert tensor[1, :, :, n:].abs().max() == 0
         assert tensor[1, :, :, :, n:].abs().max() == 0
-    assert len(found.hidden) == len(found.hidden_gradient) == found.attention.shape[1] + 1
-    assert all(g is not None and g.shape == h.shape for g, h in zip(found.hidden_gradient, found.hidden, strict=True))
-    assert found.gradient.flatten(2).abs().amax(-1).min() > 0
+    assert len(traced.hidden) == len(traced.hidden_gradient) == traced.attention.shape[1] + 1
+    assert all(g is not None and g.shape == h.shape for g, h in zip(traced.hidden_gradient, traced.hidden, strict=True))
+    assert traced.gradient.flatten(2).abs().amax(-1).min() > 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_output_is_the_models_own(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace(model, batch, [(LogitTerm(1.0, (1,)), LogitTerm(-1.0, (2,)))])
+    traced = trace(model, batch, [(LogitTerm(1.0, (1,)), LogitTerm(-1.0, (2,)))])
     inputs = {k: v for k, v in batch.inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
     if family == "distilbert":
         inputs.pop("token_type_ids")
     with torch.no_grad():
         logits = model(**inputs).logits
-    assert_close(found.logits, logits)
-    assert_close(found.output, logits[:, 1] - logits[:, 2])
+    assert_close(traced.logits, logits)
+    assert_close(traced.output, logits[:, 1] - logits[:, 2])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -143,8 +143,8 @@ def test_the_gradient_of_hidden_states_is_the_change_of_y_when_one_changes():
     model, tokenizer = bert()
     model.double()
     batch = make_batch(tokenizer, [SHORT])
-    found = trace_logit(model, batch)
-    for layer, gradient in enumerate(found.hidden_gradient[1:]):
+    traced = trace_logit(model, batch)
+    for layer, gradient in enumerate(traced.hidden_gradient[1:]):
         assert gradient is not None
         direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(layer)).double()
         y = []
@@ -221,15 +221,15 @@ def test_a_traced_model_can_still_be_pickled():
 
 def test_hooks_that_were_there_before_stay_and_run():
     model, tokenizer = bert()
-    seen = []
-    model.bert.encoder.layer[0].register_forward_hook(lambda *_: seen.append(1))
+    calls = []
+    model.bert.encoder.layer[0].register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         model.set_attn_implementation("eager")
         model(**make_batch(tokenizer).inputs, output_attentions=True)
     before = state(model)
     trace_logit(model, make_batch(tokenizer))
     assert state(model) == before
-    assert len(seen) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("mode", ["train", "frozen", "half frozen", "no_grad", "inference_mode"])
@@ -245,10 +245,10 @@ def test_the_trace_does_not_depend_on_the_mode_it_is_taken_in(mode):
         model.roberta.embeddings.requires_grad_(False)
         model.roberta.encoder.layer[0].requires_grad_(False)
     with torch.no_grad() if mode == "no_grad" else torch.inference_mode(mode == "inference_mode"):
-        found = trace_logit(model, batch)
-    assert_same_trace(found, plain, 0)
-    assert not any(x.is_inference() or x.requires_grad for x in (*found.attentions, *found.gradients))
-    for a, b in zip(found.hidden_gradient, plain.hidden_gradient, strict=True):
+        traced = trace_logit(model, batch)
+    assert_same_trace(traced, plain, 0)
+    assert not any(x.is_inference() or x.requires_grad for x in (*traced.attentions, *traced.gradients))
+    for a, b in zip(traced.hidden_gradient, plain.hidden_gradient, strict=True):
         assert a is not None
         assert b is not None
         assert torch.equal(a, b)
@@ -271,11 +271,11 @@ def test_one_forward_and_one_backward_pass_and_no_gradient_of_any_weight(monkeyp
 def test_attention_and_gradient_come_in_float32_or_wider(dtype):
     model, tokenizer = distilbert()
     plain = trace_logit(model, make_batch(tokenizer))
-    found = trace_logit(model.to(dtype), make_batch(tokenizer))
+    traced = trace_logit(model.to(dtype), make_batch(tokenizer))
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    assert found.attention.dtype == found.gradient.dtype == wide
-    assert found.hidden[0].dtype == dtype
-    assert_close(found.attention, plain.attention.to(wide), 0.05)
+    assert traced.attention.dtype == traced.gradient.dtype == wide
+    assert traced.hidden[0].dtype == dtype
+    assert_close(traced.attention, plain.attention.to(wide), 0.05)
 
 
 def test_a_config_nested_in_another_is_set_and_restored():
@@ -290,8 +290,8 @@ def test_a_config_nested_in_another_is_set_and_restored():
     inner, tokenizer = bert()
     outer = Wrapper(inner, bert()[0].config)
     outer.config._attn_implementation = "flash_attention_2"
-    found = trace_logit(outer, make_batch(tokenizer))
-    assert found.attention.shape[1] == 3
+    traced = trace_logit(outer, make_batch(tokenizer))
+    assert traced.attention.shape[1] == 3
     assert outer.config._attn_implementation == "flash_attention_2"
     assert inner.config._attn_implementation == "sdpa"
 
@@ -312,21 +312,21 @@ def test_a_compiled_model_is_traced_as_it_was_before():
 
 def test_a_decoder_fills_no_cache():
     model, tokenizer = FAMILIES["gpt2"]()
-    seen = []
-    model.register_forward_pre_hook(lambda _, __, options: seen.append(options["use_cache"]), with_kwargs=True)
+    use_cache = []
+    model.register_forward_pre_hook(lambda _, __, options: use_cache.append(options["use_cache"]), with_kwargs=True)
     trace_logit(model, make_batch(tokenizer))
-    assert seen == [False]
+    assert use_cache == [False]
 
 
 def test_threads_may_share_a_model():
     model, tokenizer = bert()
     batches = [make_batch(tokenizer, [text]) for text in (SENTENCE, SHORT, "x", "the dog")]
     alone = [trace_logit(model, batch) for batch in batches]
-    found: dict = {}
+    traces: dict = {}
 
     def work(k):
         for _ in range(3):
-            found[k] = trace_logit(model, batches[k])
+            traces[k] = trace_logit(model, batches[k])
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for thread in threads:
@@ -334,7 +334,7 @@ def test_threads_may_share_a_model():
     for thread in threads:
         thread.join()
     for k in range(4):
-        assert_same_trace(found[k], alone[k], 1e-6)
+        assert_same_trace(traces[k], alone[k], 1e-6)
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -398,9 +398,9 @@ def test_a_model_that_hides_a_layer_is_read_by_its_softmaxes():
         return outputs
 
     model.register_forward_hook(drop)
-    found = trace_logit(model, make_batch(tokenizer))
-    assert (plain.adapter, found.adapter) == ("", "softmaxes")
-    assert_same_trace(found, plain, 0)
+    traced = trace_logit(model, make_batch(tokenizer))
+    assert (plain.adapter, traced.adapter) == ("", "softmaxes")
+    assert_same_trace(traced, plain, 0)
 
 
 def test_a_model_that_comes_to_hand_out_copies_is_read_by_its_softmaxes():
@@ -413,9 +413,9 @@ def test_a_model_that_comes_to_hand_out_copies_is_read_by_its_softmaxes():
         return outputs
 
     explainer.model.register_forward_hook(copy)
-    found = trace_logit(explainer.model, make_batch(explainer.tokenizer))
-    assert (plain.adapter, found.adapter) == ("", "softmaxes")
-    assert_same_trace(found, plain, 0)
+    traced = trace_logit(explainer.model, make_batch(explainer.tokenizer))
+    assert (plain.adapter, traced.adapter) == ("", "softmaxes")
+    assert_same_trace(traced, plain, 0)
     assert explainer(SENTENCE, "attgrads").to_dict() == expected.to_dict()
 
 
@@ -443,47 +443,45 @@ def test_an_output_without_logits_is_refused():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_asking_again_gives_the_traced_output(family):
     model, tokenizer = FAMILIES[family]()
-    found = trace_logit(model, make_batch(tokenizer))
+    traced = trace_logit(model, make_batch(tokenizer))
     with torch.no_grad():
-        output = found.require_model().output([1, 0, 1])
+        output = traced.require_model().output([1, 0, 1])
         assert not output.requires_grad
-    torch.testing.assert_close(output, found.output[[1, 0, 1]], rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found.require_model().output([1, 0]), found.output[[1, 0]], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(output, traced.output[[1, 0, 1]], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(traced.require_model().output([1, 0]), traced.output[[1, 0]], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("eager", [True, False])
-def test_asking_again_takes_other_words(family, eager):
+def test_asking_again_takes_other_words(family):
     model, tokenizer = FAMILIES[family]()
     batch = make_batch(tokenizer, [SENTENCE])
     question = trace_logit(model, batch).require_model()
     before = state(model)
     ids = batch.inputs["input_ids"]
     words = model.get_input_embeddings()(ids).detach().flip(1).requires_grad_()
-    given = {"attention_mask": batch.inputs["attention_mask"]}
-    y = question.output([0], embeddings=words, eager=eager)
-    torch.testing.assert_close(y, model(inputs_embeds=words, **given).logits[:, 0], rtol=1e-4, atol=1e-5)
+    inputs = {"attention_mask": batch.inputs["attention_mask"]}
+    y = question.output([0], embeddings=words)
+    torch.testing.assert_close(y, model(inputs_embeds=words, **inputs).logits[:, 0], rtol=1e-4, atol=1e-5)
     (slope,) = torch.autograd.grad(y.sum(), words)
     assert bool((slope != 0).any())
     assert state(model) == before
 
 
-def test_asking_again_may_leave_the_attention_implementation_alone():
+def test_asking_again_leaves_the_attention_implementation_alone():
     model, tokenizer = bert()
     model.set_attn_implementation("sdpa")
     question = trace_logit(model, make_batch(tokenizer)).require_model()
-    seen = []
-    model.register_forward_hook(lambda *_: seen.append(model.config._attn_implementation))
+    implementations = []
+    model.register_forward_hook(lambda *_: implementations.append(model.config._attn_implementation))
     question.output([0])
-    question.output([0], eager=False)
-    assert seen == ["eager", "sdpa"]
+    assert implementations == ["sdpa"]
 
 
 def test_a_method_that_asks_again_can_tell_how_far_it_is():
     model, tokenizer = bert()
-    told = []
-    trace_logit(model, make_batch(tokenizer), report=told.append).require_model().report(0.5)
-    assert told == [0.5]
+    reports = []
+    trace_logit(model, make_batch(tokenizer), report=reports.append).require_model().report(0.5)
+    assert reports == [0.5]
     trace_logit(model, make_batch(tokenizer)).require_model().report(0.5)
 
 
@@ -491,13 +489,13 @@ def test_asking_again_takes_changed_inputs_and_leaves_the_model_as_found():
     model, tokenizer = bert()
     model.train()
     batch = make_batch(tokenizer, [SENTENCE])
-    found = trace_logit(model, batch)
+    traced = trace_logit(model, batch)
     before = state(model)
     ids = batch.inputs["input_ids"].repeat(2, 1)
     ids[1, 2] = tokenizer.mask_token_id
-    same, other = found.require_model().output([0, 0], input_ids=ids).tolist()
+    same, other = traced.require_model().output([0, 0], input_ids=ids).tolist()
     assert state(model) == before
-    assert same == pytest.approx(found.output.item(), abs=1e-6)
+    assert same == pytest.approx(traced.output.item(), abs=1e-6)
     assert abs(other - same) > 1e-4
 
 
@@ -505,16 +503,16 @@ def test_the_rows_read_are_those_that_the_head_pools():
     expected = {"bert": "first", "distilbert": "first", "gpt2": "last"}
     for family, pooled in expected.items():
         model, tokenizer = FAMILIES[family]()
-        found = trace_logit(model, make_batch(tokenizer))
-        last = found.mask.sum(-1) - 1
+        traced = trace_logit(model, make_batch(tokenizer))
+        last = traced.mask.sum(-1) - 1
         where = torch.zeros_like(last) if pooled == "first" else last
-        assert torch.equal(found.rows(), torch.nn.functional.one_hot(where, found.mask.shape[1]).float()), family
+        assert torch.equal(traced.rows(), torch.nn.functional.one_hot(where, traced.mask.shape[1]).float()), family
 
 
 def test_a_mean_pooling_head_reads_all_real_rows_alike():
     model, tokenizer = FAMILIES["modernbert"](classifier_pooling="mean")
-    found = trace_logit(model, make_batch(tokenizer))
-    torch.testing.assert_close(found.rows(), found.mask / found.mask.sum(-1, keepdim=True))
+    traced = trace_logit(model, make_batch(tokenizer))
+    torch.testing.assert_close(traced.rows(), traced.mask / traced.mask.sum(-1, keepdim=True))
 
 
 def test_an_output_that_depends_on_nothing_reads_no_row():
@@ -533,10 +531,10 @@ def test_a_trace_of_bare_tensors_cannot_ask_again():
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
 def test_half_precision_gives_what_float32_gives_up_to_its_rounding(dtype, tolerance):
     plain = trace_logit(bert()[0], make_batch(bert()[1]))
-    found = trace_logit(bert()[0].to(dtype), make_batch(bert()[1]))
-    assert_close(found.attention, plain.attention, tolerance)
-    assert (found.gradient - plain.gradient).abs().max() <= tolerance * plain.gradient.abs().max()
-    assert torch.equal(found.rows(), plain.rows())
+    traced = trace_logit(bert()[0].to(dtype), make_batch(bert()[1]))
+    assert_close(traced.attention, plain.attention, tolerance)
+    assert (traced.gradient - plain.gradient).abs().max() <= tolerance * plain.gradient.abs().max()
+    assert torch.equal(traced.rows(), plain.rows())
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e3])
@@ -547,12 +545,12 @@ def test_gradients_of_float16_neither_vanish_nor_overflow(size):
         model.classifier.weight.mul_(size)
     model.classifier.bias.data.zero_()
     plain = trace_logit(model, make_batch(tokenizer))
-    found = trace_logit(model.half(), make_batch(tokenizer))
+    traced = trace_logit(model.half(), make_batch(tokenizer))
     for layer in range(3):
         scale = plain.gradient[:, layer].abs().max()
-        assert (found.gradient[:, layer] - plain.gradient[:, layer]).abs().max() <= 0.02 * scale
+        assert (traced.gradient[:, layer] - plain.gradient[:, layer]).abs().max() <= 0.02 * scale
     large = plain.gradient.abs() > 1e-3 * plain.gradient.abs().max()
-    assert bool((found.gradient[large] != 0).all())
+    assert bool((traced.gradient[large] != 0).all())
 
 
 def test_layers_that_torch_quantised_are_refused():
@@ -560,7 +558,7 @@ def test_layers_that_torch_quantised_are_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather have its users elsewhere
         model = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-    with pytest.raises(UnsupportedModelError, match=r"quantised layers .* load it unquantised"):
+    with pytest.raises(UnsupportedModelError, match="quantised"):
         trace_logit(model, make_batch(tokenizer))
 
 
@@ -587,7 +585,7 @@ def test_a_model_that_fails_in_its_precision_says_so():
     """transformers masks with the smallest float64 and takes the softmax in float32, where that is minus infinity."""
     model, tokenizer = FAMILIES["modernbert"]()
     model.double()
-    with pytest.raises(UnsupportedModelError, match=r"not finite in float.*dtype=torch\.float32"):
+    with pytest.raises(UnsupportedModelError, match=r"finite.*dtype=torch\.float32"):
         trace_logit(model, make_batch(tokenizer))
     assert trace_logit(model, make_batch(tokenizer, [SENTENCE])).gradient.isfinite().all()
 
@@ -604,5 +602,5 @@ def test_a_model_whose_gradient_is_lost_on_the_way_is_refused():
 
     model, tokenizer = bert()
     model.bert.encoder.layer[1].register_forward_hook(lambda _, __, out: Lost.apply(out))
-    with pytest.raises(UnsupportedModelError, match="no gradient of the output reaches the attention of layer 0"):
+    with pytest.raises(UnsupportedModelError, match=r"gradient.*layer 0"):
         trace_logit(model, make_batch(tokenizer))

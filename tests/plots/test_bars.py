@@ -16,22 +16,22 @@ from tests.support.pictures import assert_stands_apart, text_of, written
 
 def boxes(figure, hatch=None):
     """Left, top, right and bottom of every box, of those with a hatch (or none of them)."""
-    found = [c for c in figure.findobj(PolyCollection) if bool(c.get_hatch()) == bool(hatch)]
-    corners = [path.vertices for each in found for path in each.get_paths()]
+    collections = [c for c in figure.findobj(PolyCollection) if bool(c.get_hatch()) == bool(hatch)]
+    corners = [path.vertices for collection in collections for path in collection.get_paths()]
     return np.array([(*c.min(0), *c.max(0)) for c in corners]).reshape(-1, 4)
 
 
 def bars_of(figure):
     """Signed length of every bar that is drawn, top to bottom."""
     ((x, _), (_, _)) = figure.findobj(LineCollection)[-1].get_segments()[0]
-    found = []
-    for each in figure.findobj(PolyCollection):
-        for path in each.get_paths():
+    lengths = []
+    for collection in figure.findobj(PolyCollection):
+        for path in collection.get_paths():
             left, right = path.vertices[:, 0].min(), path.vertices[:, 0].max()
             if math.isclose(left, x, abs_tol=1e-9) or math.isclose(right, x, abs_tol=1e-9):
                 tall = path.vertices[:, 1].min()
-                found.append((tall, right - x if math.isclose(left, x, abs_tol=1e-9) else left - x))
-    return [length for _, length in sorted(found)]
+                lengths.append((tall, right - x if math.isclose(left, x, abs_tol=1e-9) else left - x))
+    return [length for _, length in sorted(lengths)]
 
 
 @pytest.mark.parametrize(("t", "length"), [(3, 6), (12, 8), (12, 40), (40, 6), (128, 6), (512, 5)])
@@ -77,18 +77,18 @@ def test_special_tokens_may_be_torn_but_their_number_is_whole():
     lengths = bars_of(figure)
     assert lengths[0] / lengths[2] == pytest.approx(1.25)
     assert "100.000" in written(figure)
-    assert "torn bars are longer than drawn" in " ".join(written(figure))
-    whole = plots.bars(replace(att, scores=np.array([4.5, 2, 4, 3, 1, 1])))
-    assert "torn" not in " ".join(written(whole))
-    assert bars_of(whole)[0] / bars_of(whole)[2] == pytest.approx(4.5 / 4)
+    assert "torn" in " ".join(written(figure))
+    untorn = plots.bars(replace(att, scores=np.array([4.5, 2, 4, 3, 1, 1])))
+    assert "torn" not in " ".join(written(untorn))
+    assert bars_of(untorn)[0] / bars_of(untorn)[2] == pytest.approx(4.5 / 4)
 
 
 def test_shades_are_those_of_the_pages():
     att = make("is not very cute", scores=np.array([100.0, 2, -4, 1, 0.01, 100]))
     faces = {
         tuple(c)
-        for each in plots.bars(att).findobj(PolyCollection)
-        for c in np.round(np.array(each.get_facecolor()), 6)
+        for collection in plots.bars(att).findobj(PolyCollection)
+        for c in np.round(np.array(collection.get_facecolor()), 6)
     }
     for level in (LEVELS // 2, -LEVELS, LEVELS // 4, LEVELS):
         assert (*np.round(shade_colour(level), 6), 1.0) in faces
@@ -98,7 +98,7 @@ def test_a_long_text_has_all_tokens_in_the_strip_and_the_largest_as_bars():
     att = text_of(200, layers=1, signed=True)
     lines = written(plots.bars(att))
     assert [line for line in lines if line in set(att.tokens)][:200] == list(att.tokens)
-    assert "the 30 largest of 200 scores, and the number of the token in the text" in lines
+    assert any("30 largest of 200" in line for line in lines)
     order = np.argsort(-abs(att.scores), kind="stable")[:30]
     form = number_format(float(abs(att.scores[1:-1]).max()))
     for k in order:

@@ -25,19 +25,19 @@ def panels(figure):
 
 
 def test_every_metric_and_order_has_a_panel_with_every_curve_as_it_is():
-    given = table()
-    figure = plots.curves(given)
-    shown = panels(figure)
-    assert len(shown) == 4
-    groups = given.groupby(["metric", "order"], sort=False)
-    for axes, (_, rows) in zip(shown, groups, strict=True):
-        for line, (_, mine) in zip(axes.lines, rows.groupby("method", sort=False), strict=True):
-            np.testing.assert_array_equal(line.get_xdata(), mine["k"])
-            np.testing.assert_array_equal(line.get_ydata(), mine["mean"])
-        for band, (_, mine) in zip(axes.collections, rows.groupby("method", sort=False), strict=True):
+    curve_table = table()
+    figure = plots.curves(curve_table)
+    axes_list = panels(figure)
+    assert len(axes_list) == 4
+    groups = curve_table.groupby(["metric", "order"], sort=False)
+    for axes, (_, rows) in zip(axes_list, groups, strict=True):
+        for line, (_, curve) in zip(axes.lines, rows.groupby("method", sort=False), strict=True):
+            np.testing.assert_array_equal(line.get_xdata(), curve["k"])
+            np.testing.assert_array_equal(line.get_ydata(), curve["mean"])
+        for band, (_, curve) in zip(axes.collections, rows.groupby("method", sort=False), strict=True):
             heights = np.array(band.get_paths()[0].vertices)[:, 1]
-            assert (heights.min(), heights.max()) == (mine["low"].min(), mine["high"].max())
-    assert [axes.get_ylabel() for axes in shown] == [
+            assert (heights.min(), heights.max()) == (curve["low"].min(), curve["high"].max())
+    assert [axes.get_ylabel() for axes in axes_list] == [
         "AOPC (higher is better)",
         "AOPC (lower is better)",
         "LOdds (lower is better)",
@@ -46,11 +46,11 @@ def test_every_metric_and_order_has_a_panel_with_every_curve_as_it_is():
 
 
 def test_panels_of_one_metric_have_the_same_scale():
-    given = table(metrics=["aopc", "accuracy"])
-    given.loc[given["order"] == "bottom", ["mean", "low", "high"]] *= 3
-    aopc, bottom, accuracy, _ = panels(plots.curves(given))
+    curve_table = table(metrics=["aopc", "accuracy"])
+    curve_table.loc[curve_table["order"] == "bottom", ["mean", "low", "high"]] *= 3
+    aopc, bottom, accuracy, _ = panels(plots.curves(curve_table))
     assert aopc.get_ylim() == bottom.get_ylim() != accuracy.get_ylim()
-    assert aopc.get_ylim()[1] >= np.asarray(given["high"])[given["metric"] == "aopc"].max()
+    assert aopc.get_ylim()[1] >= np.asarray(curve_table["high"])[curve_table["metric"] == "aopc"].max()
     assert accuracy.get_ylabel() == "accuracy (lower is better)"
 
 
@@ -64,11 +64,11 @@ def test_the_band_is_explained_and_that_of_a_highlighted_method_is_the_strongest
 
 
 def test_rows_may_come_in_any_order_and_as_a_dict():
-    given = table(metrics=["aopc"], orders=["top"])
-    mixed = given.sort_values(["k", "mean"], ascending=[False, True], kind="stable")
+    curve_table = table(metrics=["aopc"], orders=["top"])
+    mixed = curve_table.sort_values(["k", "mean"], ascending=[False, True], kind="stable")
     assert list(dict.fromkeys(mixed["method"])) == list(METHODS)
-    plain = {name: given[name].tolist() for name in given}
-    assert saved(plots.curves(plain)) == saved(plots.curves(mixed)) == saved(plots.curves(given))
+    plain = {name: curve_table[name].tolist() for name in curve_table}
+    assert saved(plots.curves(plain)) == saved(plots.curves(mixed)) == saved(plots.curves(curve_table))
 
 
 def test_intervals_metric_and_order_may_be_missing():
@@ -89,8 +89,8 @@ def test_nothing_is_clipped_or_hidden_and_every_method_is_in_the_legend(count):
 
 def test_no_two_of_many_methods_look_alike_and_random_is_grey():
     looks = _looks([*[str(k) for k in range(60)], "random"], ["3"])
-    seen = {(look["color"], str(look["linestyle"]), look["marker"]) for look in looks.values()}
-    assert len(seen) == 61
+    styles = {(look["color"], str(look["linestyle"]), look["marker"]) for look in looks.values()}
+    assert len(styles) == 61
     colourless = {(str(look["linestyle"]), look["marker"]) for look in list(looks.values())[:12]}
     assert len(colourless) == 12
     assert looks["3"]["linewidth"] > looks["2"]["linewidth"]
@@ -104,9 +104,9 @@ def test_no_two_of_many_methods_look_alike_and_random_is_grey():
         ({"k": None}, "k is not among"),
         ({"low": None}, "no column low"),
         ({"k": [10]}, "equally long"),
-        ({"mean": [np.nan, 1]}, "table holds NaN .* column mean"),
+        ({"mean": [np.nan, 1]}, "NaN.*mean"),
         ({"low": [5, 5]}, "does not hold its mean"),
-        ({"k": [10, 10]}, "several means for the same k"),
+        ({"k": [10, 10]}, "several means"),
     ],
 )
 def test_a_table_that_makes_no_curves_is_refused(change, message):
@@ -118,7 +118,7 @@ def test_a_table_that_makes_no_curves_is_refused(change, message):
 
 
 def test_only_methods_of_the_table_can_be_highlighted():
-    with pytest.raises(ValueError, match="no method 'x' in the table; it has agf, ig, random"):
+    with pytest.raises(ValueError, match=r"highlight.*'agf', 'ig', 'random'.*'x'"):
         plots.curves(table(), highlight=["x"])
-    with pytest.raises(ValueError, match="not among"):
+    with pytest.raises(TypeError, match="table must be"):
         plots.curves([1, 2])

@@ -9,12 +9,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+import regex
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
 from gaflow import plots
-from gaflow.plots.elements import Heading
+from gaflow.plots.elements import summary_remarks
 from gaflow.plots.figure import Picture, fit_text, printable, styled, text_width, wrap_text
 from gaflow.view.summary import summarize
 from gaflow.view.text import shortened
@@ -71,19 +72,19 @@ def test_another_process_on_another_day_writes_the_same_file(tmp_path):
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=env)
     assert att.flow is not None
     assert att.flow.capacity is not None
-    every = [(att.plot_flow(), "pdf"), (att.plot_flow(), "svg"), (att.plot(), "svg"), (att.plot_layers(), "svg")]
-    every += [(plots.compare([att, att]), "svg"), (plots.network_diagram(att.flow.capacity[0]), "svg")]
-    here = [hashlib.sha256(saved(figure, kind)).hexdigest() for figure, kind in every]
-    assert done.stdout.split() == [*here, "False"]  # and pyplot was never needed
+    figures = [(att.plot_flow(), "pdf"), (att.plot_flow(), "svg"), (att.plot(), "svg"), (att.plot_layers(), "svg")]
+    figures += [(plots.compare([att, att]), "svg"), (plots.network_diagram(att.flow.capacity[0]), "svg")]
+    expected = [hashlib.sha256(saved(figure, kind)).hexdigest() for figure, kind in figures]
+    assert done.stdout.split() == [*expected, "False"]  # and pyplot was never needed
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_style_of_the_user_changes_nothing_and_is_left_alone(name):
     att = text_of(6)
     expected = saved(FIGURES[name](att))
-    mine: Any = {"font.size": 30, "text.usetex": True, "svg.hashsalt": "x", "savefig.transparent": True}
-    mine |= {"lines.linewidth": 9, "axes.grid": True, "figure.constrained_layout.use": True}
-    with matplotlib.rc_context(mine):
+    style: Any = {"font.size": 30, "text.usetex": True, "svg.hashsalt": "x", "savefig.transparent": True}
+    style |= {"lines.linewidth": 9, "axes.grid": True, "figure.constrained_layout.use": True}
+    with matplotlib.rc_context(style):
         before = dict(matplotlib.rcParams)
         assert saved(FIGURES[name](att)) == expected
         assert dict(matplotlib.rcParams) == before
@@ -130,13 +131,13 @@ def test_a_notebook_shows_it_in_its_size_and_sharp():
 
 @pytest.mark.parametrize("name", ["bars", "layers", "flow"])
 def test_what_a_notebook_shows_has_the_colours_of_the_figure_in_less_space(name):
-    figure, whole = FIGURES[name](text_of(6)), io.BytesIO()
-    figure.savefig(whole, format="png", dpi=192)
+    figure, full = FIGURES[name](text_of(6)), io.BytesIO()
+    figure.savefig(full, format="png", dpi=192)
     small = figure._repr_png_()[0]
-    assert len(small) < len(whole.getvalue()) / 2
-    found, expected = (np.asarray(Image.open(f).convert("RGB"), dtype=int) for f in (io.BytesIO(small), whole))
-    assert abs(found - expected).max() <= 12
-    assert (found[expected.min(-1) == 255] == 255).all()  # white stays white
+    assert len(small) < len(full.getvalue()) / 2
+    pixels, expected = (np.asarray(Image.open(f).convert("RGB"), dtype=int) for f in (io.BytesIO(small), full))
+    assert abs(pixels - expected).max() <= 12
+    assert (pixels[expected.min(-1) == 255] == 255).all()  # white stays white
 
 
 def test_without_matplotlib_the_extra_is_named():
@@ -156,13 +157,15 @@ def test_a_fitted_text_fits_and_is_the_whole_text_if_that_does(text, width):
     line = fit_text(text, 8, width)
     assert line
     assert text_width(line, 8) <= width
-    whole = printable(text) or "␣"
-    if text_width(whole, 8) <= width:
-        assert line == whole
+    full = printable(text) or "␣"
+    if text_width(full, 8) <= width:
+        assert line == full
     else:
         assert line[-1] == "…"
-        assert whole.startswith(line[:-1])
-        assert text_width(whole[: len(line)] + "…", 8) > width  # no more would have fitted
+        assert full.startswith(line[:-1])
+        graphemes = regex.findall(r"\X", full)
+        more = graphemes[: len(regex.findall(r"\X", line))]
+        assert text_width("".join(more) + "…", 8) > width  # no more would have fitted
 
 
 def test_what_is_shown_is_what_pages_show_but_for_what_breaks_files():
@@ -188,27 +191,25 @@ def test_a_wider_text_is_wider():
 @pytest.mark.parametrize("dpi", [50, 80, 100, 144, 300])
 def test_a_line_is_drawn_as_wide_as_it_was_measured_at_any_dpi(dpi):
     line = "Edges lead from output to input; the wider, the more flow; orange: the widest routes of all"
-    figure = Picture.sized(600, 100)
+    figure = Picture.padded(576, height=76)
     drawn = figure.text(0, 0.5, line, size=8)
     with styled():
         figure.set_dpi(dpi)
-        found = drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width * 72 / dpi
-    assert found == pytest.approx(text_width(line, 8), rel=0.01)
+        drawn_width = drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width * 72 / dpi
+    assert drawn_width == pytest.approx(text_width(line, 8), rel=0.01)
 
 
 def test_the_heading_has_the_headline_the_flags_and_the_facts():
     att = make(truncated=True, diagnostics={"warning": "take more than 5 steps; <b>\x00", "delta": 1.0})
-    heading = Heading.about(summarize(att), 5000)
-    assert heading.title == "positive 87.5%"
-    (line,) = heading.lines
-    truncated, warning, *facts = line.split(" · ")
+    assert written(plots.bars(att))[0] == "positive 87.5%"
+    truncated, warning, *facts = summary_remarks(summarize(att))
     assert truncated.startswith("TRUNCATED: ")
     assert warning == "WARNING: take more than 5 steps; <b>\\x00"
     assert facts == summarize(att).facts()
 
 
 def test_a_sheet_is_in_points_from_its_corner():
-    picture = Picture.sized(300, 100)
+    picture = Picture.padded(276, height=76)
     axes = picture.sheet()
     corners = axes.transData.transform([(-12, -12), (288, 88)]) / picture.dpi * 72
     np.testing.assert_allclose(corners, [(0, 100), (300, 0)], atol=1e-9)

@@ -19,19 +19,19 @@ def write(folder, rows):
 
 
 def test_flows_are_counted_and_methods_without_one_left_out(tmp_path, monkeypatch):
-    yes, no = (json.dumps({"converged": each}) for each in (True, False))
-    place = tmp_path / "bench" / "sst-2"
+    yes, no = (json.dumps({"converged": converged}) for converged in (True, False))
+    folder = tmp_path / "bench" / "sst-2"
     write(
-        place / "attributions",
+        folder / "attributions",
         [
             ("agf", [0.0, 1.0, 0.0, 1.0], [True, False, False, False], yes, 4.0, None),
             ("agf", [0.5, 0.5], [False, False], no, 2.0, None),
             ("ig", [0.0, 0.0], [False, False], None, 2.0, None),
         ],
     )
-    (place / "pad").mkdir()
+    (folder / "pad").mkdir()
     times = {"total": 3.0, "masking": 2.0, "forward": 1.0, "forward_share": 0.5}
-    (place / "pad" / "timings.json").write_text(json.dumps(times))
+    (folder / "pad" / "timings.json").write_text(json.dumps(times))
     monkeypatch.setattr(sys, "argv", ["flows", str(tmp_path)])
     flows.main()
     with (tmp_path / "flows.csv").open() as file:

@@ -76,7 +76,7 @@ def test_rules_of_two_words_are_planted_in_full_and_by_half(files, tmp_path, kin
     record = run_on_cpu(files, tmp_path, settings)
     assert set(record["accuracy"]) == {"planted", "plain", "decoys"}
     assert record["accuracy"]["planted"] < 0.9  # an epoch is not enough for two words
-    assert "The rule was not learnt" in (tmp_path / "recovery.md").read_text()
+    assert "not learnt" in (tmp_path / "recovery.md").read_text()
     assert record["texts"]["train"] + record["texts"]["plain"] == parquet.read_table(files / "data.parquet").num_rows
 
 

@@ -1,6 +1,7 @@
 """The paper's comparison from a base encoder to the report, on a tiny model and a dozen texts."""
 
 import csv
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -51,13 +52,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_base_encoder_is_trained_and_all_methods_are_judged_on_all_texts(work, first):
     assert (first.texts, first.explained, first.masked, dict(first.skipped)) == (12, 12, 12, {})
-    found = Evaluation.load(first.evaluations["pad"])
-    assert found.methods == (*METHODS, "random")
-    assert found.classes == ("negative", "positive")
-    assert found.manifest["seed"] == 3
+    evaluation = Evaluation.load(first.evaluations["pad"])
+    assert evaluation.methods == (*METHODS, "random")
+    assert evaluation.classes == ("negative", "positive")
+    assert evaluation.manifest["seed"] == 3
     assert not torch.are_deterministic_algorithms_enabled()
     trained = Explainer(work.model("sst2"), device="cpu", dtype=torch.float32)
-    assert [found.classes[k] for k in found.base_prediction] == [a.prediction for a in trained(TEXTS, "rawatt")]
+    assert [evaluation.classes[k] for k in evaluation.base_prediction] == [
+        a.prediction for a in trained(TEXTS, "rawatt")
+    ]
 
 
 def test_a_second_run_computes_nothing_anew(work, first):
@@ -78,8 +81,8 @@ def test_the_costs_of_a_method_are_the_passes_that_it_says(work, first):
 def test_one_command_does_all_of_it(work, first, monkeypatch, capfd):
     monkeypatch.chdir(Path(__file__).parents[2])
     before = contents(work.out / "models")
-    given = ["--base", work.base, "--data", str(work.data), "--out", str(work.out), "--device", "cpu", "--seed", "3"]
-    main([*given, "--sets", "sst2", "--methods", ",".join(METHODS), "--costs"])
+    args = ["--base", work.base, "--data", str(work.data), "--out", str(work.out), "--device", "cpu", "--seed", "3"]
+    main([*args, "--sets", "sst2", "--methods", ",".join(METHODS), "--costs"])
     assert "sst2: 12 texts, skipped {}" in capfd.readouterr().out
     assert contents(work.out / "models") == before  # the process of the data set found the classifier there
     with (work.out / "costs.csv").open(newline="") as file:
@@ -101,7 +104,7 @@ def test_the_paper_s_methods_are_the_default(work):
 def test_an_unknown_data_set_is_named(capsys):
     with pytest.raises(SystemExit):
         main(["--base", "b", "--data", "d", "--out", "o", "--sets", "sst2,sst3"])
-    assert "no data set sst3; there are sst2, imdb" in capsys.readouterr().err
+    assert re.search("sst3; .*sst2, imdb", capsys.readouterr().err)
 
 
 def test_every_data_set_has_a_process_and_one_that_fails_ends_it(tmp_path):
@@ -118,10 +121,10 @@ def test_new_methods_join_those_of_an_earlier_call(work, first, tmp_path):
     later = replace(work, out=tmp_path, methods=("attgrads",), earlier=work.out)
     compare(later, "sst2")
     joined = join(later, work.out, ["sst2"])
-    found, old, new = (Evaluation.load(w.bench / "sst-2" / "pad") for w in (joined, work, later))
-    assert found.methods == (*old.methods, "attgrads")
-    assert np.array_equal(found.masked, np.concatenate([old.masked, new.masked[:1]]))
+    merged, old, new = (Evaluation.load(w.bench / "sst-2" / "pad") for w in (joined, work, later))
+    assert merged.methods == (*old.methods, "attgrads")
+    assert np.array_equal(merged.masked, np.concatenate([old.masked, new.masked[:1]]))
     assert "attgrads" in joined.methods
     (data,) = collect(joined.bench)
     assert set(data.example) == {*METHODS, "attgrads"}
-    assert found.manifest["beside"][0]["methods"][0]["name"] == "attgrads"
+    assert merged.manifest["beside"][0]["methods"][0]["name"] == "attgrads"

@@ -32,11 +32,11 @@ def test_every_method_is_timed_beside_the_paper_and_relative_to_one_of_them():
 
 @pytest.mark.parametrize(("patience", "turns"), [(1e9, 3), (0.0, 1)])
 def test_methods_take_turns_after_a_first_one_and_slow_ones_take_that_only(explainer, patience, turns, capsys):
-    asked = []
-    watch = explainer.model.register_forward_pre_hook(lambda *_: asked.append(1))
-    found = measure(explainer, "a film", ["rawatt", UNIT], repeats=2, patience=patience)
+    passes = []
+    watch = explainer.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    seconds = measure(explainer, "a film", ["rawatt", UNIT], repeats=2, patience=patience)
     watch.remove()
-    assert list(found) == ["rawatt", UNIT, ALL.format(2)]
-    assert min(found.values()) > 0
-    assert len(asked) == turns * 3
+    assert list(seconds) == ["rawatt", UNIT, ALL.format(2)]
+    assert min(seconds.values()) > 0
+    assert len(passes) == turns * 3
     assert capsys.readouterr().out.count("tokens, ") == 3

@@ -1,6 +1,7 @@
 """Whether explanations are of the model and of the output, on models whose reasons are known or that are embedded."""
 
 import json
+import re
 import sys
 from copy import deepcopy
 from dataclasses import dataclass
@@ -75,28 +76,28 @@ def test_attention_is_the_same_for_every_class_and_gradients_are_not(subject):
         pair = subject.scores(METHODS[name]), subject.scores(METHODS[name], targets=other_class(subject))
         assert (subject.compare(spearman, *pair) == 1).all()
         assert (subject.compare(cosine, *pair) == 1).all()
-    pair = [subject.scores(METHODS["attcat"], targets=each) for each in (None, other_class(subject))]
+    pair = [subject.scores(METHODS["attcat"], targets=targets) for targets in (None, other_class(subject))]
     assert (subject.compare(spearman, *pair) < 0).all()
     lines = sanity.random_logit(subject, [METHODS[name] for name in ("rawatt", "attcat")], 0)
     assert row_of(lines, "rawatt") == ["+1.000 ± 0.000"] * 3 + ["0"]
-    found = [explainer_scores(subject, "attcat", target) for target in (subject.predicted, other_class(subject))]
-    expected = np.mean([by_scipy(a, b) for a, b in zip(*found, strict=True)])
+    score_lists = [explainer_scores(subject, "attcat", target) for target in (subject.predicted, other_class(subject))]
+    expected = np.mean([by_scipy(a, b) for a, b in zip(*score_lists, strict=True)])
     assert float(row_of(lines, "attcat")[0].split()[0]) == pytest.approx(expected, abs=6e-4)
     assert expected < 0
 
 
 def explainer_scores(subject, method, targets):
     """Scores of the ordinary tokens by the public call."""
-    found = subject.explainer(subject.texts, method, targets, batch_size=4)
-    return [each.scores[~each.special_mask] for each in found]
+    attributions = subject.explainer(subject.texts, method, targets, batch_size=4)
+    return [att.scores[~att.special_mask] for att in attributions]
 
 
 def test_random_scores_of_two_seeds_have_nothing_in_common(tmp_path, subject):
     texts = [f"{text} {word}" for text in TEXTS for word in ("today", "again", "maybe", "or not", "so what")]
     many = Subject.of(subject.explainer, texts, str(tmp_path), 25)
-    found = many.compare(spearman, many.scores(Random(0)), many.scores(Random(1)))
-    assert abs(found.mean()) < 4 * found.std(ddof=1) / len(found) ** 0.5
-    assert 0.1 < found.std() < 0.6
+    correlations = many.compare(spearman, many.scores(Random(0)), many.scores(Random(1)))
+    assert abs(correlations.mean()) < 4 * correlations.std(ddof=1) / len(correlations) ** 0.5
+    assert 0.1 < correlations.std() < 0.6
     assert (many.compare(spearman, many.scores(Random(0)), many.scores(Random(0))) == 1).all()
 
 
@@ -104,12 +105,12 @@ def test_random_scores_of_two_seeds_have_nothing_in_common(tmp_path, subject):
 def test_every_weight_is_drawn_once_and_given_back_bit_by_bit(family):
     model, _ = FAMILIES[family]()
     parts = sanity.stages(model)
-    names = [name for each in parts.values() for name in each]
+    names = [name for part in parts.values() for name in part]
     assert sorted(names) == sorted(name for name, _ in model.named_parameters())
     assert [*parts][:: len(parts) - 1] == ["head", "embeddings"]
     assert any("classif" in name or "score" in name for name in parts["head"])
     assert any("emb" in name or "wte" in name for name in parts["embeddings"])
-    before, kept = weight_hash(model), deepcopy(model.state_dict())
+    before, weights = weight_hash(model), deepcopy(model.state_dict())
     with pytest.raises(ZeroDivisionError), sanity.randomised(model, names, 3):
         _ = 1 / 0
     assert weight_hash(model) == before
@@ -117,7 +118,7 @@ def test_every_weight_is_drawn_once_and_given_back_bit_by_bit(family):
         first = deepcopy(model.state_dict())
     drawn = 0
     for name in names:
-        old, new = kept[name].double(), first[name].double()
+        old, new = weights[name].double(), first[name].double()
         if old.numel() < 100 or old.std() == 0:
             continue
         drawn += 1
@@ -128,7 +129,7 @@ def test_every_weight_is_drawn_once_and_given_back_bit_by_bit(family):
     with sanity.randomised(model, parts["head"], 3):
         inside = model.state_dict()
         assert all(torch.equal(inside[name], first[name]) for name in parts["head"])
-        assert all(torch.equal(inside[name], kept[name]) for name in names if name not in parts["head"])
+        assert all(torch.equal(inside[name], weights[name]) for name in names if name not in parts["head"])
     with sanity.randomised(model, names, 4):
         assert any(not torch.equal(value, first[name]) for name, value in model.state_dict().items())
     assert weight_hash(model) == before
@@ -148,8 +149,8 @@ def test_scores_of_drawn_weights_are_those_of_a_model_that_has_them(subject):
         names = [name for part in list(parts)[: list(parts).index(down_to) + 1] for name in parts[part]]
         with sanity.randomised(copy, names, 5):
             other = Explainer(copy, subject.explainer.tokenizer)
-            found = other(texts, method, subject.predicted[:3], batch_size=4)
-        drawn = [each.scores[~each.special_mask] for each in found]
+            attributions = other(texts, method, subject.predicted[:3], batch_size=4)
+        drawn = [att.scores[~att.special_mask] for att in attributions]
         expected = np.mean([by_scipy(a, b) for a, b in zip(plain, drawn, strict=True)])
         assert expected < 0.9
         assert float(row_of(lines, "attgrads")[column].split()[0]) == pytest.approx(expected, abs=6e-4)
@@ -168,7 +169,7 @@ class Careless:
 
 def test_batches_padding_and_spaces_do_not_matter_unless_a_method_is_careless(subject):
     lines = sanity.stability(subject.first(3), [METHODS["rawatt"], METHODS["agf"], METHODS["random"], Careless()])
-    assert "3 of which have the same tokens with doubled spaces" in "".join(lines)
+    assert re.search(r"\b3 of which .*doubled spaces", "".join(lines))
     for name in ("rawatt", "agf"):
         *moved, seed = row_of(lines, name)
         assert max(map(float, moved)) < 1e-4
@@ -192,8 +193,8 @@ def test_words_that_a_model_goes_by_are_found(tmp_path):
     spans = [[[start, start + len(word)]] for start, word in zip(starts, words, strict=True)]
     rows = pa.table({"text": texts, "label": [1, 0, 1, 0], "spans": spans})
     parquet.write_table(rows, tmp_path / "planted" / "planted.parquet")
-    given = sanity.argparse.Namespace(device="cpu", texts=9, kept=str(tmp_path), batch_size=4, seed=0)
-    lines = sanity.planted(tmp_path / "planted", [METHODS["attgrads"], METHODS["random"]], given)
+    arguments = sanity.argparse.Namespace(device="cpu", texts=9, kept=str(tmp_path), batch_size=4, seed=0)
+    lines = sanity.planted(tmp_path / "planted", [METHODS["attgrads"], METHODS["random"]], arguments)
     assert "4 texts" in "".join(lines)
     assert row_of(lines, "attgrads")[0] == "1.000 ± 0.000"
     assert row_of(lines, "random")[0] != "1.000 ± 0.000"
@@ -201,7 +202,7 @@ def test_words_that_a_model_goes_by_are_found(tmp_path):
 
 def marked_file(path):
     words = [text.replace(",", " ,").split() for text in TEXTS]
-    marks = [[int(word in ("good", "bad", "smart", "thin", "liked")) for word in each] for each in words]
+    marks = [[int(word in ("good", "bad", "smart", "thin", "liked")) for word in text_words] for text_words in words]
     nothing = [["it", "is", "what", "it", "is"], [0] * 5]
     wrong = [["a", "very", "good", "film"], [0, 1, 1, 0]]  # but labelled negative
     table = {"tokens": [*words, nothing[0], wrong[0]], "label": [1, 0, 1, 0, 1, 1, 0]}
@@ -216,11 +217,11 @@ def test_agreement_is_that_of_the_evaluation_on_texts_that_are_classified_right(
         assert {text[a:b] for a, b in spans} <= {"good", "bad", "smart", "thin", "liked", "very"}
     assert len(read_marked(tmp_path / "file.parquet", "rationales", 2, 0)) == 2
     lines = agreement(subject.explainer, marked, [METHODS["attgrads"], METHODS["random"]], str(tmp_path), 4)
-    assert lines[0].startswith("6 texts with rationales, 5 of them classified right; 5 of these")
+    assert re.findall(r"\d+", lines[0])[:3] == ["6", "5", "5"]
     texts = [text for text in marked if "very good" not in text]
-    found = {name: subject.explainer(texts, name, batch_size=4) for name in ("attgrads", "random")}
-    judged = plausibility(found, [marked[text][1] for text in texts])
-    for name in found:
+    attributions = {name: subject.explainer(texts, name, batch_size=4) for name in ("attgrads", "random")}
+    judged = plausibility(attributions, [marked[text][1] for text in texts])
+    for name in attributions:
         expected = judged[judged["method"] == name]["auprc"].mean()
         assert float(row_of(lines, name)[0].split()[0]) == pytest.approx(expected, abs=6e-4)
     one = {text: marked[text] for text in texts if len(marked[text][1]) == 1}  # F1 of one token: is it on top?
@@ -240,7 +241,7 @@ class Choosy:
     name = "choosy"
 
     def __call__(self, trace):
-        if any("," in each.text for each in trace.require_model().batch.encodings):
+        if any("," in encoding.text for encoding in trace.require_model().batch.encodings):
             raise GaflowError("no commas, please")
         return METHODS["rawatt"](trace)
 
@@ -261,23 +262,16 @@ def test_all_parts_go_into_one_report_and_what_is_done_is_not_done_again(tmp_pat
         pa.table({"text": TEXTS[:1], "label": [1], "spans": spans}), tmp_path / "planted/planted.parquet"
     )
     marked_file(tmp_path / "movie_rationales-test.parquet")
-    given = ["--data", tmp_path / "dev.parquet", "--methods", "attgrads", "--few", 2, "--kept", tmp_path / "kept"]
-    given += ["--planted", tmp_path / "planted", "--rationales", tmp_path, "--classifiers", tmp_path / "readers"]
-    given += ["--device", "cpu", "--threads", torch.get_num_threads(), "--output", tmp_path / "sanity.md"]
-    printed = run(monkeypatch, capsys, *given)
+    args = ["--data", tmp_path / "dev.parquet", "--methods", "attgrads", "--few", 2, "--kept", tmp_path / "kept"]
+    args += ["--planted", tmp_path / "planted", "--rationales", tmp_path, "--classifiers", tmp_path / "readers"]
+    args += ["--device", "cpu", "--threads", torch.get_num_threads(), "--output", tmp_path / "sanity.md"]
+    printed = run(monkeypatch, capsys, *args)
     report = (tmp_path / "sanity.md").read_text()
     assert report in printed
-    assert "Model embedded, 2 texts of dev.parquet" in report
-    assert [line for line in report.splitlines() if line.startswith("#")] == [
-        "# Is it an explanation of this model, and of this output?",
-        "## Another class",
-        "## Weights drawn anew",
-        "## What must not matter",
-        "## Planted words",
-        "## Plausibility",
-        "### Movie reviews (ERASER)",
-    ]
-    assert "HateXplain: left out, since there is no hatexplain-test.parquet and no hatexplain." in report
+    assert "2 texts of dev.parquet" in report
+    headings = [line.split()[0] for line in report.splitlines() if line.startswith("#")]
+    assert headings == ["#", *["##"] * 5, "###"]
+    assert re.search("HateXplain: .*hatexplain-test.parquet", report)
     assert report.count("| random |") == 6  # the control is always there
     files = sorted((tmp_path / "kept").rglob("*.json"))
     lost = [file for file in files if json.loads(file.read_text())["asked"].startswith("drawn down to layer 2")]
@@ -287,7 +281,7 @@ def test_all_parts_go_into_one_report_and_what_is_done_is_not_done_again(tmp_pat
     written = []
     write = asking.write_atomically
     monkeypatch.setattr(asking, "write_atomically", lambda path, data: (written.append(path), write(path, data)))
-    assert report in run(monkeypatch, capsys, *given)
+    assert report in run(monkeypatch, capsys, *args)
     assert sorted(written) == sorted(lost)
 
 
@@ -305,9 +299,9 @@ def test_methods_and_parts_that_cannot_run_are_named(monkeypatch):
     with pytest.raises(MissingExtraError):
         sanity.methods_of("ig")
 
-    def parts(**given):
+    def parts(**changes):
         options = {"parts": None, "data": None, "planted": None, "rationales": None, "classifiers": None}
-        return sanity.parts_of(sanity.argparse.Namespace(**{**options, **given}))
+        return sanity.parts_of(sanity.argparse.Namespace(**{**options, **changes}))
 
     assert parts(data="dev.parquet") == ["logit", "weights", "stability"]
     assert parts(planted="folder") == ["planted"]

@@ -31,9 +31,9 @@ def test_a_study_is_resumed_and_its_numbers_are_those_of_the_methods(tmp_path, m
     folder = tmp_path / "model"
     explainer.model.save_pretrained(folder)
     explainer.tokenizer.save_pretrained(folder)
-    data, out, kept = write_texts(tmp_path / "dev.parquet"), tmp_path / "table.md", tmp_path / "kept"
-    chosen = ["--only", "random", "attgrads", "agf(heads", "steps=10)"]
-    given = [
+    data, out, stored = write_texts(tmp_path / "dev.parquet"), tmp_path / "table.md", tmp_path / "kept"
+    variants = ["--only", "random", "attgrads", "agf(heads", "steps=10)"]
+    args = [
         "--data",
         data,
         "--model",
@@ -43,27 +43,27 @@ def test_a_study_is_resumed_and_its_numbers_are_those_of_the_methods(tmp_path, m
         "--batch-size",
         2,
         "--kept",
-        kept,
+        stored,
         "--output",
         out,
-        *chosen,
+        *variants,
     ]
-    first = run(monkeypatch, capsys, *given, "--share", "2/2")  # one of two texts parts
+    first = run(monkeypatch, capsys, *args, "--share", "2/2")  # one of two texts parts
     assert "on 1 texts" in first
-    printed = run(monkeypatch, capsys, *given)
+    printed = run(monkeypatch, capsys, *args)
     assert "on 3 texts" in printed
     assert out.read_text() in printed
-    parts = [json.loads(path.read_text()) for path in sorted(kept.rglob("*.json"))]
-    assert [set(part) for part in parts] == [set(study.choose(study.variants(), chosen[1:]))] * 2
+    parts = [json.loads(path.read_text()) for path in sorted(stored.rglob("*.json"))]
+    assert [set(part) for part in parts] == [set(study.choose(study.variants(), variants[1:]))] * 2
     assert sum("steps=10)" in name for name in parts[0]) == 2
     method = study.variants()["agf(heads='sum', residual=True, layer='all')"]
     assert isinstance(method, FlowMethod)
     texts = study.read_texts(data, "text", 9, 0)
     expected = gaflow.evaluate(explainer, texts, methods=[method], eraser=False).per_text("aopc", "top")[0]
-    found = [value for part in parts for value in part[method.name]["aopc_top"]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    values = [value for part in parts for value in part[method.name]["aopc_top"]]
+    np.testing.assert_allclose(values, expected, atol=1e-6)
     monkeypatch.setattr(gaflow, "evaluate", lambda *_, **__: pytest.fail("what is done was done again"))
-    assert run(monkeypatch, capsys, *given).split("| variant")[1] == printed.split("| variant")[1]
+    assert run(monkeypatch, capsys, *args).split("| variant")[1] == printed.split("| variant")[1]
 
 
 def test_texts_are_different_ones_of_a_held_in_file(tmp_path):

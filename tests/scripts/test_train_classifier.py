@@ -57,11 +57,11 @@ def test_what_is_stored_is_what_was_tested(files, tmp_path):
 
 
 def test_no_text_is_both_trained_on_and_held_out(files, tmp_path):
-    kept, held = split(1000, 3)
-    assert len(held) == 50
-    assert sorted([*kept, *held]) == list(range(1000))
-    assert (split(1000, 3)[1] == held).all()
-    assert (split(1000, 4)[1] != held).any()
+    training, validation = split(1000, 3)
+    assert len(validation) == 50
+    assert sorted([*training, *validation]) == list(range(1000))
+    assert (split(1000, 3)[1] == validation).all()
+    assert (split(1000, 4)[1] != validation).any()
     record = run(files, tmp_path)
     assert record["texts"]["train"] + record["texts"]["heldout"] == 40
     assert parquet.read_table(tmp_path / "heldout.parquet").num_rows == record["texts"]["heldout"] == 2
@@ -71,9 +71,9 @@ def test_every_text_is_in_one_batch():
 
     data = Texts([[1] * (k % 7 + 1) for k in range(53)], [0] * 53)
     for rng in (None, np.random.default_rng(0)):
-        found = list(groups(data, 8, rng))
-        assert sorted(k for group in found for k in group) == list(range(53))
-        assert max(map(len, found)) == 8
+        batches = list(groups(data, 8, rng))
+        assert sorted(k for group in batches for k in group) == list(range(53))
+        assert max(map(len, batches)) == 8
 
 
 def test_a_text_may_be_a_list_of_words(tmp_path):

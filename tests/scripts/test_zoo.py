@@ -14,8 +14,8 @@ TEXT, PICTURE = "text-classification", "image-classification"
 
 
 def stored():
-    known = [{**f, "shape": None if f["shape"] is None else tuple(f["shape"])} for f in STORED["findings"]]
-    return [Finding(**f) for f in known]
+    records = [{**f, "shape": None if f["shape"] is None else tuple(f["shape"])} for f in STORED["findings"]]
+    return [Finding(**f) for f in records]
 
 
 def section(task):
@@ -70,9 +70,9 @@ def test_nothing_failed_and_every_traced_model_passed_every_check_or_says_why():
 
 def test_the_readme_counts_right():
     findings = stored()
-    known, traced = len(findings), sum(f.outcome == "traced" for f in findings)
+    count, traced = len(findings), sum(f.outcome == "traced" for f in findings)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.search(rf"\b{traced} of the {known}\b", readme)
+    assert re.search(rf"\b{traced} of the {count}\b", readme)
 
 
 def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
@@ -86,9 +86,9 @@ def test_a_model_that_is_not_left_as_found_is_caught(monkeypatch):
         return original(model, *args)
 
     monkeypatch.setattr("benchmarks.zoo.trace_output", careless)
-    found = check(model, blank)
-    assert not found.sound
-    assert "not left as found" in row(found)
+    finding = check(model, blank)
+    assert not finding.sound
+    assert "not left as found" in row(finding)
 
 
 def forever():

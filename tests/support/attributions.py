@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.flow.result import BatchCertificate, Certificate, Flow
 from gaflow.inputs.encoding import encode
 from tests.support.models import wordpiece
 
@@ -14,7 +14,8 @@ from tests.support.models import wordpiece
 def make_flow(t, layers=2, dead=False):
     """Every token of a layer passes its flow on to the one below."""
     share = torch.zeros(t, dtype=torch.float64) if dead else torch.arange(1.0, t + 1, dtype=torch.float64)
-    numbers = {f.name: torch.zeros(1, dtype=torch.float64) for f in fields(BatchCertificate)}
+    dtypes = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
+    numbers = {f.name: torch.zeros(1, dtype=dtypes[str(f.type)]) for f in fields(Certificate)}
     numbers |= {
         "edges": torch.tensor([3 * t]),
         "dead": torch.tensor([dead]),
@@ -35,7 +36,7 @@ def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True,
     encoding = encode(tokenizer or wordpiece(), [text if pair is None else (text, pair)])[0]
     t = len(encoding)
     flows = make_flow(t) if flow else None
-    given = {
+    values = {
         "text": text,
         "text_pair": pair,
         "tokens": encoding.tokens,
@@ -52,7 +53,7 @@ def make(text="the dog's ok", pair=None, tokenizer=None, scores=None, flow=True,
         "flow": flows,
         "certificate": None if flows is None else flows.certificate[0],
     }
-    return Attribution(**{**given, **changes})
+    return Attribution(**{**values, **changes})
 
 
 def scored(source, seed=0, tokenizer=wordpiece, **changes):

@@ -12,8 +12,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 @pytest.fixture(scope="module")
 def browser():
     """Chromium as it is installed; where there is none the test is skipped, but not where CI=1."""
-    place = next(filter(None, map(shutil.which, NAMES)), None)
-    if place is None:
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
+    if executable is None:
         reason = f"NO BROWSER: pages were not tried out; install one of {', '.join(NAMES)}"
         if os.environ.get("CI", "") not in ("", "0"):
             pytest.fail(reason)
@@ -21,9 +21,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=place, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
 
 
 @contextmanager
@@ -31,13 +31,13 @@ def opened(browser, path, **settings):
     """A tab with the page at `path`."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)
     page = context.new_page()
-    wrong, asked = [], []
+    wrong, requests = [], []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text))
     page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(path.as_uri())
     yield page
     assert wrong == []
-    assert asked == [path.as_uri()]
+    assert requests == [path.as_uri()]
     context.close()

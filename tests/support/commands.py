@@ -11,12 +11,12 @@ from gaflow.cli import main
 HOSTILE = "\x1b[31mred[/bold] \x1b]0;title\x07 [red]\u202eevil"
 
 
-def saved(made, place):
+def saved(model_and_tokenizer, folder):
     """The folder in which a model and its tokenizer are saved."""
-    model, tokenizer = made
-    model.save_pretrained(place / "tiny")
-    tokenizer.save_pretrained(place / "tiny")
-    return place / "tiny"
+    model, tokenizer = model_and_tokenizer
+    model.save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(folder / "tiny")
+    return folder / "tiny"
 
 
 def gives(capfd, *args):

@@ -31,16 +31,16 @@ class Node:
 
     def all(self, selector: str) -> list[Node]:
         """Nodes below of a tag, with a class if `selector` begins with a point, or with an id after #."""
-        found = list(self.walk())[1:]
+        nodes = list(self.walk())[1:]
         if selector.startswith("."):
-            return [n for n in found if selector[1:] in n.classes]
+            return [n for n in nodes if selector[1:] in n.classes]
         if selector.startswith("#"):
-            return [n for n in found if n.attributes.get("id") == selector[1:]]
-        return [n for n in found if n.tag == selector]
+            return [n for n in nodes if n.attributes.get("id") == selector[1:]]
+        return [n for n in nodes if n.tag == selector]
 
     def one(self, selector: str) -> Node:
-        (found,) = self.all(selector)
-        return found
+        (node,) = self.all(selector)
+        return node
 
     def skeleton(self) -> list[tuple[str, tuple[str, ...]]]:
         """Tags and attribute names in order: what outside text must never change."""

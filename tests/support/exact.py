@@ -105,13 +105,13 @@ def _live_edges(
 
 
 def _reach(start: list[Node], neighbours: dict[Node, list[Node]]) -> set[Node]:
-    seen, stack = set(start), list(start)
+    reached, stack = set(start), list(start)
     while stack:
         for node in neighbours.get(stack.pop(), []):
-            if node not in seen:
-                seen.add(node)
+            if node not in reached:
+                reached.add(node)
                 stack.append(node)
-    return seen
+    return reached
 
 
 def _circulation(layers: list, shape: tuple, barrier: str, terminal: float | str | None) -> tuple[list[Edge], arb]:

@@ -31,11 +31,11 @@ def die_at(step):
     calls = []
 
     def dying(original):
-        def call(*given):
+        def call(*args):
             calls.append(1)
             if len(calls) == step and step % 2:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = original(*given)
+            result = original(*args)
             if len(calls) == step:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result

@@ -29,14 +29,14 @@ def run(explainer, data, out, step):
     return os.waitpid(child, 0)[1]
 
 
-def main(model, data, place):
+def main(model, data, folder):
     torch.set_num_threads(1)
     explainer = gaflow.Explainer(model)
     explainer("a dog")  # what is loaded on first use
-    say(out="whole", status=run(explainer, data, Path(place) / "whole", None))
+    say(out="whole", status=run(explainer, data, Path(folder) / "whole", None))
     for step in STEPS:
         for death in (step, None):
-            say(out=str(step), status=run(explainer, data, Path(place) / str(step), death))
+            say(out=str(step), status=run(explainer, data, Path(folder) / str(step), death))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Figures:
 
     nodes_per_statement: float
     heavy_share: float  # of statements
-    stand_in_share: float  # of names that are assigned or are parameters
+    stand_in_share: float  # of bound names
     comprehensions: float  # per 1,000 statements, as the next two
     ternaries: float
     parallel_assignments: float
@@ -97,12 +97,14 @@ def own_size(statement: ast.stmt) -> int:
 
 
 def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names that are assigned or are parameters, with their lines."""
+    """Names that are assigned, are parameters, or are functions and classes, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
         if isinstance(node, ast.arg):
             yield node.arg, node.lineno
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
 
 
 def is_parallel_assignment(node: ast.AST) -> bool:

@@ -74,13 +74,13 @@ KINDS = {f.__name__: f for f in (dense, sparse, graded, one_top, attention, symm
 def networks() -> list[tuple[str, np.ndarray, float, str]]:
     """Name, capacities, epsilon and barrier of every reference network."""
     rng = np.random.default_rng(12)
-    found = []
+    made_networks = []
     for shift, (kind, make) in enumerate(KINDS.items()):
         for offset, barrier in enumerate(("uniform", "capacity")):
             for k, epsilon in enumerate(EPSILONS):
                 layers, tokens = SIZES[(k + shift + 2 * offset) % len(SIZES)]
-                found.append((f"{kind}-{barrier}-{epsilon:g}", make(rng, layers, tokens), epsilon, barrier))
-    return found
+                made_networks.append((f"{kind}-{barrier}-{epsilon:g}", make(rng, layers, tokens), epsilon, barrier))
+    return made_networks
 
 
 def load() -> list[Case]:
@@ -88,10 +88,18 @@ def load() -> list[Case]:
     with safe_open(FILE, "numpy") as file:
         settings = json.loads(file.metadata()["cases"])
         cases = []
-        for name, each in settings.items():
+        for name, case in settings.items():
             arrays = {part: file.get_tensor(f"{name}/{part}") for part in ("information", "edges", "source", "target")}
             information = arrays.pop("information")
-            cases.append(Case(name, information, each["epsilon"], each["barrier"], Exact(**arrays, **each["flow"])))
+            cases.append(
+                Case(
+                    name,
+                    information,
+                    case["epsilon"],
+                    case["barrier"],
+                    Exact(**arrays, **case["flow"]),
+                )
+            )
     return cases
 
 

@@ -40,8 +40,8 @@ class OneLayer(nn.Module):
         """r, (b, t)."""
         if self.pool == "mean":
             return mask / mask.sum(-1, keepdim=True)
-        place = torch.zeros_like(mask[:, 0]) if self.pool == "first" else mask.sum(-1) - 1
-        return torch.zeros(mask.shape, dtype=torch.float64).scatter(1, place[:, None], 1)
+        position = torch.zeros_like(mask[:, 0]) if self.pool == "first" else mask.sum(-1) - 1
+        return torch.zeros(mask.shape, dtype=torch.float64).scatter(1, position[:, None], 1)
 
     def attend(self, mask):
         """A, (b, h, t, t)."""
@@ -61,7 +61,7 @@ IDS = torch.tensor([[3, 1, 4, 1], [5, 8, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 
 
-def seen(pool="first"):
+def trace_one_layer(pool="first"):
     """The model and its trace for a text of four tokens and one of two."""
     model = OneLayer(pool)
     batch = Batch({"input_ids": IDS, "attention_mask": MASK}, MASK.bool(), True, ())

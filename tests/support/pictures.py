@@ -64,9 +64,9 @@ def odd_text():
 
 def saved(figure, kind="svg"):
     """The file as bytes."""
-    held = io.BytesIO()
-    figure.savefig(held, format=kind)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind)
+    return buffer.getvalue()
 
 
 def tree(figure):
@@ -82,15 +82,15 @@ def written(figure):
 def assert_stands_apart(figure):
     """Assert that no line of text leaves the figure or touches another."""
     renderer = FigureCanvasAgg(figure).get_renderer()
-    draw, found = renderer.draw_text, {}
+    draw, drawn = renderer.draw_text, {}
 
     def watch(gc, x, y, text, font, angle, ismath=False, mtext=None):
-        found[id(mtext)] = mtext  # not every tick that an axis has is drawn
+        drawn[id(mtext)] = mtext  # not every tick that an axis has is drawn
         draw(gc, x, y, text, font, angle, ismath=ismath, mtext=mtext)
 
     setattr(renderer, "draw_text", watch)  # noqa: B010  # the type checker knows no other way
     figure.draw(renderer)
-    texts = list(found.values())
+    texts = list(drawn.values())
     boxes = np.array([text.get_window_extent(renderer).extents for text in texts])
     assert (boxes[:, :2] >= -1).all()
     assert (boxes[:, 2:] <= np.array(renderer.get_canvas_width_height()) + 1).all()

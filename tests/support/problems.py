@@ -78,8 +78,8 @@ class Barrier:
     def slope(self, tree: Tree, flow: Decimal) -> Decimal:
         """B'(F)."""
         if isinstance(tree, Edge):
-            each = flow / len(tree.where)
-            return self.of(tree.capacity) * (1 / (tree.capacity - each) - 1 / each)
+            edge_flow = flow / len(tree.where)
+            return self.of(tree.capacity) * (1 / (tree.capacity - edge_flow) - 1 / edge_flow)
         if isinstance(tree, Series):
             return sum((self.slope(part, flow) for part in tree.parts), Decimal(0))
         # Were the slope beyond all of these, every part would carry more (or less) than its share.
@@ -247,9 +247,9 @@ def exchangeable(name: str, same: Sequence[float], other: Sequence[float], token
     pairs = [(i, j) for i in range(tokens) for j in range(tokens)]
     middle = []
     for k in reversed(range(len(keep))):
-        own = Edge("edges", tuple((k, i, j) for i, j in pairs if i == j), keep[k])
+        straight = Edge("edges", tuple((k, i, j) for i, j in pairs if i == j), keep[k])
         cross = Edge("edges", tuple((k, i, j) for i, j in pairs if i != j), swap[k])
-        middle.append(Parallel((own, cross)))
+        middle.append(Parallel((straight, cross)))
     top = Edge("source", all_tokens, sums[-1] if adjacent else wide)
     bottom = Edge("target", all_tokens, sums[0] if adjacent else wide)
     return problem(name, Series((top, *middle, bottom)), (len(keep), tokens), **settings)
@@ -258,17 +258,17 @@ def exchangeable(name: str, same: Sequence[float], other: Sequence[float], token
 @cache
 def problems() -> tuple[Problem, ...]:
     """Every problem, under both barriers and from sharp to blunt."""
-    found = []
+    collected = []
     for barrier in ("uniform", "capacity"):
         for epsilon in (1e-9, 1e-3, 10.0):
             how = {"barrier": barrier, "epsilon": epsilon}
             tag = f"{barrier}-{epsilon:g}"
-            found += [
+            collected += [
                 path(f"path-{tag}", [0.3, 0.07, 2.0, 0.7], **how),
                 path(f"bottleneck-{tag}", [1.0, 1e-12, 1.0], **how),
                 fan(f"fan-{tag}", [0.1, 0.5, 3.0], **how),
                 disjoint(f"disjoint-{tag}", [[0.2, 1.0], [0.6, 0.3], [0.9, 0.8]], **how),
                 exchangeable(f"exchangeable-{tag}", [0.4, 0.1, 0.2], [0.05, 0.3, 0.2], 3, **how),
             ]
-    found.append(path("path-literal-terminal", [0.5, 0.25], terminal=0.125, epsilon=1e-4))
-    return tuple(found)
+    collected.append(path("path-literal-terminal", [0.5, 0.25], terminal=0.125, epsilon=1e-4))
+    return tuple(collected)

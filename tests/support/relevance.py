@@ -4,10 +4,9 @@ from typing import Any
 
 from torch import nn
 
-from gaflow.models.tracing import trace
 from gaflow.tasks.targets import LogitTerm
 from tests.support.models import SENTENCE, bert
-from tests.support.tracing import SHORT, make_batch
+from tests.support.tracing import SHORT, make_batch, trace
 
 
 def terms(target: Any) -> tuple[LogitTerm, ...]:

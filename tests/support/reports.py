@@ -40,10 +40,10 @@ def evaluation(methods=METHODS, *, texts=12, seed=0, classes=("neg", "pos"), gol
 
 def stored(folder, name, *evaluations, slug=None, left_out=None):
     """A data set as a benchmark leaves it."""
-    place = Path(folder) / (slug or name)
-    for each in evaluations:
-        each.save(place / each.replacement)
-    place.mkdir(parents=True, exist_ok=True)
-    asked = {"name": name, "stored": True, "methods": None}
-    (place / "bench.json").write_text(json.dumps({"asked": asked, "left_out": left_out or {}}))
-    return place
+    result_folder = Path(folder) / (slug or name)
+    for result in evaluations:
+        result.save(result_folder / result.replacement)
+    result_folder.mkdir(parents=True, exist_ok=True)
+    settings = {"name": name, "stored": True, "methods": None}
+    (result_folder / "bench.json").write_text(json.dumps({"asked": settings, "left_out": left_out or {}}))
+    return result_folder

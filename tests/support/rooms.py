@@ -18,7 +18,8 @@ END = "<!-- end of rooms -->\n"
 
 # Modules of the root that serve every room, and what they may import themselves.
 PLUMBING: dict[str, tuple[str, ...]] = {
-    "errors": (),
+    "characters": (),
+    "errors": ("characters",),
     "arguments": ("errors",),
     "extras": ("errors",),
     "files": ("errors",),
@@ -27,27 +28,27 @@ PLUMBING: dict[str, tuple[str, ...]] = {
 
 # What each room may import beside the plumbing. Whatever a room is built on stands above it.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "schemas": (),
     "flow": (),
-    "inputs": (),
+    "inputs": ("schemas",),
     "tasks": ("inputs",),
-    "attribution": ("flow", "inputs", "tasks"),
+    "attribution": ("schemas", "flow", "inputs", "tasks"),
     "models": ("inputs", "tasks"),
     "methods": ("flow", "inputs", "tasks", "models"),
     "explainer": ("flow", "inputs", "tasks", "attribution", "models", "methods"),
-    "provenance": ("inputs", "models", "methods", "explainer"),
-    "data": ("inputs", "tasks"),
-    "jobs": ("flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "provenance", "data"),
-    "evaluation": ("flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "provenance", "data"),
+    "data": ("schemas", "inputs", "tasks"),
+    "jobs": ("schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data"),
+    "evaluation": ("schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data"),
     "view": ("flow", "inputs", "tasks", "attribution"),
     "html": ("flow", "inputs", "tasks", "attribution", "view"),
     "plots": ("flow", "inputs", "tasks", "attribution", "view"),
     "terminal": ("flow", "inputs", "tasks", "attribution", "view"),
     "benchmark": (
-        "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "provenance", "data", "jobs",
+        "schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
         "evaluation", "view", "html", "plots",
     ),
     "cli": (
-        "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "provenance", "data", "jobs",
+        "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
         "evaluation", "view", "html", "plots", "terminal", "benchmark",
     ),
 }  # fmt: skip

@@ -24,8 +24,8 @@ class Shortcut(torch.nn.Module):
         return self.embedding
 
     def forward(self, input_ids, attention_mask=None):
-        seen = (self.embedding(input_ids)[..., 0] * attention_mask).amax(1)
-        return SimpleNamespace(logits=torch.stack([torch.zeros_like(seen), 4 * seen - 2], 1))
+        strongest = (self.embedding(input_ids)[..., 0] * attention_mask).amax(1)
+        return SimpleNamespace(logits=torch.stack([torch.zeros_like(strongest), 4 * strongest - 2], 1))
 
 
 PLAIN = torch.tensor([1.0, -1, 1, -1])

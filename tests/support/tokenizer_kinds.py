@@ -37,7 +37,7 @@ class Spaced:
     def __call__(self, texts: list[str], pairs: list[str] | None = None, **_: Any) -> dict[str, Any]:
         joined = [" ".join(both) for both in zip(texts, pairs, strict=True)] if pairs else texts
         ids = [[ord(word) for word in text.split()] for text in joined]
-        return {"input_ids": ids, "special_tokens_mask": [[0] * len(each) for each in ids]}
+        return {"input_ids": ids, "special_tokens_mask": [[0] * len(row) for row in ids]}
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [chr(k) for k in ids]
@@ -88,8 +88,8 @@ def bare_bytes() -> PreTrainedTokenizerFast:
 @cache
 def characters() -> PreTrainedTokenizerFast:
     """One token for a character, spaces too."""
-    known = ["[UNK]", "[CLS]", "[SEP]", *LETTERS, " "]
-    tokenizer = Tokenizer(vocabularies.WordLevel({c: k for k, c in enumerate(known)}, unk_token="[UNK]"))
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", *LETTERS, " "]
+    tokenizer = Tokenizer(vocabularies.WordLevel({c: k for k, c in enumerate(vocabulary)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
@@ -112,8 +112,8 @@ def _decoded(decoder: Any) -> Surface:
     """Of tokens that may hold a part of a character, which no decoder can show."""
 
     def surface(token: str) -> str | None:
-        shown = decoder.decode([token]).replace("▁", " ")
-        return None if "\ufffd" in shown else shown
+        decoded = decoder.decode([token]).replace("▁", " ")
+        return None if "\ufffd" in decoded else decoded
 
     return surface
 

@@ -31,16 +31,16 @@ def random_trace(seed=0, shape=(2, 3, 2, 5, 5)):
 POOLS = ("first", "last", "mean")
 
 
-def assert_scores(found, expected):
+def assert_scores(scores, expected):
     """Scores (b, t) are `expected` on each text's own tokens, and 0 at padding."""
-    for item, own in enumerate(expected):
-        n = len(own)
-        assert found.values[item, :n].tolist() == pytest.approx(list(own), rel=1e-9, abs=1e-12)
-        assert found.values[item, n:].tolist() == [0.0] * (found.values.shape[1] - n)
+    for item, row in enumerate(expected):
+        n = len(row)
+        assert scores.values[item, :n].tolist() == pytest.approx(list(row), rel=1e-9, abs=1e-12)
+        assert scores.values[item, n:].tolist() == [0.0] * (scores.values.shape[1] - n)
 
 
-def bert_trace(made, texts=(SENTENCE, "a good film")):
-    model, tokenizer = made
+def bert_trace(model_and_tokenizer, texts=(SENTENCE, "a good film")):
+    model, tokenizer = model_and_tokenizer
     batch = collate(encode(tokenizer, texts), Padding(tokenizer.pad_token_id))
     return trace_logit(model, batch)
 

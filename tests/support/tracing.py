@@ -10,7 +10,10 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch, Padding, collate
 from gaflow.inputs.encoding import encode
 from gaflow.methods import METHODS, Scores
-from gaflow.models.tracing import Trace, trace
+from gaflow.models.forward import forward
+from gaflow.models.restore import borrow
+from gaflow.models.tracing import Trace, backward
+from gaflow.progress import Report, silent
 from gaflow.tasks.targets import LogitTerm
 from tests.support.models import SENTENCE
 
@@ -24,6 +27,12 @@ def make_batch(tokenizer, texts=(SENTENCE, SHORT)):
 def logit_terms(batch: Batch, index: int = 0) -> list[tuple[LogitTerm, ...]]:
     """Terms that explain the same logit of each item."""
     return [(LogitTerm(1.0, (index,)),)] * len(batch.mask)
+
+
+def trace(model: nn.Module, batch: Batch, terms: Any, report: Report = silent, *, residual: bool = False) -> Trace:
+    """Borrow a model and trace it, where the terms do not depend on its logits."""
+    with borrow(model):
+        return backward(forward(model, batch, residual=residual), terms, report)
 
 
 def trace_logit(model: nn.Module, batch: Batch, index: int = 0, **options: Any) -> Trace:

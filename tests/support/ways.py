@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from gaflow.flow.arguments import as_networks, as_nodes
 from gaflow.flow.barrier.linear.dispatch import Way
 from gaflow.flow.barrier.solve import Barrier, LogBarrier
 from gaflow.flow.network import LayeredNetwork
@@ -21,11 +20,8 @@ def solve_by(
     targets: list[int] | None = None,
 ) -> Flow:
     """As `solve`, with every linear system solved this way; all items have to converge."""
-    networks = as_networks(information)
     terminal = "adjacent" if barrier == "capacity" else None
-    output_nodes = as_nodes(sources, networks, None, "sources")
-    input_nodes = as_nodes(targets, networks, None, "targets")
-    network = LayeredNetwork.build(networks, None, terminal, output_nodes, input_nodes)
+    network = LayeredNetwork.build(information, terminal, None, sources, targets)
     flow = LogBarrier(epsilon=epsilon, barrier=barrier, way=way)(network)
     assert flow.converged.all()
     return flow

@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import ExplainedOutput, explained_scalar
 
 HEAD = ClassificationHead(("negative", "Positive", "not sure"), "softmax")
+NO_ENCODING: Any = None  # classes are those of the whole input
 
 
 def config(**settings):
@@ -15,8 +17,11 @@ def config(**settings):
 
 
 def probability(head, logits, target):
-    (output,) = head.outputs(logits[None], [], [target])
-    return output.probability
+    return head.output(logits, NO_ENCODING, target).probability
+
+
+def outputs(logits, *targets):
+    return HEAD.outputs(logits, [NO_ENCODING] * len(targets), targets)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def test_an_unknown_target_is_refused_with_the_labels(target):
 
 @pytest.mark.parametrize("target", [1.0, True, torch.tensor(True), b"positive", {"a": 1}, (None, 1)])
 def test_a_target_of_the_wrong_type_is_a_type_error(target):
-    with pytest.raises(TypeError, match="target must be a class index"):
+    with pytest.raises(TypeError, match="target"):
         HEAD.parse(target)
 
 
@@ -76,9 +81,9 @@ def test_a_label_that_contains_the_word_minus_is_a_label_first():
 
 
 def test_of_a_contrast_the_side_that_is_no_label_is_named():
-    with pytest.raises(TargetError, match="no label 'neg' in 'positive minus neg'; the model's labels are 0"):
+    with pytest.raises(TargetError, match=r"'neg' in 'positive minus neg'.* 0"):
         HEAD.parse("positive minus neg")
-    with pytest.raises(TargetError, match="no label 'pos minus neg'; the"):
+    with pytest.raises(TargetError, match="'pos minus neg'"):
         HEAD.parse("pos minus neg")
 
 
@@ -93,25 +98,24 @@ def test_long_lists_of_labels_are_cut_in_errors():
 
 def test_none_resolves_to_the_predicted_class():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    outputs = HEAD.outputs(logits, [], [None, (1, 2)])
-    assert [output.target for output in outputs] == [1, (1, 2)]
+    assert [output.target for output in outputs(logits, None, (1, 2))] == [1, (1, 2)]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 3), (2, 3, 1)])
 def test_logits_of_another_shape_are_refused(shape):
-    with pytest.raises(UnsupportedModelError, match="3 labels"):
-        HEAD.outputs(torch.zeros(shape), [], [None, None])
+    with pytest.raises(UnsupportedModelError, match="shape"):
+        outputs(torch.zeros(shape), None, None)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_an_output_that_is_not_finite_is_an_error(bad):
     with pytest.raises(GaflowError, match="not finite"):
-        HEAD.outputs(torch.tensor([[0.0, bad, 1.0]]), [], [0])
+        outputs(torch.tensor([[0.0, bad, 1.0]]), 0)
 
 
 def test_the_explained_scalar_is_a_logit_or_a_difference_with_its_gradient():
     logits = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], requires_grad=True)
-    y = explained_scalar(logits, [output.terms for output in HEAD.outputs(logits, [], [2, (1, 0)])])
+    y = explained_scalar(logits, [output.terms for output in outputs(logits, 2, (1, 0))])
     assert y.tolist() == [4.0, 8.0]
     (gradient,) = torch.autograd.grad(y.sum(), logits)
     assert gradient.tolist() == [[0, 0, 1], [-1, 1, 0]]
@@ -119,13 +123,13 @@ def test_the_explained_scalar_is_a_logit_or_a_difference_with_its_gradient():
 
 def test_an_output_says_all_there_is_to_show():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    one, other = HEAD.outputs(logits, [], [None, (1, 2)])
+    one, other = outputs(logits, None, (1, 2))
     assert (one.target, one.label, one.prediction) == (1, "Positive", "Positive")
     assert one.probability == pytest.approx(logits[0].double().softmax(0)[1].item())
     assert (other.target, other.label, other.prediction) == ((1, 2), "Positive minus not sure", "negative")
     assert other.terms == ((1.0, (1,)), (-1.0, (2,)))
     assert HEAD.parse(other) == (1, 2)
-    best = HEAD.top_outputs(logits[0], None, 2)  # type: ignore[arg-type]
+    best = HEAD.top_outputs(logits[0], NO_ENCODING, 2)
     assert [output.target for output in best] == [1, 2]
     assert all(isinstance(output, ExplainedOutput) for output in best)
 
@@ -151,7 +155,7 @@ def test_a_contrast_has_the_probability_of_the_first_among_the_two_under_softmax
 def test_a_single_logit_is_read_through_a_sigmoid_unless_it_is_regression():
     one = ClassificationHead.of(config(id2label={0: "score"}, num_labels=1, problem_type=None))
     assert probability(one, torch.tensor([0.0]), 0) == 0.5
-    assert one.outputs(torch.tensor([[-3.0]]), [], [None])[0].target == 0
+    assert one.output(torch.tensor([-3.0]), NO_ENCODING, None).target == 0
     assert ClassificationHead.of(config(id2label={0: "s"}, num_labels=1, problem_type="regression")).link == "none"
 
 
@@ -161,5 +165,4 @@ def test_labels_missing_from_the_config_get_their_usual_names():
 
 
 def test_targets_have_names_for_display():
-    outputs = HEAD.outputs(torch.zeros(2, 3), [], [2, (1, 0)])
-    assert [output.label for output in outputs] == ["not sure", "Positive minus negative"]
+    assert [output.label for output in outputs(torch.zeros(2, 3), 2, (1, 0))] == ["not sure", "Positive minus negative"]

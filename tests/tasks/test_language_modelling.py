@@ -82,11 +82,11 @@ def test_a_word_inside_a_text_has_a_space_before_it_where_the_tokenizer_says_so(
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("catty", r"target: 'catty' is 5 tokens in text \(c, ##a, .*one of these"),
-        ("xylophone", "'xylophone' is no token of the model's vocabulary"),
+        ("catty", r"target.*'catty'.*5 tokens.*c, ##a, "),
+        ("xylophone", "'xylophone'"),
         ("dog minus xylophone", "'xylophone' is no token"),
         ("dog minus Dog", "contrasts 'dog' with itself"),
-        ("#3", "target must name one of the masks of text, #2: write"),
+        ("#3", "target.*text, #2"),
         ("", "target is empty"),
         ((1, 2, 3), "a contrast is a pair"),
     ],
@@ -104,9 +104,7 @@ def test_a_target_of_the_wrong_type_is_a_type_error(target):
 
 def test_of_several_masks_one_must_be_named():
     text = "a [MASK] dog is [MASK]"
-    with pytest.raises(
-        TargetError, match=r"target must name one of the masks of text, #2, #5: write '#2', or '#2=word'"
-    ):
+    with pytest.raises(TargetError, match=r"target.*text, #2, #5.*'#2', or '#2=word'"):
         resolve(None, text)
     assert resolve("#5", text) == (5, ())
     assert resolve("#5=good", text) == (5, ids(wordpiece(), "good"))
@@ -116,9 +114,9 @@ def test_of_several_masks_one_must_be_named():
 
 def test_a_text_without_a_mask_is_told_how_to_write_one():
     explainer = gaflow.Explainer(*filler())
-    with pytest.raises(TextError, match=r"texts\[1\] is 'this dog', which has no \[MASK\]; write \[MASK\] where"):
+    with pytest.raises(TextError, match=r"texts\[1\].*'this dog'.*\[MASK\]"):
         explainer([MASKED, "this dog"])
-    with pytest.raises(TextError, match=r"no \[MASK\] among the 64 tokens that the model takes"):
+    with pytest.raises(TextError, match=r"\[MASK\].*64 tokens"):
         explainer("dog " * 70 + "[MASK]", truncation=True)
 
 
@@ -128,13 +126,13 @@ def test_a_tokenizer_without_a_mask_cannot_ask():
 
 
 def test_a_token_that_the_model_does_not_have_is_out_of_range():
-    with pytest.raises(TargetError, match="target 9999 is out of range: the model has tokens 0 to"):
+    with pytest.raises(TargetError, match=r"target 9999.* 0 to"):
         gaflow.Explainer(*filler())(MASKED, target=9999)
 
 
 def test_an_output_of_another_shape_is_refused():
     (encoding,) = read_prompts(InputReader(None, wordpiece()), ["a dog"], ["text"])
-    with pytest.raises(UnsupportedModelError, match="not the logits of a vocabulary"):
+    with pytest.raises(UnsupportedModelError, match="vocabulary"):
         LanguageModelHead(wordpiece(), False).outputs(torch.zeros(1, 3), [encoding], [ResolvedTokens(0, ())])
 
 
@@ -152,22 +150,22 @@ def test_words_are_those_of_the_pipeline_of_transformers(make):
     model, tokenizer = make()
     text = SENTENCE.replace("cute", tokenizer.mask_token)
     expected = pipeline("fill-mask", model=model, tokenizer=tokenizer)(text, top_k=4)
-    found = gaflow.Explainer(model, tokenizer).predictions(text, 4)
-    assert [p.target for p in found] == [e["token"] for e in expected]  # type: ignore[index]
-    for prediction, e in zip(found, expected, strict=True):
+    predictions = gaflow.Explainer(model, tokenizer).predictions(text, 4)
+    assert [p.target for p in predictions] == [e["token"] for e in expected]  # type: ignore[index]
+    for prediction, e in zip(predictions, expected, strict=True):
         assert prediction.probability == pytest.approx(e["score"], rel=1e-4)  # type: ignore[index]
 
 
 def test_the_next_token_comes_after_the_text_and_not_after_what_the_tokenizer_adds():
     model, tokenizer = writer()
     att = gaflow.Explainer(model, tokenizer)("a good film")
-    given = tokenizer("a good film")["input_ids"]
-    assert tokenizer.convert_ids_to_tokens(given[-1:]) == ["</s>"]
+    input_ids = tokenizer("a good film")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(input_ids[-1:]) == ["</s>"]
     with torch.no_grad():
-        expected = model(torch.tensor([given[:-1]])).logits[0, -1]
+        expected = model(torch.tensor([input_ids[:-1]])).logits[0, -1]
     assert att.target == int(expected.argmax())
     assert att.output == pytest.approx(expected.max().item(), rel=1e-5)
-    assert att.read_positions == (len(given) - 2,)
+    assert att.read_positions == (len(input_ids) - 2,)
     assert att.tokens[-1] != "</s>"
 
 
@@ -178,7 +176,7 @@ def test_no_flow_comes_from_tokens_that_the_next_one_is_not_predicted_at():
 
 
 def test_a_text_to_be_continued_is_not_cut_at_its_end():
-    with pytest.raises(TextError, match="leave out some of its beginning"):
+    with pytest.raises(TextError, match="beginning"):
         gaflow.Explainer(*writer())("dog " * 90, truncation=True)
     with pytest.raises(TypeError, match="one text at a time"):
         gaflow.Explainer(*writer())(("a", "b"))

@@ -25,7 +25,7 @@ def test_a_picture_is_the_same_however_it_is_given(tmp_path):
     pixels = picture()
     pillow.fromarray(pixels).save(tmp_path / "dog.png")
     expected = explainer(pixels)
-    given = [
+    forms = [
         pillow.fromarray(pixels),
         tmp_path / "dog.png",
         str(tmp_path / "dog.png"),
@@ -33,10 +33,10 @@ def test_a_picture_is_the_same_however_it_is_given(tmp_path):
         torch.from_numpy(pixels),
         pixels.astype(np.float32) / 255,
     ]
-    for item in given:
-        found = explainer(item)
-        assert found.scores.tolist() == expected.scores.tolist()
-        assert found.media == expected.media
+    for item in forms:
+        att = explainer(item)
+        assert att.scores.tolist() == expected.scores.tolist()
+        assert att.media == expected.media
     assert explainer(tmp_path / "dog.png").text == "dog.png"
     grey = explainer(pixels[..., 0])
     assert (grey.media.pixels[..., 0] == grey.media.pixels[..., 2]).all()  # type: ignore[union-attr]
@@ -95,10 +95,10 @@ def test_a_hierarchy_of_patches_has_the_patches_of_its_first_layer():
     [
         (np.zeros((2, 3, 4, 5), dtype=np.uint8), ValueError, r"shape \(2, 3, 4, 5\), not \(h, w, 3\)"),
         (np.zeros((4, 5, 2), dtype=np.uint8), ValueError, "shape"),
-        (np.full((4, 5, 3), 300), ValueError, "must hold bytes, or numbers from 0 to 1; it holds int64"),
+        (np.full((4, 5, 3), 300), ValueError, "0 to 1.*int64"),
         (np.full((4, 5, 3), np.nan), ValueError, "must hold bytes"),
-        ("nowhere.png", ValueError, "text: there is no file 'nowhere.png'"),
-        (3, TypeError, "must be a picture of Pillow, its path, or an array, not int"),
+        ("nowhere.png", ValueError, "text.*'nowhere.png'"),
+        (3, TypeError, "Pillow.*path.*array.*int"),
     ],
 )
 def test_what_is_no_picture_is_named(item, error, message):
@@ -108,7 +108,7 @@ def test_what_is_no_picture_is_named(item, error, message):
 
 def test_a_file_that_is_no_picture_is_named(tmp_path):
     (tmp_path / "a.png").write_bytes(b"garbage")
-    with pytest.raises(ValueError, match=r"a.png' is no picture that can be read"):
+    with pytest.raises(ValueError, match=r"a.png'"):
         gaflow.Explainer(*viewer())(tmp_path / "a.png")
 
 
@@ -161,14 +161,14 @@ def test_silence_that_fills_up_a_sound_is_special():
 @pytest.mark.parametrize(
     ("item", "error", "message"),
     [
-        (sound(900)[0], TypeError, r"must be \(samples, rate\).*not ndarray"),
+        (sound(900)[0], TypeError, r"\(samples, rate\).*ndarray"),
         ("speech.wav", TypeError, "not str"),
-        ((sound(900)[0], 16000), ValueError, "16000 samples a second, but the model takes 8000; resample it"),
+        ((sound(900)[0], 16000), ValueError, "16000.*8000"),
         ((sound(900)[0], 8000.0), ValueError, "whole number"),
         ((np.zeros((2, 900)), 8000), ValueError, r"one channel, not float64 \(2, 900\)"),
         ((np.zeros(900, dtype=np.int16), 8000), ValueError, "not int16"),
         ((np.full(900, np.inf), 8000), ValueError, "not all finite"),
-        ((np.zeros(FRAME - 1), 8000), ValueError, f"{FRAME - 1} samples, but a frame of the model takes {FRAME}"),
+        ((np.zeros(FRAME - 1), 8000), ValueError, f"{FRAME - 1} samples.* {FRAME}"),
     ],
 )
 def test_what_is_no_sound_is_named(item, error, message):
@@ -182,5 +182,5 @@ def test_a_model_is_loaded_from_a_folder_with_what_reads_its_input(make_one, tmp
     model.save_pretrained(tmp_path)
     reader.save_pretrained(tmp_path)
     item = picture() if make_one is viewer else sound(900)
-    found, expected = gaflow.Explainer(tmp_path)(item), gaflow.Explainer(model, reader)(item)
-    assert np.abs(found.scores - expected.scores).max() <= 1e-6 * expected.scores.max()
+    att, expected = gaflow.Explainer(tmp_path)(item), gaflow.Explainer(model, reader)(item)
+    assert np.abs(att.scores - expected.scores).max() <= 1e-6 * expected.scores.max()

@@ -20,11 +20,11 @@ def encoding(context=CONTEXT):
 
 def logits(**high):
     """Of the tokens; start_3=2 is the start logit of token 3 of the context."""
-    found = torch.zeros(10, 2)
+    z = torch.zeros(10, 2)
     for name, value in high.items():
         part, _, k = name.partition("_")
-        found[START + int(k), ("start", "end").index(part)] = value
-    return found
+        z[START + int(k), ("start", "end").index(part)] = value
+    return z
 
 
 def explained(target, z, context=CONTEXT):
@@ -35,12 +35,12 @@ def explained(target, z, context=CONTEXT):
 def test_none_is_the_best_span_of_the_context_that_ends_no_sooner_than_it_starts():
     z = logits(start_3=5.0, end_1=4.0, start_0=2.0, end_4=0.5)
     z[1] = 99.0  # in the question
-    found = explained(None, z)
-    assert (found.label, found.target, found.read_positions) == ("this dog", "span=0:8", (4, 5))
-    assert found.terms == ((1.0, (4, 0)), (1.0, (5, 1)))
-    assert found.output_kind == "start + end logit"
+    output = explained(None, z)
+    assert (output.label, output.target, output.read_positions) == ("this dog", "span=0:8", (4, 5))
+    assert output.terms == ((1.0, (4, 0)), (1.0, (5, 1)))
+    assert output.output_kind == "start + end logit"
     chances = z[START : START + 5].softmax(0)
-    assert found.probability == pytest.approx((chances[0, 0] * chances[1, 1]).item())
+    assert output.probability == pytest.approx((chances[0, 0] * chances[1, 1]).item())
 
 
 def test_an_answer_is_no_longer_than_it_may_be_unless_it_is_given():
@@ -55,9 +55,9 @@ def test_an_answer_is_no_longer_than_it_may_be_unless_it_is_given():
 def test_all_spans_are_there_and_no_others():
     torch.manual_seed(0)
     z = torch.randn(10, 2).double()
-    found = HEAD.top_outputs(z, encoding(), 99)
-    assert len({output.target for output in found}) == len(found) == 5 * 6 / 2
-    assert sum(a.probability or 0 for a in found) < 1
+    outputs = HEAD.top_outputs(z, encoding(), 99)
+    assert len({output.target for output in outputs}) == len(outputs) == 5 * 6 / 2
+    assert sum(a.probability or 0 for a in outputs) < 1
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_all_spans_are_there_and_no_others():
 )
 def test_targets_are_read_as_meant_and_can_be_asked_for_again(target, label, terms):
     z = logits(start_3=5.0, end_3=4.0)
-    found = explained(target, z)
-    assert (found.label, found.terms) == (label, terms)
-    assert explained(found.target, z) == explained(found, z) == found
-    assert found.prediction == ("" if ":" not in label else label.split(":")[0] + ": ") + "not"
+    output = explained(target, z)
+    assert (output.label, output.terms) == (label, terms)
+    assert explained(output.target, z) == explained(output, z) == output
+    assert output.prediction == ("" if ":" not in label else label.split(":")[0] + ": ") + "not"
 
 
 def test_an_answer_that_has_the_word_minus_in_it_is_an_answer_first():
@@ -102,9 +102,9 @@ def test_of_several_places_the_one_of_largest_output_is_meant():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("cat", r"target: 'cat' is not in 'this dog is not bad' \(text, 19 characters\); give a piece of it"),
+        ("cat", r"target.*'cat'.*'this dog is not bad' \(text, 19 characters\)"),
         ((3, 99), r"\(3, 99\) is not in"),
-        ("dog minus cat", "'dog minus cat' is not in"),
+        ("dog minus cat", "'dog minus cat'"),
         ("dog minus dog", "with itself"),
     ],
 )
@@ -114,20 +114,20 @@ def test_an_answer_that_is_not_in_the_context_is_named(target, message):
 
 
 def test_an_output_of_another_shape_is_refused():
-    with pytest.raises(UnsupportedModelError, match="not one start and one end logit"):
+    with pytest.raises(UnsupportedModelError, match=r"start.*end logit"):
         HEAD.outputs(torch.zeros(1, 10, 3), [encoding()], [ResolvedAnswer("span")])
 
 
 @pytest.mark.parametrize("context", [SENTENCE, "zebra 👍🏽 don't stop", CONTEXT * 4])
 def test_the_answer_is_the_best_of_all_that_there_are(context):
     model, tokenizer = reader()
-    given = tokenizer("is it?", context, return_tensors="pt", return_offsets_mapping=True)
-    offsets, inside = given.pop("offset_mapping")[0].tolist(), [k == 1 for k in given.sequence_ids(0)]
+    inputs = tokenizer("is it?", context, return_tensors="pt", return_offsets_mapping=True)
+    offsets, inside = inputs.pop("offset_mapping")[0].tolist(), [k == 1 for k in inputs.sequence_ids(0)]
     with torch.no_grad():
-        found = model(**given)
+        outputs = model(**inputs)
     start, end = (
         z[0].double().masked_fill(~torch.tensor(inside), -1e9).softmax(0)
-        for z in (found.start_logits, found.end_logits)
+        for z in (outputs.start_logits, outputs.end_logits)
     )
     spans = [(i, j) for i in range(len(start)) for j in range(i, min(i + 15, len(start)))]
     best = max(spans, key=lambda span: (start[span[0]] * end[span[1]]).item())
@@ -147,13 +147,13 @@ def test_question_and_context_are_kept_apart():
 
 def test_what_is_no_question_with_its_context_is_refused():
     explainer = gaflow.Explainer(*reader())
-    with pytest.raises(TypeError, match=r"text must be a \(question, context\) tuple .*, not str"):
+    with pytest.raises(TypeError, match=r"text.*\(question, context\).*str"):
         explainer("is it?")
-    with pytest.raises(TypeError, match="not a dict of 'question', 'text'"):
+    with pytest.raises(TypeError, match="'question', 'text'"):
         explainer({"question": "is it?", "text": "it is"})
     with pytest.raises(TextError, match=r"text\[1\] is empty"):
         explainer(("is it?", ""))
-    with pytest.raises(TextError, match="text: its context holds nothing that the tokenizer keeps"):
+    with pytest.raises(TextError, match=r"text.*context"):
         explainer(("is it?", "\u200b"))
     with pytest.raises(TypeError, match=r"target \[4\] is no location"):
         HEAD.parse(([4], 9))
@@ -167,5 +167,5 @@ def test_only_the_context_is_cut():
     assert att.truncated
     assert len(att.tokens) == 64
     assert [w.text for w in att.words() if w.segment == 0] == ["is", "it", "cute", "?"]
-    with pytest.raises(TextError, match=r"text: .* no room .*; shorten the first"):
+    with pytest.raises(TextError, match=r"text.*shorten"):
         explainer(("dog " * 61, "the dog"), truncation=True)

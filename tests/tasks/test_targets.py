@@ -11,7 +11,7 @@ HEAD = ClassificationHead(("negative", "Positive", "not sure"), "softmax")
 def test_a_list_gives_every_text_its_own_target():
     assert parse_all(HEAD, ["positive", None, (0, 2)], 3) == [1, None, (0, 2)]
     assert parse_all(HEAD, (1, 0), 2) == [(1, 0), (1, 0)]
-    with pytest.raises(TargetError, match="list of 1 but there are 2 texts"):
+    with pytest.raises(TargetError, match=r"1.*2 texts"):
         parse_all(HEAD, [0], 2)
 
 

@@ -22,7 +22,7 @@ QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=4
 ALL = [QUICK.get(name, method) for name, method in METHODS.items()]
 LINEAR = ["grads", "attgrads", "cat", "attcat", "ig", "kernel_shap", "lime"]  # in y
 
-every = pytest.mark.parametrize("name", CASES)
+every_task = pytest.mark.parametrize("name", CASES)
 
 
 @cache
@@ -45,13 +45,13 @@ def run(name, inputs, target=None, methods=ALL):
 def together(name):
     inputs = CASES[name].inputs
     parts = [inputs] if CASES[name].task != "audio-classification" else [inputs[:2], inputs[2:]]  # of one length
-    found = [run(name, part, CASES[name].one) for part in parts]
-    return {method: [att for each in found for att in each[method]] for method in found[0]}
+    runs = [run(name, part, CASES[name].one) for part in parts]
+    return {method: [att for attributions in runs for att in attributions[method]] for method in runs[0]}
 
 
-def assert_close(found, expected, tolerance=1e-8):
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-30)
+def assert_close(actual, expected, tolerance=1e-8):
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-30)
 
 
 def test_there_is_a_case_for_every_task():
@@ -61,7 +61,7 @@ def test_there_is_a_case_for_every_task():
         assert task_of(type(model).__name__, model.main_input_name) == case.task
 
 
-@every
+@every_task
 def test_every_method_gives_scores_of_every_input(name):
     for attributions in together(name).values():
         for att, item in zip(attributions, CASES[name].inputs, strict=True):
@@ -76,7 +76,7 @@ def test_every_method_gives_scores_of_every_input(name):
         assert (att.scores > 0).any()
 
 
-@every
+@every_task
 def test_a_batch_gives_what_each_input_alone_gives(name):
     for k, item in enumerate(CASES[name].inputs):
         for method, (alone,) in run(name, [item], CASES[name].one).items():
@@ -91,15 +91,15 @@ def test_a_batch_gives_what_each_input_alone_gives(name):
             assert beside.probability == pytest.approx(alone.probability)
 
 
-@every
+@every_task
 def test_a_list_comes_back_in_its_order_whatever_the_batches(name):
     case = CASES[name]
-    found = explainer(name)(list(case.inputs[::-1]), "agf", case.one, batch_size=2)
-    for att, expected in zip(found, together(name)["agf"][::-1], strict=True):
+    attributions = explainer(name)(list(case.inputs[::-1]), "agf", case.one, batch_size=2)
+    for att, expected in zip(attributions, together(name)["agf"][::-1], strict=True):
         assert_close(att.scores, expected.scores)
 
 
-@every
+@every_task
 def test_another_target_has_other_scores(name):
     case = CASES[name]
     one, other = (run(name, case.inputs[:1], target)["agf"][0] for target in (case.one, case.other))
@@ -107,14 +107,14 @@ def test_another_target_has_other_scores(name):
     assert np.abs(one.scores - other.scores).max() > 1e-6 * np.abs(one.scores).max()
 
 
-@every
+@every_task
 def test_a_contrast_turned_round_has_the_opposite_sign(name):
     case = CASES[name]
     methods = [m for m in ALL if m.name.split("(")[0] in LINEAR]
-    there, back = (run(name, case.inputs[:1], target, methods) for target in case.contrast)
-    assert len(there) == len(LINEAR)
-    for method in there:
-        one, other = there[method][0], back[method][0]
+    forth, back = (run(name, case.inputs[:1], target, methods) for target in case.contrast)
+    assert len(forth) == len(LINEAR)
+    for method in forth:
+        one, other = forth[method][0], back[method][0]
         assert one.output == pytest.approx(-other.output)
         assert_close(one.scores, -other.scores, 1e-6)
     a, b = (run(name, case.inputs[:1], target, methods[:1])[methods[0].name][0] for target in (case.one, case.other))
@@ -139,7 +139,7 @@ def test_gradients_are_those_of_the_explained_output(name):
     assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
 
 
-@every
+@every_task
 def test_the_output_is_read_where_it_is_said_to_be(name):
     for item, att in zip(CASES[name].inputs, together(name)["agf"], strict=True):
         traced = trace_of(explainer(name), item, CASES[name].one)
@@ -150,16 +150,16 @@ def test_the_output_is_read_where_it_is_said_to_be(name):
             assert rows
 
 
-@every
+@every_task
 def test_predictions_can_be_asked_for_and_the_first_is_the_default(name):
-    given, item = explainer(name), CASES[name].inputs[0]
-    found = given.predictions(item, 3)
-    chances = [p.probability or 0.0 for p in found]
+    subject, item = explainer(name), CASES[name].inputs[0]
+    predictions = subject.predictions(item, 3)
+    chances = [p.probability or 0.0 for p in predictions]
     assert chances == sorted(chances, reverse=True)
-    default = given(item, "rawatt")
-    for k, prediction in enumerate(found):
+    default = subject(item, "rawatt")
+    for k, prediction in enumerate(predictions):
         for target in (prediction, prediction.target):
-            att = given(item, "rawatt", target)
+            att = subject(item, "rawatt", target)
             assert (att.label, att.target, att.read_positions) == (
                 prediction.label,
                 prediction.target,
@@ -171,7 +171,7 @@ def test_predictions_can_be_asked_for_and_the_first_is_the_default(name):
             assert default.prediction == default.label
 
 
-@every
+@every_task
 def test_results_are_saved_whole(name, tmp_path):
     (tmp_path / "x").mkdir()
     for att in [*together(name)["agf"], *together(name)["rollout"]]:
@@ -179,7 +179,7 @@ def test_results_are_saved_whole(name, tmp_path):
         assert gaflow.load(tmp_path / "x" / "att.safetensors") == att
 
 
-@every
+@every_task
 def test_words_add_up_to_the_ordinary_tokens_and_lie_in_the_text(name):
     for att in together(name)["attcat"]:
         words = att.words()
@@ -189,7 +189,7 @@ def test_words_add_up_to_the_ordinary_tokens_and_lie_in_the_text(name):
             assert word.text == ((att.text_pair or "") if word.segment else att.text)[word.start : word.end]
 
 
-@every
+@every_task
 def test_every_way_to_look_at_a_result_works(name):
     att = together(name)["agf"][0]
     assert att.label.split(":")[0] in att.to_html()
@@ -199,21 +199,21 @@ def test_every_way_to_look_at_a_result_works(name):
     att.plot()
 
 
-@every
+@every_task
 def test_the_model_is_left_as_found(name):
-    given = explainer(name)
-    before = state(given.model)
-    given.predictions(CASES[name].inputs[0])
+    subject = explainer(name)
+    before = state(subject.model)
+    subject.predictions(CASES[name].inputs[0])
     run(name, CASES[name].inputs[:1], CASES[name].other)
-    assert state(given.model) == before
+    assert state(subject.model) == before
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.task != "text-classification"])
 def test_what_is_about_classes_of_texts_refuses_other_tasks_in_one_line(name, tmp_path):
-    given, texts = explainer(name), list(CASES[name].inputs)
+    subject, texts = explainer(name), list(CASES[name].inputs)
     for use in (
-        lambda: gaflow.evaluate(given, texts, methods=["agf"]),
-        lambda: attribute(given, [{"text": "dog"}], tmp_path / "job"),
+        lambda: gaflow.evaluate(subject, texts, methods=["agf"]),
+        lambda: attribute(subject, [{"text": "dog"}], tmp_path / "job"),
     ):
         with pytest.raises(UnsupportedModelError, match=f"is for {CASES[name].task}; use a text classifier") as caught:
             use()

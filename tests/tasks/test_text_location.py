@@ -77,12 +77,12 @@ def test_the_pair_has_locations_of_its_own():
     [
         (
             "cat",
-            r"target: 'cat' is not in 'although this dog is not .* \(text, 48 characters\); give a piece of it",
+            r"target.*'cat'.*'although this dog is not .* \(text, 48 characters\)",
         ),
-        ((40, 90), r"\(40, 90\) is not in 'although.*48 characters"),
+        ((40, 90), r"\(40, 90\).*'although.*48 characters"),
         ((9, 9), r"\(9, 9\) is not in"),
         ((8, 9), r"\(8, 9\) has no token in"),
-        (99, "target: there is no token 99 in text; there are 14"),
+        (99, "target.*token 99 .*text.*14"),
         (0, r"token 0 of text is '\[CLS\]'"),
     ],
 )
@@ -93,5 +93,5 @@ def test_a_location_that_is_not_there_is_named(location, message):
 
 def test_a_location_that_was_cut_off_says_so():
     (cut,) = encode(wordpiece(), [SENTENCE], limit=6, truncation=True)
-    with pytest.raises(TargetError, match=r"'smart' has no token in .*truncated"):
+    with pytest.raises(TargetError, match=r"'smart'.*truncated"):
         find_tokens(parse_location("smart"), cut, 0, "text")

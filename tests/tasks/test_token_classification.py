@@ -20,10 +20,10 @@ def encoding(text=TEXT):
 
 def logits(*tags, sure=()):
     """Of [CLS], the given tags, and [SEP]; the sure ones are surer."""
-    found = torch.zeros(len(tags) + 2, len(TAGS))
+    z = torch.zeros(len(tags) + 2, len(TAGS))
     for k, tag in enumerate(tags):
-        found[k + 1, tag] = 5.0 if k in sure else 3.0
-    return found
+        z[k + 1, tag] = 5.0 if k in sure else 3.0
+    return z
 
 
 def explained(target, z, text=TEXT):
@@ -82,20 +82,20 @@ def test_without_prefixes_runs_are_of_one_tag_and_without_an_outside_every_token
 
 def test_none_is_the_entity_that_the_model_is_surest_of():
     assert explained(None, logits(B_PER, OUT, B_LOC, OUT, OUT, sure=[2])).label == "LOC: is"
-    found = explained(None, logits(B_PER, I_PER, OUT, OUT, OUT))
+    output = explained(None, logits(B_PER, I_PER, OUT, OUT, OUT))
     chance = torch.tensor([3.0, 0, 0, 0, 0]).softmax(0)[0].item()
-    assert found.probability == pytest.approx(chance)
-    assert found.terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
-    assert found.output_kind == "mean logit of 2 tokens"
-    assert found.prediction == found.label
+    assert output.probability == pytest.approx(chance)
+    assert output.terms == ((0.5, (1, B_PER)), (0.5, (2, I_PER)))
+    assert output.output_kind == "mean logit of 2 tokens"
+    assert output.prediction == output.label
 
 
 def test_where_no_entity_is_seen_the_nearest_to_one_is_explained_and_the_prediction_says_so():
     z = logits(OUT, OUT, OUT, OUT, OUT)
     z[3, I_LOC] = 2.0
-    found = explained(None, z)
-    assert (found.label, found.prediction, found.read_positions) == ("I-LOC: is", "O: is", (3,))
-    assert HEAD.top_outputs(z, encoding(), 5) == [found]
+    output = explained(None, z)
+    assert (output.label, output.prediction, output.read_positions) == ("I-LOC: is", "O: is", (3,))
+    assert HEAD.top_outputs(z, encoding(), 5) == [output]
 
 
 def test_a_type_begins_once_and_a_tag_goes_on_inside():
@@ -134,12 +134,12 @@ def test_entities_are_those_of_the_pipeline_of_transformers(text):
     model, tokenizer = tagger()
     pipe = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="simple")
     expected = {(e["start"], e["end"], e["entity_group"]): e["score"] for e in pipe(text)}  # type: ignore[index]
-    found = gaflow.Explainer(pipe).predictions(text, 99)
-    for prediction in found:
+    predictions = gaflow.Explainer(pipe).predictions(text, 99)
+    for prediction in predictions:
         kind, _, piece = prediction.label.partition(": ")
-        mine = [score for (a, b, k), score in expected.items() if k == kind and text[a:b].strip() == piece]
-        assert any(score == pytest.approx(prediction.probability, rel=1e-5) for score in mine)
-    assert len(found) == len(expected)
+        scores = [score for (a, b, k), score in expected.items() if k == kind and text[a:b].strip() == piece]
+        assert any(score == pytest.approx(prediction.probability, rel=1e-5) for score in scores)
+    assert len(predictions) == len(expected)
 
 
 def test_an_entity_of_several_tokens_is_explained_as_one():
@@ -147,13 +147,13 @@ def test_an_entity_of_several_tokens_is_explained_as_one():
     att = explainer("a catty film", target=("catty", "PER"))
     assert att.label == "PER: catty"
     assert len(att.read_positions) > 1
-    each = [
+    logits_of_tokens = [
         explainer("a catty film", target=(k, "I-PER" if i else "B-PER")).output
         for i, k in enumerate(att.read_positions)
     ]
-    assert att.output == pytest.approx(sum(each) / len(each), rel=1e-5)
+    assert att.output == pytest.approx(sum(logits_of_tokens) / len(logits_of_tokens), rel=1e-5)
 
 
 def test_a_pair_is_no_input_of_a_tagger():
-    with pytest.raises(TypeError, match="reads one text at a time; use a list for many"):
+    with pytest.raises(TypeError, match="one text at a time"):
         gaflow.Explainer(*tagger())(("dog", "film"))

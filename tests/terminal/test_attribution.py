@@ -34,9 +34,9 @@ def printed(att, *, width=80, colours=None, encoding="utf-8", **settings):
 
 def painted(output, word):
     """The background under `word`, as in "215;0;0"."""
-    found = re.search(rf"48;2;([0-9;]+)m{re.escape(word)}\x1b", output)
-    assert found, f"{word!r} is not painted"
-    return found[1]
+    match = re.search(rf"48;2;([0-9;]+)m{re.escape(word)}\x1b", output)
+    assert match, f"{word!r} is not painted"
+    return match[1]
 
 
 def test_without_colours_there_are_no_escape_codes_and_no_trailing_blanks():
@@ -55,7 +55,7 @@ def test_the_prediction_the_text_the_top_words_and_the_certificate_are_there():
         ("3.000", "46.2%", "4", "good"),
         ("1.000", "15.4%", "0", "not"),
     ]
-    assert "special tokens ([CLS], [SEP]) hold 30.8% of all scores" in lines
+    assert any(re.search(r"\[CLS\], \[SEP\].* 30.8%", line) for line in lines)
     assert any(line.startswith("certified: flow 6.5, optimal to 3e-11, ") for line in lines)
 
 
@@ -103,20 +103,20 @@ def test_scores_below_zero_are_blue_and_their_bars_grow_to_the_left():
 
 
 def test_what_is_below_zero_is_underlined_and_the_legend_says_so():
-    shown = printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), colours="truecolor", top=0)
-    lined = [text for codes, text in re.findall("\x1b\\[([0-9;]*)m([^\x1b]*)", shown) if "4" in codes.split(";")[:1]]
+    output = printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), colours="truecolor", top=0)
+    lined = [text for codes, text in re.findall("\x1b\\[([0-9;]*)m([^\x1b]*)", output) if "4" in codes.split(";")[:1]]
     assert lined[0] == "not"
     assert set(lined[1:]) == {" "}  # the legend's cells
     assert len(lined) == 1 + LEVELS
-    assert "underlined" in SGR.sub("", shown)
+    assert "underlined" in SGR.sub("", output)
     plain = printed(attribution(), colours="truecolor", top=0)
     assert "\x1b[4;" not in plain
     assert "underlined" not in plain
 
 
 def test_the_shades_of_a_legend_stay_on_one_line_in_narrow_windows():
-    shown = SGR.sub("", printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), width=40, colours="truecolor", top=0))
-    assert "-3.000 " + " " * 17 + " 3.000 score per" in shown
+    output = SGR.sub("", printed(attribution(scores=(-3.0, 2.0, 0.5, 0.0)), width=40, colours="truecolor", top=0))
+    assert "-3.000 " + " " * 17 + " 3.000 score per" in output
 
 
 def test_sentences_have_room_in_narrow_windows():
@@ -207,7 +207,7 @@ def test_terminals_of_256_colours_get_shades_that_they_have():
 
 def test_flags_cannot_be_missed():
     output = printed(attribution(truncated=True))
-    assert "truncated: the model read only the first 6 tokens" in output
+    assert re.search("truncated: .* 6 tokens", output)
     output = printed(attribution(scores=(0, 0, 0, 0), certificate=replace(CERTIFICATE, dead=True)))
     assert "dead: nothing flows" in output
     assert "certified" not in output
@@ -263,8 +263,8 @@ def test_scores_of_any_size_have_four_digits(score, written):
 
 
 def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other_flows(explainer):
-    shown = printed(explainer("terrible", "signed_flow", target="positive")).splitlines()
-    (certified,) = (line for line in shown if "certified" in line)
+    lines = printed(explainer("terrible", "signed_flow", target="positive")).splitlines()
+    (certified,) = (line for line in lines if "certified" in line)
     assert re.search(r"flow [\d.e-]+ for, [\d.e-]+ against", certified)
     dead, alive = replace(CERTIFICATE, dead=True, iterations=0), replace(CERTIFICATE, dual=1e-9)
     both = dead.combine(alive)
@@ -278,5 +278,5 @@ def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other
 def test_the_rest_of_a_difference_that_should_be_nothing_is_shown_as_nothing():
     one = attribution(scores=(0.0, -3.0, -0.5, 0.0), certificate=CERTIFICATE)
     against = -float(one.scores.sum())
-    shown = printed(replace(one, diagnostics={"value_against": against * (1 + 1e-15)})).splitlines()
-    assert any("flow 0 for" in line for line in shown)
+    lines = printed(replace(one, diagnostics={"value_against": against * (1 + 1e-15)})).splitlines()
+    assert any("flow 0 for" in line for line in lines)

@@ -14,7 +14,7 @@ from tests.support.terminal import CERTIFICATE, HOSTILE, SGR, attribution
 MOST, LEAST, NONE = (";".join(map(str, shade(level))) for level in (LEVELS, -LEVELS, 0))
 
 
-def printed(found, *, width=80, colours=None, no_color=False, **settings):
+def printed(attributions, *, width=80, colours=None, no_color=False, **settings):
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -24,30 +24,30 @@ def printed(found, *, width=80, colours=None, no_color=False, **settings):
         no_color=no_color,
         legacy_windows=False,
     )
-    show(console, render_all(found, console, **settings))
+    show(console, render_all(attributions, console, **settings))
     return stream.getvalue()
 
 
 def rows(output):
     """The table as label -> cells, blocks joined; heads under ""."""
-    found: dict = {}
+    cells_by_label: dict = {}
     for block in output.split("\n\n")[1:-1]:
         head, *lines = block.splitlines()
-        found.setdefault("", []).extend(head.split())
+        cells_by_label.setdefault("", []).extend(head.split())
         for line in lines:
             *cells, label = line.split()
-            found.setdefault(label, []).extend(cells)
-    return found
+            cells_by_label.setdefault(label, []).extend(cells)
+    return cells_by_label
 
 
 def several(**scores):
     """One attribution per method, all of "not good at all"; [CLS] and [SEP] have score 1."""
-    return {name: replace(attribution(scores=each), method=name, certificate=None) for name, each in scores.items()}
+    return {name: replace(attribution(scores=values), method=name, certificate=None) for name, values in scores.items()}
 
 
 def test_a_cell_is_the_score_in_percent_of_the_methods_largest_word():
-    found = rows(printed(several(agf=(1.0, 4.0, 0.5, 0.0), cat=(-0.3, 0.1, 0.2, -0.01))))
-    assert found == {
+    cells = rows(printed(several(agf=(1.0, 4.0, 0.5, 0.0), cat=(-0.3, 0.1, 0.2, -0.01))))
+    assert cells == {
         "": ["agf", "cat"],
         "not": ["25", "-100"],
         "good": ["100", "33"],
@@ -58,8 +58,8 @@ def test_a_cell_is_the_score_in_percent_of_the_methods_largest_word():
 
 
 def test_tokens_show_special_ones_too_beyond_the_scale_if_need_be():
-    found = rows(printed(several(agf=(0.5, 0.25, 0.1, 0.0)), tokens=True))
-    assert found == {
+    cells = rows(printed(several(agf=(0.5, 0.25, 0.1, 0.0)), tokens=True))
+    assert cells == {
         "": ["agf"],
         "[CLS]": ["200"],
         "not": ["100"],
@@ -97,17 +97,17 @@ def test_shades_say_the_same_as_numbers():
 
 
 def test_no_color_and_pipes_get_numbers_only():
-    found = several(agf=(1.0, 4.0, 0.5, 0.0))
-    assert "\x1b" not in printed(found)
-    assert not re.search(r"\x1b\[[\d;]*[34]8;", printed(found, colours="truecolor", no_color=True))
+    attributions = several(agf=(1.0, 4.0, 0.5, 0.0))
+    assert "\x1b" not in printed(attributions)
+    assert not re.search(r"\x1b\[[\d;]*[34]8;", printed(attributions, colours="truecolor", no_color=True))
 
 
 @pytest.mark.parametrize("width", [12, 20, 30, 40, 60, 80, 200])
 @pytest.mark.parametrize("tokens", [False, True])
 def test_methods_that_do_not_fit_come_below(width, tokens):
     names = ["af", "gf", "agf", "rawatt", "attention_flow", "kernel_shap"]
-    found = several(**{name: (1.0, k, 0.5, 0.25) for k, name in enumerate(names)})
-    output = printed(found, width=width, tokens=tokens)
+    attributions = several(**{name: (1.0, k, 0.5, 0.25) for k, name in enumerate(names)})
+    output = printed(attributions, width=width, tokens=tokens)
     assert max(len(line) for line in output.splitlines()) <= width
     if width < 30:  # names are folded
         return
@@ -143,18 +143,20 @@ def test_hostile_texts_labels_and_names_are_shown_and_not_obeyed(tokens):
 
 def test_certificates_and_warnings_name_their_method():
     dead = replace(CERTIFICATE, dead=True)
-    found = {
+    attributions = {
         "agf": attribution(),
         "gf": attribution(certificate=dead),
         "lime": attribution(certificate=None, diagnostics={"warning": "too few\x07 samples"}),
         "cat": attribution(certificate=None, truncated=True),
     }
-    lines = printed({**found, "cut": found["cat"]}, width=200).splitlines()
+    lines = printed({**attributions, "cut": attributions["cat"]}, width=200).splitlines()
     assert lines[-4].startswith("agf certified: flow ")
     assert lines[-3].startswith("gf nothing to certify: ")
     assert lines[-2].startswith("gf dead: ")
     assert lines[-1] == "lime warning: too few\\x07 samples"
-    cut = printed({"cat": found["cat"], "agf": replace(found["agf"], truncated=True)}, width=200).splitlines()
+    cut = printed(
+        {"cat": attributions["cat"], "agf": replace(attributions["agf"], truncated=True)}, width=200
+    ).splitlines()
     assert cut[-1].startswith("truncated: ")
     assert "6 tokens" in cut[-1]
 

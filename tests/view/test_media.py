@@ -20,12 +20,12 @@ def scored(att, scores):
 def test_a_patch_is_shaded_by_its_score_and_by_nothing_else():
     att = scored(PICTURE, [99.0] + [0.0] * 5 + [2.0, 1.0, -2.0] + [0.0] * 8)
     grey = att.media.pixels.mean(-1)  # type: ignore[union-attr]
-    found = heat_map(att).astype(float)
-    assert found.shape == (32, 32, 3)
-    whole = np.array(shade(LEVELS)) * 0.8
-    assert np.abs(found[8:16, 8:16] - (0.2 * grey[8:16, 8:16, None] + whole)).max() <= 0.5
-    assert np.abs(found[:8] - grey[:8, :, None]).max() <= 0.5
-    assert not np.allclose(found[8:16, 16:24], found[8:16, 8:16], atol=20)
+    pixels = heat_map(att).astype(float)
+    assert pixels.shape == (32, 32, 3)
+    darkest = np.array(shade(LEVELS)) * 0.8
+    assert np.abs(pixels[8:16, 8:16] - (0.2 * grey[8:16, 8:16, None] + darkest)).max() <= 0.5
+    assert np.abs(pixels[:8] - grey[:8, :, None]).max() <= 0.5
+    assert not np.allclose(pixels[8:16, 16:24], pixels[8:16, 8:16], atol=20)
 
 
 def test_the_sign_does_not_hang_on_the_colour_alone():
@@ -37,8 +37,8 @@ def test_the_sign_does_not_hang_on_the_colour_alone():
 
 def test_without_any_score_a_picture_is_grey():
     att = scored(PICTURE, [0.0] * 17)
-    found = heat_map(att)
-    assert (found[..., 0] == found[..., 1]).all()
+    pixels = heat_map(att)
+    assert (pixels[..., 0] == pixels[..., 1]).all()
 
 
 def test_frames_are_in_the_order_of_time_and_bands_are_summed():

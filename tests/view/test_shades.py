@@ -43,8 +43,8 @@ def test_both_signs_are_equally_strong(scheme):
 def test_the_colour_blind_tell_the_signs_apart(scheme, kind):
     for level in range(LEVELS // 2, LEVELS + 1):
         linear = [((np.array(shade(s * level, scheme)) / 255 + 0.055) / 1.055) ** 2.4 for s in (1, -1)]
-        seen = [np.clip(np.array(DICHROMATS[kind]) @ colour, 0, 1) for colour in linear]
-        assert np.abs(seen[0] ** (1 / 2.4) - seen[1] ** (1 / 2.4)).max() > 0.12
+        perceived = [np.clip(np.array(DICHROMATS[kind]) @ colour, 0, 1) for colour in linear]
+        assert np.abs(perceived[0] ** (1 / 2.4) - perceived[1] ** (1 / 2.4)).max() > 0.12
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -12,15 +12,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import checked, whole_number
 from gaflow.attribution import export
-from gaflow.attribution.files import from_tensors_and_json, read, to_tensors_and_json, write
+from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
+from gaflow.characters import visible
 from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.flow.result import Certificate, Flow, NodeLayer, check_layer, layer_scores
 from gaflow.inputs.media import Media
@@ -28,13 +29,10 @@ from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import ResolvedTarget
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from gaflow.flow.maxflow.min_cut import MinCut
     from gaflow.flow.routes import Route
-
-__all__ = ["Attribution", "TextUnit", "load"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,24 +98,23 @@ class Attribution:
         """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
         return np.array(self.segments) < 0
 
-    def words(self) -> list[TextUnit]:
-        """The words of the text, in order: every ordinary token is in exactly one, special tokens in none."""
-        return words_of(self)
+    words = words_of
+    sentences = sentences_of
+    pieces = pieces_of
+    to_dict = export.to_dict
+    to_pandas = export.to_pandas
+    to_shap = export.to_shap
+    to_captum = export.to_captum
+    save = write
 
-    def sentences(self) -> list[TextUnit]:
-        """The sentences of the text, in order, as far as the model has read: each ordinary token is in exactly one."""
-        return sentences_of(self)
-
-    def pieces(self) -> list[TextUnit]:
-        """The ordinary tokens, each as the piece of text it stands for (empty for a whitespace token)."""
-        return pieces_of(self)
-
+    @checked
     def top(self, k: int = 5, *, words: bool = True) -> list[TextUnit]:
         """The `k` words (or tokens, with `words=False`) of largest score, without special tokens."""
         whole_number("k", k, least=0)
         units = words_of(self) if words else pieces_of(self)
         return sorted(units, key=lambda unit: -unit.score)[:k]
 
+    @checked
     def at_layer(self, layer: NodeLayer) -> Attribution:
         """The same attribution with the through-flow of node layer `layer` (0 the input, -1 the output) as scores.
 
@@ -133,6 +130,7 @@ class Attribution:
             layer=check_layer(layer),
         )
 
+    @checked
     def normalized(self, *, special: bool = True) -> np.ndarray:
         """Scores (t,) for display: divided by the largest absolute score, within [-1, 1]; zeros if all are.
 
@@ -144,26 +142,7 @@ class Attribution:
             return np.zeros_like(scores)
         return scores / largest
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the edge flows, pictures and sounds, as plain JSON values."""
-        return export.to_dict(self)
-
-    def to_pandas(self, *, words: bool = False) -> pd.DataFrame:
-        """A table with one row for each token, or for each word."""
-        return export.to_pandas(self, words=words)
-
-    def to_shap(self) -> Any:
-        """A `shap.Explanation` over the tokens.
-
-        Its base value is the output without any ordinary token if the method knows it, otherwise 0. Flow scores sum to
-        the value of the flow, minus that of the flow against.
-        """
-        return export.to_shap(self)
-
-    def to_captum(self, true_label: str | None = None) -> Any:
-        """A `captum.attr.visualization.VisualizationDataRecord`; `true_label` is the right class of the text."""
-        return export.to_captum(self, true_label)
-
+    @checked
     def to_html(self, path: str | Path | None = None, *, words: bool = False, sentences: bool = False) -> str:
         """A self-contained page, also written to `path` if given; colours tokens, or whole `words` or `sentences`.
 
@@ -173,6 +152,7 @@ class Attribution:
 
         return page(self, path, words=words, sentences=sentences)
 
+    @checked
     def to_flow_html(self, path: str | Path | None = None, *, edges: int = 1800) -> str:
         """A self-contained page on which each token shows where its flow goes; also written to `path` if given.
 
@@ -182,6 +162,7 @@ class Attribution:
 
         return flow_page(self, path, edges=edges)
 
+    @checked
     def plot(self, *, words: bool = False, top: int | None = None) -> Figure:
         """A figure of the scores: the tokens (or words) as a heat strip, and a bar for each, or for the `top` ones.
 
@@ -200,6 +181,7 @@ class Attribution:
 
         return layers(self)
 
+    @checked
     def plot_flow(
         self,
         *,
@@ -221,13 +203,6 @@ class Attribution:
 
         return fragment(self)
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file, for `gaflow.load`: JSON if its name ends in .json, otherwise safetensors.
-
-        An existing file is replaced only when all is written.
-        """
-        write(path, self)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Attribution):
             return NotImplemented
@@ -246,20 +221,18 @@ class Attribution:
         largest = sorted(self.words(), key=lambda word: -abs(word.score))[:3]
         top = ", ".join(f"{word.text!r} {word.score:.3g}" for word in largest)
         probability = "" if self.probability is None else f" ({self.probability:.1%})"
-        return f"Attribution({self.method}, {self.label!r}{probability}, {len(self.tokens)} tokens, top: {top})"
+        method = visible(self.method)
+        return f"Attribution({method}, {self.label!r}{probability}, {len(self.tokens)} tokens, top: {top})"
 
 
+@checked
 def load(path: str | Path) -> Attribution:
-    """Read an attribution that `Attribution.save` wrote; other files are refused.
+    """Read an attribution that `Attribution.save` wrote; any other file is a DataError that says what is wrong with it.
 
     >>> explainer("a very smart dog").save("dog.safetensors")
     >>> gaflow.load("dog.safetensors").words()
     """
-    tensors, values = read(path)
-    try:
-        return Attribution(**from_tensors_and_json(tensors, values))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GaflowError(f"{path} is damaged: {error}") from error
+    return Attribution(**read(path))
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:

@@ -27,11 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.flow.result import VALUE_AGAINST, Flow, NodeLayer, layer_scores
-
-__all__ = ["Axioms", "axioms"]
 
 _NAMES = ("efficiency", "symmetry", "nullity", "linearity")
 
@@ -87,12 +86,12 @@ class _Game:
     """Claimed scores, and the contributions of the nodes according to the edges."""
 
     scores: np.ndarray  # (t,)
-    adds: np.ndarray  # (t,) what each node adds to a coalition, from the edges on one side of it
-    other: np.ndarray  # (t,) the same from the edges on its other side
+    sides: np.ndarray  # (2, t) what each node adds to a coalition, from the edges on either side of it
     total: float  # the flow value, as often as there are layers in this game
     scale: float  # the unit of residuals: the total, or of a signed game both its sides together
 
 
+@checked
 def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolerance: float = 1e-9) -> Axioms:
     """Check efficiency, symmetry, nullity and linearity of an attribution's scores, or of every layer of a flow.
 
@@ -109,32 +108,28 @@ def axioms(result: Attribution | Flow, *, layer: NodeLayer | None = None, tolera
         if layer is not None:
             raise ArgumentError(Argument("layer"), " is for attributions; of a flow, all layers are checked")
         games = []
-        for item in range(len(result.value)):
-            adds, other = _both_sides(result[item])
-            value = result.value[item].item()
-            games.extend(_games_of_layers(other, adds, other, value, value))  # the other side is the claim
+        for item, value in enumerate(result.value.tolist()):
+            sides = _both_sides(result[item])
+            games += _games_of_layers(sides[1], sides, value, value)  # the side of the terminals is the claim
     else:
         raise ArgumentTypeError(f"axioms takes an Attribution or a Flow, not {type(result).__name__}")
     with np.errstate(invalid="ignore"):  # flows that are not finite fail, and need not warn
-        reports = [_check(game, tolerance) for game in games]
-    worst = {}
-    for name in _NAMES:
-        worst[name] = float(np.max([getattr(report, name) for report in reports]))  # NaN if there is one
+        residuals, counts = zip(*(_check(game, tolerance) for game in games), strict=True)
+    worst = np.max(residuals, axis=0).tolist()  # NaN if there is one
+    pairs, nulls = np.sum(counts, axis=0).tolist()
     return Axioms(
-        **worst,
+        **dict(zip(_NAMES, worst, strict=True)),
         games=len(games),
-        pairs=sum(report.pairs for report in reports),
-        nulls=sum(report.nulls for report in reports),
+        pairs=pairs,
+        nulls=nulls,
         tolerance=float(tolerance),
     )
 
 
-def _games_of_layers(
-    scores: np.ndarray, adds: np.ndarray, other: np.ndarray, total: float, scale: float
-) -> Iterator[_Game]:
-    """The game of every node layer; the arrays have one row for each."""
-    for row in range(len(adds)):
-        yield _Game(scores=scores[row], adds=adds[row], other=other[row], total=total, scale=scale)
+def _games_of_layers(scores: np.ndarray, sides: np.ndarray, total: float, scale: float) -> Iterator[_Game]:
+    """The game of every node layer, of scores (l+1, t) and sides (2, l+1, t)."""
+    for layer, layer_claim in enumerate(scores):
+        yield _Game(scores=layer_claim, sides=sides[:, layer], total=total, scale=scale)
 
 
 def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator[_Game]:
@@ -148,48 +143,47 @@ def _games_of_attribution(att: Attribution, layer: NodeLayer | None) -> Iterator
         raise GaflowError(f"this attribution ({att.method}) is signed, but holds no flow against; explain it again")
     if layer is None:
         layer = att.layer or 0
-    adds, other = _both_sides(att.flow)
+    sides = _both_sides(att.flow)
     total = att.flow.value.item()
     scale = total
     if att.flow_against is not None:
-        adds_against, other_against = _both_sides(att.flow_against)
         total_against = att.flow_against.value.item()
-        adds = adds - adds_against
-        other = other - other_against
+        sides = sides - _both_sides(att.flow_against)
         scale = total + total_against
         total = total - total_against
-    count = len(adds) if layer == "all" else 1
+    other = sides[1]
+    count = len(other) if layer == "all" else 1
     yield _Game(
         scores=att.scores,
-        adds=layer_scores(adds, layer),
-        other=layer_scores(other, layer),
+        sides=layer_scores(sides, layer),
         total=count * total,
         scale=count * scale,
     )
     claimed = other if att.layers is None else att.layers
-    yield from _games_of_layers(claimed, adds, other, total, scale)
+    yield from _games_of_layers(claimed, sides, total, scale)
 
 
-def _both_sides(flow: Flow) -> tuple[np.ndarray, np.ndarray]:
-    """Through-flow (l+1, t) by the edges between layers, and by the edges on the other side of each node."""
+def _both_sides(flow: Flow) -> np.ndarray:
+    """Through-flow (2, l+1, t): by the edges between layers, and by the edges on the other side of each node."""
     edges = _as_array(flow.edges[0])
     source = _as_array(flow.source[0])
     target = _as_array(flow.target[0])
     entering = edges.sum(-2)
     leaving = edges.sum(-1)
-    return np.vstack([entering[:1], leaving]), np.vstack([target, entering[1:], source])
+    return np.stack([np.vstack([entering[:1], leaving]), np.vstack([target, entering[1:], source])])
 
 
 def _as_array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().double().numpy()
 
 
-def _check(game: _Game, tolerance: float) -> Axioms:
-    """How far one game is from each axiom."""
-    scale = abs(game.scale) or _largest(game.scores, game.adds, game.other) or 1.0
+def _check(game: _Game, tolerance: float) -> tuple[list[float], list[int]]:
+    """How far one game is from each axiom, and how many pairs of equal nodes and how many null nodes it has."""
+    largest = np.abs([game.scores, *game.sides]).max()  # the unit of scores that are claimed where nothing flows
+    scale = abs(game.scale) or largest or 1.0
     scores = game.scores / scale
-    adds = game.adds / scale
-    other = game.other / scale
+    sides = game.sides / scale
+    adds = sides[0]
     difference = np.abs(adds[:, None] - adds)
     score_difference = np.abs(scores[:, None] - scores)
     null = np.abs(adds) <= tolerance
@@ -199,19 +193,5 @@ def _check(game: _Game, tolerance: float) -> Axioms:
     efficiency = np.abs(scores.sum() - sums).max()
     symmetry = (score_difference - difference).max(where=equal, initial=0.0)
     nullity = (np.abs(scores) - np.abs(adds)).max(where=null, initial=0.0)
-    linearity = np.abs(scores - np.stack([adds, other])).max()
-    return Axioms(
-        efficiency=float(efficiency),
-        symmetry=float(symmetry),
-        nullity=float(nullity),
-        linearity=float(linearity),
-        games=1,
-        pairs=int(equal.sum()),
-        nulls=int(null.sum()),
-        tolerance=tolerance,
-    )
-
-
-def _largest(*arrays: np.ndarray) -> float:
-    """The largest absolute value: the unit of scores that are claimed where nothing flows."""
-    return max(np.abs(array).max() for array in arrays)
+    linearity = np.abs(scores - sides).max()
+    return [efficiency, symmetry, nullity, linearity], [equal.sum(), null.sum()]

@@ -1,4 +1,4 @@
-"""An attribution for other tools: plain JSON values, pandas, SHAP and Captum."""
+"""An attribution for other tools: plain JSON values, pandas, SHAP and Captum. These are methods of `Attribution`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaflow.arguments import checked
 from gaflow.attribution.files import StoredValues, stored_fields
 from gaflow.errors import MissingExtraError
 from gaflow.extras import need
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
 
     from gaflow.attribution.attribution import Attribution
 
-__all__ = ["to_captum", "to_dict", "to_pandas", "to_shap"]
-
 
 def to_dict(att: Attribution) -> StoredValues:
-    """Everything but flows, pictures and sounds, as plain JSON values."""
+    """Everything but the edge flows, pictures and sounds, as plain JSON values."""
     values = stored_fields(att)
     values["special_mask"] = att.special_mask
     values["words"] = [asdict(word) for word in att.words()]
     return _as_json(values)
 
 
-def to_pandas(att: Attribution, *, words: bool) -> pd.DataFrame:
+@checked
+def to_pandas(att: Attribution, *, words: bool = False) -> pd.DataFrame:
     """A table with one row for each token, or for each word."""
     need("pandas", "data", "tables need pandas")
     import pandas as pd
@@ -50,7 +50,11 @@ def to_pandas(att: Attribution, *, words: bool) -> pd.DataFrame:
 
 
 def to_shap(att: Attribution) -> Any:
-    """A `shap.Explanation` over the tokens."""
+    """A `shap.Explanation` over the tokens.
+
+    Its base value is the output without any ordinary token if the method knows it, otherwise 0. Flow scores sum to
+    the value of the flow, minus that of the flow against.
+    """
     try:
         shap = importlib.import_module("shap")
     except ImportError as error:
@@ -63,8 +67,9 @@ def to_shap(att: Attribution) -> Any:
     )
 
 
-def to_captum(att: Attribution, true_label: str | None) -> Any:
-    """A `VisualizationDataRecord` of Captum."""
+@checked
+def to_captum(att: Attribution, true_label: str | None = None) -> Any:
+    """A `captum.attr.visualization.VisualizationDataRecord`; `true_label` is the right class of the text."""
     module = "captum.attr._utils.visualization"
     need(module, "baselines", "a Captum record needs captum")
     gap = 0.0 if att.certificate is None else att.certificate.gap

@@ -11,26 +11,27 @@ all, and its contents fit together or loading it fails with the reason.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.arguments import checked, location
 from gaflow.attribution.layer_names import layer_in_name
-from gaflow.errors import Argument, ArgumentError, GaflowError
+from gaflow.errors import Argument, ArgumentError, DataError
 from gaflow.files import write_atomically
-from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer
-from gaflow.inputs.media import Sound, media_from_tensor
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer_exists
+from gaflow.inputs.media import Sound, media_from_array
 from gaflow.inputs.segmentation import Span
-from gaflow.tasks.targets import ResolvedTarget
+from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json, reading
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
-
-__all__ = ["FORMAT", "STORED_NAMES", "from_tensors_and_json", "read", "stored_fields", "to_tensors_and_json", "write"]
 
 StoredValues = dict[str, Any]  # as JSON has them
 
@@ -59,9 +60,13 @@ _WRITERS = {  # of files with other endings
 }
 
 
-def write(path: str | Path, att: Attribution) -> None:
-    """Write an attribution by way of a temporary file: JSON if the name ends in .json, otherwise safetensors."""
-    path = Path(path)
+@checked
+def write(att: Attribution, path: str | Path) -> None:
+    """Write everything to one file, for `gaflow.load`: JSON if its name ends in .json, otherwise safetensors.
+
+    An existing file is replaced only when all is written.
+    """
+    path = location("path", path)
     writer = _WRITERS.get(path.suffix.lower())
     if writer is not None:
         raise ArgumentError(
@@ -82,20 +87,19 @@ def write(path: str | Path, att: Attribution) -> None:
         write_atomically(path, save(tensors, {_KEY: json.dumps(values)}))
 
 
-def read(path: str | Path) -> tuple[dict[str, Tensor], StoredValues]:
-    """The tensors and the JSON values in a file that `write` made."""
-    path = Path(path)
+def read(path: str | Path) -> StoredValues:
+    """The fields of the Attribution in a file that `write` made; DataError if it holds anything else."""
+    path = location("path", path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    try:
+    with reading(path, "a file that gaflow saved"):
         read_content = _read_json if path.suffix.lower() == ".json" else _read_safetensors
         tensors, values = read_content(path)
-        version = values.get("format")
-    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
-        raise GaflowError(f"{path} is damaged, or not a file that gaflow saved: {error!r}") from error
-    if version != FORMAT:
-        raise GaflowError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
-    return tensors, values
+        check(values, SCHEMAS["attribution file"]["properties"][_KEY], _KEY)
+        version = values["format"]
+        if version != FORMAT:
+            raise DataError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
+        return from_tensors_and_json(tensors, values)
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
@@ -107,15 +111,19 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"not a readable safetensors file: {error}") from error
-    return tensors, json.loads(metadata[_KEY])
+    return tensors, parse_json(metadata.get(_KEY, "null"))
 
 
 def _read_json(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
-    content = json.loads(path.read_bytes())
+    content = parse_json(path.read_bytes())
+    check(content, SCHEMAS["attribution file"])  # the JSON of `att.to_dict()` has no tensors
     tensors = {}
-    for name, array in content["tensors"].items():  # which the JSON of `att.to_dict()` does not have
-        tensor = torch.tensor(array["values"], dtype=_DTYPES[array["dtype"]])
-        tensors[name] = tensor.reshape(array["shape"])
+    for name, array in content["tensors"].items():
+        try:
+            tensor = torch.tensor(array["values"], dtype=_DTYPES[array["dtype"]])
+            tensors[name] = tensor.reshape(array["shape"])
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ValueError(f"tensors.{name} is no array of its dtype and shape: {error}") from error
     return tensors, content[_KEY]
 
 
@@ -149,119 +157,102 @@ def stored_fields(att: Attribution) -> StoredValues:
 
 
 def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> StoredValues:
-    """The fields of an Attribution; ValueError, TypeError or KeyError if they do not fit together.
+    """The fields of an Attribution; ValueError if they are not as the schema says, or do not fit together.
 
     Keys that this version does not know are ignored, and fields that older versions did not have get their default.
     """
-    texts = {name: _text(values[name]) for name in ("text", "method", "label", "prediction")}
-    text_pair = values["pair"]
-    if text_pair is not None:
-        _text(text_pair)
-    probability = values["probability"]
-    if probability is not None:
-        probability = float(probability)
-    tokens = tuple(_text(token) for token in values["tokens"])
-    segments = tuple(int(segment) for segment in values["segments"])
-    arrays = {name: tensors[name].numpy() for name in ("scores", "layers") if name in tensors}
-    length = len(texts["text"])
-    media = None
-    if values.get("media") is not None:
-        media = media_from_tensor(tensors["media"], values["media"])
+    schema = SCHEMAS["attribution"]
+    check(values, schema)
+    names = {key: name for name, key in STORED_NAMES.items()}
+    record = {}
+    for key, value in values.items():
+        if key in schema["properties"]:
+            record[names.get(key, key)] = _as_tuples(value)
+    count = len(record["tokens"])
+    arrays = _check_tensors(tensors, count)
+    length = len(record["text"])
+    if record.get("media") is not None:
+        media = media_from_array(arrays, record["media"], record["segments"].count(0))
+        record["media"] = media
         if isinstance(media, Sound):
             length = len(media.samples)
-    certificate = values["certificate"]
-    if certificate is not None:
-        certificate = Certificate(**certificate)
-    return {
-        **texts,
-        **arrays,
-        "text_pair": text_pair,
-        "tokens": tokens,
-        "offsets": _offsets(values["offsets"], segments, length, len(text_pair or "")),
-        "segments": segments,
-        "target": _target(values["target"]),
-        "probability": probability,
-        "output": float(values["output"]),
-        "truncated": bool(values["truncated"]),
-        "layer": _layer(values, "layers" in arrays),
-        "flow": _flow(tensors, "", len(tokens)),
-        "flow_against": _flow(tensors, _AGAINST, len(tokens)),
-        "certificate": certificate,
-        "diagnostics": values.get("facts", {}),
-        "output_kind": str(values.get("measure", "")),
-        "read_positions": _positions(values.get("places", ()), len(tokens)),
-        "media": media,
+    last_position = max(record.get("read_positions", ()), default=0)
+    if last_position >= count:
+        raise ValueError(f"places has {last_position}, but there are {count} tokens")
+    if record["certificate"] is not None:
+        numbers = {field.name: record["certificate"][field.name] for field in fields(Certificate)}
+        record["certificate"] = Certificate(**numbers)
+    layers = arrays.get("layers")
+    return record | {
+        "output": float(record["output"]),
+        "scores": arrays["scores"],
+        "layers": layers,
+        "layer": _layer(values, layers),
+        "offsets": check_offsets(record["offsets"], record["segments"], length, len(record["text_pair"] or "")),
+        "flow": _flow(tensors, ""),
+        "flow_against": _flow(tensors, _AGAINST),
     }
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} should be text")
+def _as_tuples(value: Any) -> Any:
+    """Lists as tuples, at every depth."""
+    if isinstance(value, list):
+        return tuple(map(_as_tuples, value))
     return value
 
 
-def _offsets(stored: Iterable[Span], segments: tuple[int, ...], length: int, pair_length: int) -> tuple[Span, ...]:
+def _check_tensors(tensors: dict[str, Tensor], count: int) -> dict[str, np.ndarray]:
+    """All tensors as arrays; ValueError if those of an attribution of `count` tokens are not as they should be."""
+    arrays = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype in _STORED_DTYPES:
+            arrays[name] = tensor.numpy()
+    sizes = check_arrays(arrays, "attribution", {"t": count})
+    for prefix in ("", _AGAINST):
+        if f"{prefix}flow.edges" in tensors:
+            sizes = check_arrays(arrays, "flow", sizes, prefix)
+    if "l" in sizes and sizes.get("n", sizes["l"] + 1) != sizes["l"] + 1:
+        raise ValueError(f"layers has {sizes['n']} rows, but the flow has {sizes['l']} layers of edges")
+    return arrays
+
+
+def check_offsets(stored: Iterable[Span], segments: Sequence[int], length: int, pair_length: int) -> tuple[Span, ...]:
     """Offsets that lie in the text (or sound) or in the pair, as the segment of each token says."""
     lengths = {0: length, 1: pair_length, -1: max(length, pair_length)}  # a mask stands in one of the two
     offsets = []
     for (start, end), segment in zip(stored, segments, strict=True):
-        if segment not in lengths or not 0 <= start <= end <= lengths[segment]:
+        if not start <= end <= lengths[segment]:
             raise ValueError(f"offset {(start, end)} lies outside the text")
-        offsets.append((int(start), int(end)))
+        offsets.append((start, end))
     return tuple(offsets)
 
 
-def _target(stored: list[int] | int | str) -> ResolvedTarget:
-    if isinstance(stored, list):
-        return int(stored[0]), int(stored[1])
-    if isinstance(stored, str):
-        return stored
-    return int(stored)
-
-
-def _positions(stored: Iterable[int], count: int) -> tuple[int, ...]:
-    positions = tuple(int(position) for position in stored)
-    for position in positions:
-        if not 0 <= position < count:
-            raise ValueError(f"the output is read at position {position}, but there are {count} tokens")
-    return positions
-
-
-def _layer(values: StoredValues, has_layers: bool) -> NodeLayer | None:
+def _layer(values: StoredValues, layers: np.ndarray | None) -> NodeLayer | None:
     """The scored layer. Files from before it was stored have it in the name of the method."""
     layer = values.get("layer", layer_in_name(values["method"]))
-    if layer is None or not has_layers:
+    if layer is None or layers is None:
         return None
-    return check_layer(layer)
+    if layer != "all":
+        check_layer_exists(layer, len(layers))
+    return layer
 
 
 def _flow_tensors(flow: Flow, prefix: str) -> dict[str, Tensor]:
     """The tensors of a flow and of its certificate."""
     tensors = {}
-    for field in fields(Flow):
-        value = getattr(flow, field.name)
-        if isinstance(value, Tensor):
-            tensors[f"{prefix}flow.{field.name}"] = value
-    for field in fields(BatchCertificate):
-        tensors[f"{prefix}certificate.{field.name}"] = getattr(flow.certificate, field.name)
+    for name in SCHEMAS["arrays"]["flow"]:
+        tensor = attrgetter(name.removeprefix("flow."))(flow)
+        if tensor is not None:
+            tensors[prefix + name] = tensor
     return tensors
 
 
-def _flow(tensors: dict[str, Tensor], prefix: str, count: int) -> Flow | None:
-    """The flow over `count` tokens that `_flow_tensors` took apart; None if there is none."""
+def _flow(tensors: dict[str, Tensor], prefix: str) -> Flow | None:
+    """The flow that `_flow_tensors` took apart; None if there is none."""
     if f"{prefix}flow.edges" not in tensors:
         return None
-    certificate = {}
-    for field in fields(BatchCertificate):
-        certificate[field.name] = tensors[f"{prefix}certificate.{field.name}"]
-    parts = {}
-    for field in fields(Flow):
-        if field.name not in ("certificate", "capacity"):
-            parts[field.name] = tensors[f"{prefix}flow.{field.name}"]
-    capacity = tensors.get(f"{prefix}flow.capacity")  # older files do not have it
-    flow = Flow(**parts, certificate=BatchCertificate(**certificate), capacity=capacity)
-    if flow.edges.shape[2:] != (count, count):
-        raise ValueError("the flow does not fit the tokens")
-    if capacity is not None and capacity.shape != flow.edges.shape:
-        raise ValueError("the capacities do not fit the flow")
-    return flow
+    parts: dict[str, dict[str, Any]] = {"flow": {}, "certificate": {}}
+    for name in SCHEMAS["arrays"]["flow"]:
+        record, _, field = name.partition(".")
+        parts[record][field] = tensors.get(prefix + name)  # None: older files have no capacity
+    return Flow(**parts["flow"], certificate=BatchCertificate(**parts["certificate"]))

@@ -9,9 +9,7 @@ import re
 
 from gaflow.flow.result import NodeLayer, check_layer
 
-__all__ = ["layer_in_name", "name_at_layer"]
-
-_LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d+|'all')\)$")
+_LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d{1,9}|'all')\)$")
 _DEFAULT_LAYERS: dict[str, NodeLayer] = {"signed_flow": "all"}  # 0 for all other methods
 
 

@@ -17,8 +17,7 @@ from gaflow.inputs.segmentation import Span, TokenGroup, sentence_spans, word_sp
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
-__all__ = ["UNITS", "TextUnit", "Unit", "pieces_of", "sentences_of", "unit_of", "words_of"]
-
+ALL_ZERO = "every score is 0"  # what readers are told, in warnings and on pages
 Unit = Literal["token", "word", "sentence"]
 FindSpans = Callable[[str, Sequence[Span], Sequence[int]], list[TokenGroup]]
 
@@ -55,14 +54,20 @@ def pieces_of(att: Attribution) -> list[TextUnit]:
 
 
 def words_of(att: Attribution) -> list[TextUnit]:
-    """The words of the text, then of the pair, in order; of a picture or a sound, the patches or frames."""
+    """The words of the text, then of the pair, in order: every ordinary token is in exactly one, special ones in none.
+
+    The words of a picture or a sound are its patches or frames.
+    """
     if att.media is not None:
         return pieces_of(att)
     return _units(att, word_spans)
 
 
 def sentences_of(att: Attribution) -> list[TextUnit]:
-    """The sentences of the text, then of the pair, in order, without those that the model has not read."""
+    """The sentences of the text, then of the pair, in order, as far as the model has read.
+
+    Each ordinary token is in exactly one.
+    """
     if att.media is not None:
         return []
     return _units(att, sentence_spans)

@@ -9,8 +9,10 @@ OUT/<data set>/<replacement>/        an Evaluation: values.parquet, texts.parque
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
-__all__ = ["ATTRIBUTIONS", "EXAMPLE", "PAPER_METHODS", "PAPER_SAMPLE", "SETTINGS", "slug"]
+from gaflow.schemas.check import read_json
 
 ATTRIBUTIONS = "attributions"
 SETTINGS = "bench.json"
@@ -26,3 +28,9 @@ PAPER_SAMPLE = 5000  # texts, appendix F.1
 def slug(name: str) -> str:
     """A name as that of a folder."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:80] or "data"
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a data set's benchmark."""
+    kind = "the settings of a benchmark; restore it, or start again in a new folder"
+    return read_json(folder / SETTINGS, "benchmark", kind)

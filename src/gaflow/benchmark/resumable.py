@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,70 +24,22 @@ from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.faithfulness import judge_texts
 from gaflow.evaluation.result import Evaluation
 from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.provenance import describe_environment
 from gaflow.jobs.engine import Stop
 from gaflow.jobs.folder import remove_temporary_files
+from gaflow.jobs.identity import ENVIRONMENT, compare
 from gaflow.progress import Progress, Report, reporting, within
-from gaflow.provenance import refuse_other, versions
-
-__all__ = ["StoredEvaluations", "evaluate_stored_scores"]
 
 _PARTS = ".parts"
 _BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is methods, the second texts
 
 
-@dataclass(frozen=True)
-class StoredEvaluations:
-    """The evaluations of a data set that are finished."""
-
-    folders: dict[str, Path]  # replacement -> folder
-    masked: int  # texts masked by this run
-
-
-def evaluate_stored_scores(
-    explainer: Explainer,
-    scores: StoredScores,
-    folder: Path,
-    settings: BenchmarkSettings,
-    model: dict[str, Any],
-    facts: dict[str, Any],
-    progress: Progress,
-    stop: Stop,
-) -> StoredEvaluations:
-    """Evaluate stored scores for every replacement, each into a folder of its own.
-
-    `model` is `describe_model(explainer)`; `facts` go into the manifests.
-    """
-    job = scores.job or {}
-    texts = sum(scores.sizes)
-    facts = facts | {"sample": job.get("sample"), "data": job.get("data"), "texts": texts}
-    decisive = _describe(scores, settings, model)
-    evaluator = _PartwiseEvaluator(explainer, scores, settings, stop)
-    folders = {}
-    with reporting(progress, texts * len(settings.replacements), "text") as report:
-        for k, replacement in enumerate(settings.replacements):
-            target = folder / slug(str(replacement))
-            description = {"replacement": replacement, **decisive}
-            if not _is_finished(target, description):
-                try:
-                    evaluation = evaluator.evaluate(target, description, report, k * texts)
-                except _Stopped:
-                    break
-                replace(evaluation, manifest={**facts, **description, **evaluation.manifest}).save(target)
-            shutil.rmtree(target / _PARTS, ignore_errors=True)
-            remove_temporary_files(target)
-            folders[str(replacement)] = target
-            report((k + 1) * texts)
-    return StoredEvaluations(folders, evaluator.masked)
-
-
 def _describe(scores: StoredScores, settings: BenchmarkSettings, model: dict[str, Any]) -> dict[str, Any]:
     """Everything that decides the numbers, except for the replacement, in JSON."""
-    described_methods = {}
-    if scores.job is not None:
-        described_methods = {method["name"]: method for method in scores.job["methods"]}
+    described_methods = {method["name"]: method for method in scores.source.job.get("methods", ())}
     evaluation = settings.evaluation
     description = {
-        "attributions": scores.digest,
+        "attributions": scores.source.digest,
         "model": model,
         "methods": [described_methods.get(name, {"name": name}) for name in scores.methods],
         "levels": evaluation.levels,
@@ -95,7 +47,7 @@ def _describe(scores: StoredScores, settings: BenchmarkSettings, model: dict[str
         "soft": None if evaluation.soft is None else evaluation.soft.describe(),
         "seed": evaluation.seed,
         "tokens_per_pass": evaluation.tokens_per_pass,
-        "versions": versions(),
+        **describe_environment(model["device"]),
     }
     return json.loads(json.dumps(description))
 
@@ -105,16 +57,43 @@ class _Stopped(Exception):
 
 
 @dataclass
-class _PartwiseEvaluator:
-    """Evaluates the same scores for one replacement after the other."""
+class StoredEvaluations:
+    """Evaluations of the same scores, for each replacement into a folder of its own."""
 
     explainer: Explainer
     scores: StoredScores
+    folder: Path
     settings: BenchmarkSettings
     stop: Stop
-    masked: int = 0  # texts, so far
+    finished: dict[str, Path] = field(default_factory=dict)  # replacement -> folder
+    masked: int = 0  # texts masked by this run
 
-    def evaluate(self, folder: Path, description: dict[str, Any], report: Report, texts_before: int) -> Evaluation:
+    def compute(self, model: dict[str, Any], facts: dict[str, Any], progress: Progress) -> None:
+        """Evaluate for one replacement after the other until `stop`.
+
+        `model` is `describe_model(explainer)`; `facts` go into the manifests.
+        """
+        job = self.scores.source.job
+        texts = len(self.scores.texts)
+        facts = facts | {"sample": job.get("sample"), "data": job.get("data"), "texts": texts}
+        decisive = _describe(self.scores, self.settings, model)
+        replacements = self.settings.replacements
+        with reporting(progress, texts * len(replacements), "text") as report:
+            for k, replacement in enumerate(replacements):
+                target = self.folder / slug(str(replacement))
+                description = {"replacement": replacement, **decisive}
+                if not _is_finished(target, description):
+                    try:
+                        evaluation = self._evaluate(target, description, report, k * texts)
+                    except _Stopped:
+                        return
+                    replace(evaluation, manifest={**facts, **description, **evaluation.manifest}).save(target)
+                shutil.rmtree(target / _PARTS, ignore_errors=True)
+                remove_temporary_files(target)
+                self.finished[str(replacement)] = target
+                report((k + 1) * texts)
+
+    def _evaluate(self, folder: Path, description: dict[str, Any], report: Report, texts_before: int) -> Evaluation:
         """Load or compute all parts and join them; `_Stopped` is raised between two batches."""
         parts = []
         first = 0
@@ -130,7 +109,7 @@ class _PartwiseEvaluator:
                 self.masked += size
             parts.append(part)
             first += size
-        return _join(parts)
+        return _join(parts, {name: description[name] for name in ENVIRONMENT})
 
     def _judge(self, number: int, replacement: str | int, report: Report) -> Evaluation:
         def report_or_stop(done: float, total: int) -> None:
@@ -146,7 +125,7 @@ class _PartwiseEvaluator:
             part.texts,
             replace(evaluation, replacement=replacement, truncation=evaluation.truncation or part.truncated),
             scores=part.scores,
-            labels=part.gold if self.scores.gold else None,
+            labels=part.gold if self.scores.has_gold else None,
             target=part.target,
             progress=report_or_stop,
         )
@@ -156,12 +135,12 @@ def _is_finished(folder: Path, description: Mapping[str, Any]) -> bool:
     """Whether the evaluation is stored; one with other settings is refused."""
     try:
         manifest = Evaluation.load(folder).manifest
-        stored = {name: manifest[name] for name in description}
     except FileNotFoundError:
         return False
-    except (GaflowError, KeyError, TypeError) as error:
+    except GaflowError as error:
         raise DataError(f"{folder} is damaged ({error}); delete this folder and run again") from error
-    refuse_other(stored, description, folder)
+    stored = {name: manifest[name] for name in description if name in manifest}
+    compare(stored, description).refuse(folder)
     return True
 
 
@@ -171,23 +150,35 @@ def _load_part(folder: Path, manifest: Mapping[str, Any]) -> Evaluation | None:
         part = Evaluation.load(folder)
     except (FileNotFoundError, GaflowError):
         return None
-    is_current = {**part.manifest, **manifest} == part.manifest
-    return part if is_current else None
+    comparison = compare(part.manifest.get("asked", {}), manifest["asked"])
+    position = (part.manifest.get("first"), part.manifest.get("texts"))
+    if comparison.decisive or position != (manifest["first"], manifest["texts"]):
+        return None
+    comparison.warn(folder.parents[1])
+    return part
 
 
-def _join(parts: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation of the texts of all parts, with counts of inputs and truncated texts as its manifest."""
+def _join(parts: Sequence[Evaluation], environment: Mapping[str, Any]) -> Evaluation:
+    """One evaluation of the texts of all parts.
+
+    Its manifest counts inputs and truncated texts, and lists environments of parts that are not the current one.
+    """
     first = parts[0]
     arrays: dict[str, Any] = {}
-    for field in fields(Evaluation):
-        if isinstance(getattr(first, field.name), np.ndarray):
-            axis = 1 if field.name in _BY_METHOD else 0
-            arrays[field.name] = np.concatenate([getattr(part, field.name) for part in parts], axis)
+    for name in vars(first):
+        if isinstance(getattr(first, name), np.ndarray):
+            axis = 1 if name in _BY_METHOD else 0
+            arrays[name] = np.concatenate([getattr(part, name) for part in parts], axis)
     timings = {}
     for name in ("total", "masking", "forward"):
         timings[name] = sum(part.timings.get(name, 0.0) for part in parts)
     timings["forward_share"] = timings["forward"] / timings["masking"] if timings["masking"] else 0.0
-    counts = {}
+    manifest: dict[str, Any] = {}
     for name in ("inputs", "truncated"):
-        counts[name] = sum(part.manifest[name] for part in parts)
-    return replace(first, timings=timings, manifest=counts, **arrays)
+        manifest[name] = sum(part.manifest[name] for part in parts)
+    for part in parts:
+        part_environment = {name: part.manifest["asked"].get(name) for name in ENVIRONMENT}
+        others = manifest.get("environments", [])
+        if part_environment not in (environment, *others):
+            manifest["environments"] = [*others, part_environment]
+    return replace(first, timings=timings, manifest=manifest, **arrays)

@@ -10,49 +10,46 @@ for timings (`timings.json`, `timings.jsonl`) all files are byte for byte those 
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import distinct
-from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, slug
-from gaflow.benchmark.resumable import evaluate_stored_scores
+from gaflow.arguments import checked, distinct, location
+from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, read_settings, slug
+from gaflow.benchmark.resumable import StoredEvaluations
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import StoredScores, holds_attributions, open_stored_scores
 from gaflow.data.labels import Classes
 from gaflow.data.rows import rows_of
-from gaflow.data.sources import DataSet, open_data
+from gaflow.data.sources import DataSet, check_source, open_data
 from gaflow.errors import (
     Argument,
     ArgumentError,
-    DataError,
+    ArgumentTypeError,
     GaflowError,
-    JobError,
     TextError,
     UnsupportedModelError,
 )
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.arguments import DEFAULT_LEVELS, EvaluationSettings, softmax_head
+from gaflow.evaluation.files import write_json, write_parquet
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.files import write_atomically
+from gaflow.explainer.provenance import describe_method, describe_model
 from gaflow.inputs.encoding import Text
 from gaflow.jobs.engine import Local, Stop
 from gaflow.jobs.folder import claim, remove_temporary_files
+from gaflow.jobs.identity import compare
+from gaflow.jobs.manifest import MANIFEST
 from gaflow.jobs.run import Outcome, run_job
 from gaflow.methods import Method, Random
 from gaflow.progress import Progress
-from gaflow.provenance import describe_method, describe_model, refuse_other
-
-__all__ = ["DataSetOutcome", "bench", "name_of", "run_benchmark"]
 
 _CANDIDATES = 64  # texts among which a short one is searched to try methods on
 
@@ -72,6 +69,7 @@ class DataSetOutcome:
     evaluations: Mapping[str, Path] = field(default_factory=dict)  # replacement -> folder of the Evaluation
 
 
+@checked
 def bench(
     explainer: Explainer,
     inputs: Any,
@@ -123,7 +121,9 @@ def bench(
             seed=seed,
         ),
     )
-    return run_benchmark(explainer, _by_name(inputs), Path(out), settings, lambda name: nullcontext(progress), stop)
+    return run_benchmark(
+        explainer, _by_name(inputs), location("out", out), settings, lambda name: nullcontext(progress), stop
+    )
 
 
 def run_benchmark(
@@ -138,7 +138,7 @@ def run_benchmark(
     _check_sources(sources)
     softmax_head(explainer)  # refuses models that cannot be evaluated, before anything is written
     for replacement in settings.replacements:
-        find_replacement(explainer.model, explainer.tokenizer, explainer.runner.padding, replacement)
+        find_replacement(explainer.model, explainer.tokenizer, explainer.runner.padding, replacement, "replacements")
     if not all(_is_stored(source) for source in sources.values()):
         settings.job(settings.find_methods())  # checks them
     model = describe_model(explainer)
@@ -175,8 +175,9 @@ def name_of(source: Any) -> str:
 
 
 def _as_tuple(name: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise ArgumentError(Argument(name), f" must be a list with at least one entry, not {values!r}")
+    for value in values:
+        if not isinstance(value, Hashable):
+            raise ArgumentTypeError(Argument(name), f" has an entry that cannot be one, {value!r}")
     return tuple(values)
 
 
@@ -193,10 +194,15 @@ def _by_name(inputs: Any) -> dict[str, Any]:
 def _check_sources(sources: Mapping[str, Any]) -> None:
     if not sources:
         raise ArgumentError(Argument("inputs"), " is empty; pass at least one data set or folder of attributions")
+    for source in sources.values():
+        if isinstance(source, str | Path):
+            location("inputs", source)
     folders = {slug(name) for name in sources}
     if len(folders) < len(sources):
         message = f": names must differ by more than signs and case, not {', '.join(sources)}"
         raise ArgumentError(Argument("inputs"), message)
+    for source in sources.values():
+        check_source("inputs", source)
 
 
 def _is_stored(source: Any) -> bool:
@@ -242,9 +248,9 @@ class _DataSetBenchmark:
         """Evaluate attributions that are stored elsewhere."""
         with claim(self.folder, SETTINGS):
             names = self.settings.stored_names()
-            self._begin(names, True, dict)
             scores = open_stored_scores(path, names, self.settings.shard_size)
             _check_model(self.model, scores, path)
+            self._begin(names, True, dict)
             return self._evaluate(scores, {}, 0, progress)
 
     def _begin(
@@ -255,57 +261,49 @@ class _DataSetBenchmark:
         settings = {"name": self.name, "stored": stored, "methods": methods}
         if not path.exists():
             value = {"asked": settings, "left_out": find_unsupported()}
-            write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+            write_json(path, value)
             return value["left_out"]
-        try:
-            value = json.loads(path.read_text("utf-8"))
-            earlier_settings = dict(value["asked"])
-            left_out = {str(method): str(reason) for method, reason in value["left_out"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is damaged ({error}); restore it, or start again in a new folder") from error
-        refuse_other(earlier_settings, settings, self.folder)
-        return left_out
+        value = read_settings(self.folder)
+        compare(value["asked"], settings).refuse(self.folder)
+        return value["left_out"]
 
     def _explain(self, data: DataSet, methods: tuple[Method, ...], progress: Progress) -> Outcome:
         folder = self.folder / ATTRIBUTIONS
         folder.mkdir(exist_ok=True)
         remove_temporary_files(folder)
         job = self.settings.job(methods)
-        return run_job(self.explainer, data, folder, job, self.model, Local(), progress, self.stop)
+        try:
+            return run_job(self.explainer, data, folder, job, self.model, Local(), progress, self.stop)
+        except GaflowError:
+            if not (folder / MANIFEST).exists():  # refused before it began
+                folder.rmdir()
+                (self.folder / SETTINGS).unlink()
+            raise
 
     def _evaluate(
         self, scores: StoredScores, left_out: dict[str, str], explained: int, progress: Progress
     ) -> DataSetOutcome:
-        self._write_example(scores)
+        example = self.folder / EXAMPLE
+        if not example.exists():
+            write_parquet(example, scores.example())
         left_out = {**left_out, **scores.left_out}
-        skipped = Counter(scores.skipped)
-        if scores.job is not None:
-            skipped = Counter(scores.job["skipped"]) + skipped
+        skipped = Counter(scores.source.job.get("skipped", {})) + Counter(scores.skipped)
         facts = {"data_set": self.name, "skipped": dict(skipped), "left_out": left_out}
-        evaluations = evaluate_stored_scores(
-            self.explainer, scores, self.folder, self.settings, self.model, facts, progress, self.stop
+        evaluations = StoredEvaluations(
+            explainer=self.explainer, scores=scores, folder=self.folder, settings=self.settings, stop=self.stop
         )
+        evaluations.compute(self.model, facts, progress)
         return DataSetOutcome(
             name=self.name,
             folder=self.folder,
-            finished=len(evaluations.folders) == len(self.settings.replacements),
-            texts=sum(scores.sizes),
+            finished=len(evaluations.finished) == len(self.settings.replacements),
+            texts=len(scores.texts),
             explained=explained,
             masked=evaluations.masked,
             skipped=dict(skipped),
             left_out=left_out,
-            evaluations=evaluations.folders,
+            evaluations=evaluations.finished,
         )
-
-    def _write_example(self, scores: StoredScores) -> None:
-        """Store the attributions of one text, for the report."""
-        import pyarrow.parquet as pq
-
-        path = self.folder / EXAMPLE
-        if not path.exists():
-            data = io.BytesIO()
-            pq.write_table(scores.example, data, compression="zstd")
-            write_atomically(path, data.getvalue())
 
 
 def _unsupported_methods(
@@ -342,15 +340,15 @@ def _short_text(explainer: Explainer, data: DataSet, limit: int | None) -> Text 
 
 
 def _check_model(model: Mapping[str, Any], scores: StoredScores, path: Path) -> None:
-    """Refuse to judge the explanations of one model by another."""
-    if scores.job is None:
+    """Refuse to judge the explanations of one model by another; it may be elsewhere, and call its classes otherwise."""
+    if not scores.source.job:
         return
-    explained = scores.job["model"]
-    if explained["weights"] != model["weights"] or explained["tokenizer"] != model["tokenizer"]:
-        raise JobError(
-            f"the attributions in {str(path)!r} explain the model {explained['name']!r}, not {model['name']!r}: "
-            "weights or tokenizer differ; give that model"
-        )
+    explained = dict(scores.source.job["model"])
+    judging = dict(model)
+    for name in ("device", "labels", "attention"):
+        explained.pop(name, None)
+        judging.pop(name, None)
+    compare({"model": explained}, {"model": judging}).refuse(path)
 
 
 def _split_progress(progress: Progress, replacements: int) -> tuple[Progress, Progress]:

@@ -13,8 +13,6 @@ from gaflow.jobs.engine import JobSettings
 from gaflow.jobs.run import find_methods
 from gaflow.methods import Method
 
-__all__ = ["BenchmarkSettings"]
-
 
 @dataclass(frozen=True)
 class BenchmarkSettings:

@@ -1,7 +1,7 @@
 """Stored attributions for evaluation: which of them can be compared, and one part of them at a time.
 
-A job's folder is read by columns, one shard after the other, and scores never become Python objects. Files from
-elsewhere, which may hold the methods of a text in different files, are read completely and cut into parts.
+A job's folder is read one shard after the other. Files from elsewhere, which may hold the methods of a text in
+different files, are read completely and cut into parts.
 
 The convention this file owns: methods are compared **on the same texts**. A method without scores for more than half
 of the texts is left out. Then a text for which one of the other methods has no scores is left out for all of them, and
@@ -13,26 +13,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from gaflow.data.readers import check_columns, need_pyarrow, parquet_files, reading
+from gaflow.data.readers import need_pyarrow, parquet_files, reading
 from gaflow.errors import DataError
 from gaflow.inputs.encoding import Text
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.stored import REQUIRED_COLUMNS, Stored, read_attributions
+from gaflow.jobs.stored import REQUIRED_COLUMNS, Stored, read_attributions, read_file
 from gaflow.tasks.targets import ResolvedTarget
-
-__all__ = ["ScoredTexts", "StoredScores", "holds_attributions", "open_stored_scores"]
 
 _EXAMPLE_TOKENS = 18  # of a text that fits on a line
 _IN_WINDOWS = "read in windows, not at once"
-_SURVEY_COLUMNS = ["row", "text_hash", "method", "gold", "error", "segments"]
-_COLUMNS = ["row", "text", "pair", "text_hash", "method", "scores", "target", "contrast", "gold", "truncated"]
+# of a job: its scores belong to the tokens of the model
+_COLUMNS = ("row", "text", "pair", "method", "scores", "target", "contrast", "gold", "truncated", "error")
 
 Table = Any  # a pyarrow.Table
 Key = tuple[int | None, str]  # of a text: its row in the data set, and its hash
@@ -51,18 +50,96 @@ class ScoredTexts:
 
 
 @dataclass(frozen=True)
+class _Entry:
+    """A text under a method."""
+
+    tokens: int
+    reason: str | None  # why there are no scores
+    gold: int | None
+
+
+_MISSING = _Entry(0, "no scores", None)
+_Entries = dict[Key, dict[str, _Entry]]  # text -> method -> entry
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A folder or file of attributions, and how it is read."""
+
+    entries: _Entries
+    checksums: dict[Path, str]  # of all files
+    cut: Callable[[list[Key]], list[list[Key]]]  # texts -> the texts of each part
+    load: Callable[[Key], _ByText]  # a text -> the attributions of all texts of its part
+    job: Mapping[str, Any] = field(default_factory=dict)  # that computed them; empty if it was none of ours
+
+    @property
+    def digest(self) -> str:
+        """A hash of all files."""
+        listed = "\n".join(f"{file.name} {checksum}" for file, checksum in self.checksums.items())
+        return sha256(listed.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
 class StoredScores:
     """The stored attributions that can be compared."""
 
+    source: _Source
     methods: tuple[str, ...]
-    left_out: Mapping[str, str]  # method -> reason
-    skipped: Mapping[str, int]  # reason -> texts
-    sizes: tuple[int, ...]  # texts of each part
-    gold: bool  # every text has a label
-    digest: str  # of all files
-    job: Mapping[str, Any] | None  # that computed them, if it was one of ours
-    read: Callable[[int], ScoredTexts]  # number of a part -> its texts
-    example: Table  # the rows of one text that fits on a line
+    left_out: dict[str, str]  # method -> reason
+    skipped: dict[str, int]  # reason -> texts
+    texts: dict[Key, _Entry]  # under the first method
+
+    @cached_property
+    def parts(self) -> list[list[Key]]:
+        """The texts of each part."""
+        return self.source.cut(list(self.texts))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of texts of each part."""
+        return tuple(map(len, self.parts))
+
+    @property
+    def has_gold(self) -> bool:
+        """Whether every text has a label."""
+        return all(entry.gold is not None for entry in self.texts.values())
+
+    def read(self, number: int) -> ScoredTexts:
+        """The texts of a part."""
+        keys = self.parts[number]
+        stored = self.source.load(keys[0])
+        texts = ScoredTexts([], {method: [] for method in self.methods}, [], [], truncated=False)
+        for key in keys:
+            by_method = stored[key]
+            first = by_method[self.methods[0]]
+            texts.texts.append(first.input)
+            texts.target.append(first.target)
+            texts.gold.append(first.gold)
+            for method in self.methods:
+                item = by_method[method]
+                # scores of our own jobs belong to the tokens of the model, and need no offsets
+                texts.scores[method].append(item.scores if item.offsets is None else item)
+                texts.truncated = texts.truncated or item.truncated
+        return texts
+
+    def example(self) -> Table:
+        """The rows of the text whose length is nearest to that of a line."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        key = min(self.texts, key=lambda key: abs(self.texts[key].tokens - _EXAMPLE_TOKENS))
+        row, _ = key
+        text = self.source.load(key)[key][self.methods[0]].text
+        conditions: list[tuple[str, str, Any]] = [("method", "in", list(self.methods)), ("text", "==", text)]
+        if row is not None:  # files from elsewhere may have no row numbers
+            conditions.append(("row", "==", row))
+        tables = []
+        for file in self.source.checksums:
+            with reading(file):
+                table = pq.read_table(file, filters=conditions)
+            if table.num_rows:
+                tables.append(table)
+        return pa.concat_tables(tables, promote_options="default")
 
 
 def holds_attributions(path: Path) -> bool:
@@ -85,37 +162,57 @@ def open_stored_scores(path: Path, methods: Sequence[str] | None = None, part_si
 
     The parts of a job are its shards; those of files from elsewhere have `part_size` texts.
     """
-    if (path / MANIFEST).is_file():
-        return _open_job(path, methods)
-    return _open_files(path, methods, part_size)
+    source = _open_job(path) if (path / MANIFEST).is_file() else _open_files(path, part_size)
+    texts = source.entries
+    names = _requested_methods(texts, methods, path)
+    left_out = _methods_without_scores(texts, names)
+    compared = tuple(name for name in names if name not in left_out)
+    judged = compared or names  # if all are left out, their reasons tell why
+    selected: dict[Key, _Entry] = {}
+    skipped: Counter[str] = Counter()
+    for key, entries in texts.items():
+        reasons = {name: entries.get(name, _MISSING).reason for name in judged}
+        if any(reasons.values()):
+            skipped[_summary(reasons)] += 1
+        else:
+            selected[key] = entries[judged[0]]
+    if not compared or not selected:
+        causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or ["it holds no rows"]
+        raise DataError(f"no text in {str(path)!r} has scores by every method: {'; '.join(causes)}")
+    return StoredScores(
+        source=source,
+        methods=compared,
+        left_out=left_out,
+        skipped=dict(sorted(skipped.items())),
+        texts=selected,
+    )
 
 
-def _open_job(path: Path, methods: Sequence[str] | None) -> StoredScores:
+def _open_job(path: Path) -> _Source:
     manifest = _finished_manifest(path)
-    shards = manifest.in_order()
-    texts: _Entries = {}
+    entries: _Entries = {}
+    checksums = {}
     file_of: dict[Key, Path] = {}
-    for shard in shards:
+    for shard in manifest.in_order():
         check_shard(path, shard)
         file = path / shard.file
-        survey = _survey(file)
-        texts |= survey
-        file_of |= dict.fromkeys(survey, file)
-    comparable = _select(texts, methods, path)
-    parts = [list(keys) for _, keys in groupby(comparable.texts, key=file_of.__getitem__)]
-    example = comparable.example()
+        checksums[file] = shard.sha256
+        for key, by_method in _read_shard(file).items():
+            entries[key] = {method: _entry(item) for method, item in by_method.items()}
+            file_of[key] = file
 
-    def read(number: int) -> ScoredTexts:
-        keys = parts[number]
-        return _scored_texts(_read_shard(file_of[keys[0]]), keys, comparable.methods)
+    def cut(keys: list[Key]) -> list[list[Key]]:
+        return [list(part) for _, part in groupby(keys, key=file_of.__getitem__)]
 
-    return comparable.stored_scores(
-        parts=parts,
-        checksums={shard.file: shard.sha256 for shard in shards},
-        job=manifest.job,
-        read=read,
-        example=_read_rows([file_of[example]], example, comparable.methods),
-    )
+    return _Source(entries, checksums, cut, load=lambda key: _read_shard(file_of[key]), job=manifest.job)
+
+
+def _read_shard(file: Path) -> _ByText:
+    """The attributions of a shard, without tokens and offsets."""
+    texts: _ByText = {}
+    for item in read_file(file, columns=_COLUMNS):
+        texts.setdefault((item.row, item.text_hash), {})[item.method] = item
+    return texts
 
 
 def _finished_manifest(path: Path) -> Manifest:
@@ -133,51 +230,26 @@ def _finished_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _open_files(path: Path, methods: Sequence[str] | None, part_size: int) -> StoredScores:
+def _open_files(path: Path, part_size: int) -> _Source:
     stored: _ByText = {}
-    texts: _Entries = {}
+    entries: _Entries = {}
     for item in read_attributions(path):
         key = (item.row, item.text_hash)
         by_method = stored.setdefault(key, {})
         if item.method not in by_method:
             by_method[item.method] = item
-            texts.setdefault(key, {})[item.method] = _entry(item)
+            entries.setdefault(key, {})[item.method] = _entry(item)
         elif item.row is not None:
             raise DataError(f"{str(path)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
-    comparable = _select(texts, methods, path)
-    keys = list(comparable.texts)
-    parts = [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
-    example = comparable.example()
-    example_text = stored[example][comparable.methods[0]].text
-    files = parquet_files(path)
+    checksums = {file: sha256(file.read_bytes()).hexdigest() for file in parquet_files(path)}
 
-    def read(number: int) -> ScoredTexts:
-        return _scored_texts(stored, parts[number], comparable.methods)
+    def cut(keys: list[Key]) -> list[list[Key]]:
+        return [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
 
-    return comparable.stored_scores(
-        parts=parts,
-        checksums={file.name: sha256(file.read_bytes()).hexdigest() for file in files},
-        job=None,
-        read=read,
-        example=_read_rows(files, example, comparable.methods, example_text),
-    )
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A text under a method."""
-
-    tokens: int
-    reason: str | None  # why there are no scores
-    gold: int | None
-
-
-_MISSING = _Entry(0, "no scores", None)
-_Entries = dict[Key, dict[str, _Entry]]  # text -> method -> entry
+    return _Source(entries, checksums, cut, lambda key: stored)
 
 
 def _entry(item: Stored) -> _Entry:
-    """The entry of a file without a job."""
     if "windows" in item.diagnostics:
         return _Entry(0, _IN_WINDOWS, item.gold)
     if item.scores is None:
@@ -193,73 +265,17 @@ def _reason(error: str | None) -> str | None:
     return re.sub(r"\d[\d,.]*", "N", cause).strip()
 
 
-@dataclass(frozen=True)
-class _Comparable:
-    """The methods and texts that can be compared."""
-
-    methods: tuple[str, ...]
-    left_out: dict[str, str]  # method -> reason
-    texts: dict[Key, _Entry]  # under the first method
-    skipped: dict[str, int]  # reason -> texts
-
-    def example(self) -> Key:
-        """The text whose length is nearest to that of a line."""
-        return min(self.texts, key=lambda key: abs(self.texts[key].tokens - _EXAMPLE_TOKENS))
-
-    def stored_scores(
-        self,
-        parts: Sequence[Sequence[Key]],
-        checksums: Mapping[str, str],
-        job: Mapping[str, Any] | None,
-        read: Callable[[int], ScoredTexts],
-        example: Table,
-    ) -> StoredScores:
-        """The result, with what is the same for jobs and other files."""
-        listed = "\n".join(f"{name} {checksum}" for name, checksum in checksums.items())
-        return StoredScores(
-            methods=self.methods,
-            left_out=self.left_out,
-            skipped=self.skipped,
-            sizes=tuple(map(len, parts)),
-            gold=all(entry.gold is not None for entry in self.texts.values()),
-            digest=sha256(listed.encode()).hexdigest(),
-            job=job,
-            read=read,
-            example=example,
-        )
-
-
-def _select(texts: _Entries, requested: Sequence[str] | None, path: Path) -> _Comparable:
-    """The methods that have scores, and the texts for which all of them have."""
-    names = _requested_methods(texts, requested, path)
-    left_out = _methods_without_scores(texts, names)
-    methods = tuple(name for name in names if name not in left_out)
-    compared = methods or names
-    selected: dict[Key, _Entry] = {}
-    skipped: Counter[str] = Counter()
-    for key, entries in texts.items():
-        reasons = {name: entries.get(name, _MISSING).reason for name in compared}
-        if any(reasons.values()):
-            skipped[_summary(reasons)] += 1
-        else:
-            selected[key] = entries[compared[0]]
-    if not methods or not selected:
-        causes = [f"{count} {reason}" for reason, count in skipped.most_common(3)] or ["it holds no rows"]
-        raise DataError(f"no text in {str(path)!r} has scores by every method: {'; '.join(causes)}")
-    return _Comparable(methods, left_out, selected, dict(sorted(skipped.items())))
-
-
 def _requested_methods(texts: _Entries, requested: Sequence[str] | None, path: Path) -> tuple[str, ...]:
     """The methods to compare, as they are stored; a name may differ in case if that leaves no doubt."""
     stored = dict.fromkeys(chain.from_iterable(texts.values()))
     names = []
     missing = []
     for name in stored if requested is None else requested:
-        similar = [other for other in stored if other.casefold() == name.casefold()]
-        if name in stored:
-            names.append(name)
-        elif len(similar) == 1:
-            names += similar
+        matches = [name]
+        if name not in stored:
+            matches = [other for other in stored if other.casefold() == name.casefold()]
+        if len(matches) == 1:
+            names += matches
         else:
             missing.append(name)
     if missing:
@@ -286,84 +302,3 @@ def _summary(reasons: Mapping[str, str | None]) -> str:
     if len(different) == 1:
         return str(different.pop())
     return ", ".join(f"{name}: {reason}" for name, reason in reasons.items() if reason)
-
-
-def _read_table(file: Path, columns: list[str]) -> Table:
-    """Some columns of a shard."""
-    with reading(file):
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(file, columns=columns)
-    check_columns(columns, table.column_names, repr(file.name))
-    return table
-
-
-def _survey(file: Path) -> _Entries:
-    """The entries of all texts of a shard by method."""
-    import pyarrow.compute
-
-    pc: Any = pyarrow.compute  # has no types
-    table = _read_table(file, _SURVEY_COLUMNS)
-    counts = pc.list_value_length(table["segments"]).to_pylist()
-    texts: _Entries = {}
-    for count, row in zip(counts, table.drop_columns("segments").to_pylist(), strict=True):
-        entries = texts.setdefault((row["row"], row["text_hash"]), {})
-        entries[row["method"]] = _Entry(count or 0, _reason(row["error"]), row["gold"])
-    return texts
-
-
-def _read_shard(file: Path) -> _ByText:
-    """The attributions of a shard, without tokens and offsets; the scores are views of one array."""
-    table = _read_table(file, _COLUMNS)
-    lists = table["scores"].combine_chunks()
-    values = lists.values.to_numpy(zero_copy_only=False)
-    ends = lists.offsets.to_numpy()
-    texts: _ByText = {}
-    for k, row in enumerate(table.drop_columns("scores").to_pylist()):
-        by_method = texts.setdefault((row["row"], row["text_hash"]), {})
-        by_method[row["method"]] = Stored(
-            text=row["text"],
-            text_pair=row["pair"],
-            method=row["method"],
-            scores=values[ends[k] : ends[k + 1]],
-            target=row["target"] if row["contrast"] is None else (row["target"], row["contrast"]),
-            gold=row["gold"],
-            truncated=bool(row["truncated"]),
-        )
-    return texts
-
-
-def _scored_texts(stored: _ByText, keys: Sequence[Key], methods: Sequence[str]) -> ScoredTexts:
-    texts = ScoredTexts([], {method: [] for method in methods}, [], [], truncated=False)
-    for key in keys:
-        by_method = stored[key]
-        first = by_method[methods[0]]
-        texts.texts.append(first.input)
-        texts.target.append(first.target)
-        texts.gold.append(first.gold)
-        for method in methods:
-            item = by_method[method]
-            # scores of our own jobs belong to the tokens of the model, and need no offsets
-            texts.scores[method].append(item.scores if item.offsets is None else item)
-            texts.truncated = texts.truncated or item.truncated
-    return texts
-
-
-def _read_rows(files: Sequence[Path], key: Key, methods: Sequence[str], text: str | None = None) -> Table:
-    """The rows of one text by `methods`; files from elsewhere may have no row numbers, but they have `text`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    conditions: list[tuple[str, str, Any]] = [("method", "in", list(methods))]
-    row, _ = key
-    if row is not None:
-        conditions.append(("row", "==", row))
-    if text is not None:
-        conditions.append(("text", "==", text))
-    tables = []
-    for file in files:
-        with reading(file):
-            table = pq.read_table(file, filters=conditions)
-        if table.num_rows:
-            tables.append(table)
-    return pa.concat_tables(tables, promote_options="default")

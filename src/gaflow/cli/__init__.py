@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gaflow.errors import Argument, GaflowError
+from gaflow.errors import Argument, DiskFullError, GaflowError, GaflowWarning
 from gaflow.extras import need
+from gaflow.files import is_disk_full
 
 __all__ = ["main", "program"]
 
@@ -30,6 +31,7 @@ _QUIET_ENVIRONMENT = {
 _OTHER_NAMES = {
     "text[0]": "TEXT",
     "text[1]": "--pair",
+    "source": "INPUT",
     "replacements": "--replacement",
     "methods": "--method",
 }
@@ -47,6 +49,8 @@ def main(args: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             if not sys.warnoptions and not debug:
                 warnings.simplefilter("ignore")
+                warnings.simplefilter("default", GaflowWarning)
+                warnings.showwarning = _show_warning
             return _run(args)
     except KeyboardInterrupt:
         return _fail("stopped", 130)
@@ -56,8 +60,10 @@ def main(args: Sequence[str] | None = None) -> int:
     except (GaflowError, ValueError, TypeError, OSError) as error:
         if debug:
             raise
+        if isinstance(error, OSError) and is_disk_full(error):
+            return _fail(f"{error.filename or 'standard output'} cannot be written: {error.strerror}", 1)
         message = _message(error, sys.argv[1:] if args is None else args)
-        return _fail(message or type(error).__name__, 2)
+        return _fail(message or type(error).__name__, 1 if isinstance(error, DiskFullError) else 2)
     except Exception as error:
         if debug:
             raise
@@ -104,7 +110,15 @@ def _message(error: Exception, args: Sequence[str]) -> str:
 
 
 def _fail(message: str, code: int) -> int:
+    _say(message)
+    return code
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    _say(f"warning: {message}")
+
+
+def _say(message: str) -> None:
     from gaflow.view.text import one_line
 
     sys.stderr.write(f"gaflow: {one_line(message)}\n")
-    return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,38 +13,6 @@ from gaflow.arguments import distinct
 from gaflow.data.sources import LabelNames
 from gaflow.errors import Argument, ArgumentError
 from gaflow.methods import METHODS, find_method
-
-__all__ = [
-    "BatchSize",
-    "Device",
-    "FlowHtml",
-    "Html",
-    "Json",
-    "LabelColumn",
-    "LabelNamesOption",
-    "Model",
-    "OutputFolder",
-    "Pair",
-    "PairColumn",
-    "RowLimit",
-    "Split",
-    "Subset",
-    "TargetLabel",
-    "TaskName",
-    "TextColumn",
-    "TextOrDash",
-    "Truncation",
-    "WindowsFlag",
-    "app",
-    "flag",
-    "number",
-    "option",
-    "options_of",
-    "parse_label_names",
-    "parse_methods",
-    "run",
-    "split_names",
-]
 
 app = typer.Typer(
     add_completion=False,
@@ -72,6 +41,18 @@ def number(description: str, metavar: str = "N") -> Any:
     return typer.Option(parser=as_integer, metavar=metavar, help=description)
 
 
+def as_path(value: str) -> Path:
+    """A path from the command line; the empty one would be the current folder."""
+    if not value.strip():
+        raise typer.BadParameter(f"{value!r} is empty; give a path, such as '.' for this folder")
+    return Path(value)
+
+
+def path_option(metavar: str, description: str, *names: str) -> Any:
+    """An option that is a path."""
+    return typer.Option(*names, parser=as_path, metavar=metavar, help=description)
+
+
 def flag(name: str, description: str) -> Any:
     """An option without a value."""
     return typer.Option(name, help=description)
@@ -80,6 +61,7 @@ def flag(name: str, description: str) -> Any:
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
 Pair = Annotated[str | None, option("TEXT", "The second text of a pair; the context of a question.")]
 Model = Annotated[str | None, option("MODEL", "Hub id or folder; default: built in.")]
+TrustRemoteCode = Annotated[bool, flag("--trust-remote-code", "Run the code that the model brings along.")]
 TaskName = Annotated[str | None, option("NAME", "fill-mask, question-answering ...; default: what the model is for.")]
 TargetLabel = Annotated[
     str | None, option("LABEL", "Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted.")
@@ -88,9 +70,11 @@ BatchSize = Annotated[int, number("Texts that run together.")]
 Truncation = Annotated[bool, flag("--truncation", "Cut a text that is too long.")]
 WindowsFlag = Annotated[bool, flag("--windows", "Read a text that is too long in overlapping windows.")]
 Device = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, mps ...; default: a GPU if any.")]
-Html = Annotated[Path | None, option("FILE", "Write a self-contained page to FILE.")]
-FlowHtml = Annotated[Path | None, option("FILE", "Write an interactive page of the flow to FILE.")]
-OutputFolder = Annotated[Path, option("DIR", "Folder of the results; an unfinished run goes on in it.", "--out", "-o")]
+Html = Annotated[Path | None, path_option("FILE", "Write a self-contained page to FILE.")]
+FlowHtml = Annotated[Path | None, path_option("FILE", "Write an interactive page of the flow to FILE.")]
+OutputFolder = Annotated[
+    Path, path_option("DIR", "Folder of the results; an unfinished run goes on in it.", "--out", "-o")
+]
 TextColumn = Annotated[str, option("NAME", "Column of the texts.")]
 PairColumn = Annotated[str | None, option("NAME", "Column of second texts.")]
 LabelColumn = Annotated[str | None, option("NAME", "Column of the true labels.")]
@@ -150,7 +134,7 @@ def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]
     else:
         names = [name.lower() for name in split_names(methods)]
     for name in names:
-        find_method(name)
+        find_method(name, "methods")
     return names
 
 
@@ -177,8 +161,6 @@ def _gaflow(
     Exit codes: 0 done, 1 failure, 2 bad input, 130 interrupted. NO_COLOR, FORCE_COLOR and COLUMNS are respected.
     """
     if version:
-        import gaflow
-
-        typer.echo(f"gaflow {gaflow.__version__}")
+        typer.echo(f"gaflow {metadata.version('gaflow')}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -21,6 +21,7 @@ from gaflow.cli.app import (
     TargetLabel,
     TextColumn,
     Truncation,
+    TrustRemoteCode,
     WindowsFlag,
     app,
     number,
@@ -40,8 +41,6 @@ from gaflow.jobs import attribute as run_job
 from gaflow.jobs.engine import Engine
 from gaflow.jobs.run import find_engine
 from gaflow.view.text import one_line
-
-__all__ = ["attribute"]
 
 
 @app.command()
@@ -67,6 +66,7 @@ def attribute(
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
     engine: Annotated[str, option("NAME", "local, or ray: many machines.")] = "local",
     workers: Annotated[int | None, number("Of a Ray cluster; default: all it has room for.")] = None,
     as_json: Json = False,
@@ -96,7 +96,8 @@ def attribute(
     )
     next(data_set.read(), None)  # a wrong column should not cost the loading of a model
     with until_interrupted() as stop, progress_bar("explaining") as progress:
-        explainer = Explainer(model, device="cpu" if engine == "ray" else device)  # Ray's workers have the devices
+        model_device = "cpu" if engine == "ray" else device  # Ray's workers have the devices
+        explainer = Explainer(model, device=model_device, trust_remote_code=trust_remote_code)
         outcome = run_job(
             explainer,
             data_set,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gaflow.arguments import location
 from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
@@ -27,6 +28,7 @@ from gaflow.cli.app import (
     Subset,
     TextColumn,
     Truncation,
+    TrustRemoteCode,
     app,
     flag,
     number,
@@ -44,9 +46,6 @@ from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import Explainer
 from gaflow.view.text import one_line
-
-__all__ = ["bench"]
-
 
 Inputs = Annotated[
     list[str],
@@ -87,6 +86,7 @@ def bench(
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> int:
     """Judge how faithful methods are, by masking the tokens that they score highest and lowest.
@@ -128,7 +128,7 @@ def bench(
         ),
     )
     with until_interrupted() as stop:
-        explainer = Explainer(model, device=device)
+        explainer = Explainer(model, device=device, trust_remote_code=trust_remote_code)
         outcomes = run_benchmark(
             explainer, sources, out, settings, lambda name: progress_bar(f"benchmark of {one_line(name)}"), stop
         )
@@ -153,25 +153,25 @@ def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) 
     """Data sets and folders by name; a wrong file or column should not cost the loading of a model."""
     sources: dict[str, DataSet | str] = {}
     for item in inputs:
-        name, location = _split_name(item)
+        name, source = _split_name(item)
         if name in sources:
-            raise ArgumentError(f"two inputs are called {name!r}; tell them apart by NAME={location}")
-        if holds_attributions(Path(location)):
-            sources[name] = location
+            raise ArgumentError(f"two inputs are called {name!r}; tell them apart by NAME={source}")
+        if holds_attributions(location("inputs", source)):
+            sources[name] = source
             continue
-        data = open_source(location)
+        data = open_source(source)
         next(data.read(), None)
         sources[name] = data
     return sources
 
 
 def _split_name(item: str) -> tuple[str, str]:
-    """The name and the location in NAME=LOCATION; without a name, the name that the location suggests."""
-    name, sign, location = item.partition("=")
+    """The name and the source in NAME=SOURCE; without a name, the name that the source suggests."""
+    name, sign, source = item.partition("=")
     name = name.strip()
     if not sign or not name or Path(item).exists():
         return name_of(item), item
-    return name, location
+    return name, source
 
 
 def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, as_json: bool) -> int:

@@ -16,11 +16,13 @@ from gaflow.cli.app import (
     TaskName,
     TextOrDash,
     Truncation,
+    TrustRemoteCode,
     WindowsFlag,
     app,
     flag,
     option,
     parse_methods,
+    path_option,
 )
 from gaflow.cli.input_output import (
     check_file,
@@ -38,8 +40,6 @@ from gaflow.methods import METHODS, Method, MethodInfo
 from gaflow.terminal.comparison import render_all
 from gaflow.terminal.console import make_console, show
 
-__all__ = ["compare"]
-
 
 @app.command()
 def compare(
@@ -53,9 +53,10 @@ def compare(
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
     html: Html = None,
-    svg: Annotated[Path | None, option("FILE", "Draw tokens x methods to FILE (.svg, .pdf or .png).")] = None,
+    svg: Annotated[Path | None, path_option("FILE", "Draw tokens x methods to FILE (.svg, .pdf or .png).")] = None,
     flow_html: FlowHtml = None,
 ) -> None:
     """Show what several methods say about TEXT, side by side.
@@ -72,7 +73,7 @@ def compare(
     check_flow_page("--flow-html", flow_html, names)
     text_or_pair = read_text(text, pair)
     with spinner("comparing") as progress:
-        explainer = Explainer(model, task=task, device=device)
+        explainer = Explainer(model, task=task, device=device, trust_remote_code=trust_remote_code)
         attributions = explainer.compare(
             text_or_pair,
             names,
@@ -82,14 +83,12 @@ def compare(
             progress=progress,
             keep_flow=flow_html is not None,
         )
-    if html is not None:
-        write_file("--html", html, lambda path: page(attributions, path, words=not tokens))
+    write_file("--html", html, lambda path: page(attributions, path, words=not tokens))
+    write_file("--flow-html", flow_html, lambda path: flow_page(attributions, path))
     if svg is not None:
         from gaflow.plots import compare as draw_comparison
 
-        write_picture("--svg", svg, draw_comparison(attributions))
-    if flow_html is not None:
-        write_file("--flow-html", flow_html, lambda path: flow_page(attributions, path))
+        write_picture("--svg", svg, lambda: draw_comparison(attributions))
     if as_json:
         print_json({name: att.to_dict() for name, att in attributions.items()})
     else:

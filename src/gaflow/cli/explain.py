@@ -18,11 +18,13 @@ from gaflow.cli.app import (
     TaskName,
     TextOrDash,
     Truncation,
+    TrustRemoteCode,
     WindowsFlag,
     app,
     flag,
     number,
     option,
+    path_option,
 )
 from gaflow.cli.input_output import (
     SAVED_SUFFIXES,
@@ -41,8 +43,6 @@ from gaflow.explainer.windows import find_windows
 from gaflow.methods import find_method
 from gaflow.terminal.attribution import render
 from gaflow.terminal.console import make_console, show
-
-__all__ = ["explain"]
 
 
 @app.command()
@@ -64,11 +64,14 @@ def explain(
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
-    save: Annotated[Path | None, option("FILE", "Write all to FILE (.safetensors or .json), for gaflow.load.")] = None,
+    save: Annotated[
+        Path | None, path_option("FILE", "Write all to FILE (.safetensors or .json), for gaflow.load.")
+    ] = None,
     html: Html = None,
     flow_html: FlowHtml = None,
-    svg: Annotated[Path | None, option("FILE", "Draw heat strip and bars to FILE (.svg, .pdf or .png).")] = None,
+    svg: Annotated[Path | None, path_option("FILE", "Draw heat strip and bars to FILE (.svg, .pdf or .png).")] = None,
 ) -> None:
     """Show what each token of TEXT contributed to the prediction.
 
@@ -80,7 +83,7 @@ def explain(
       gaflow explain "is it cute?" --pair "this dog is very smart." --model org/answers --target "very smart"
       gaflow explain "this dog is very [MASK]." --model org/masked --target "smart minus cute"
     """
-    whole_number("top", top, least=0)
+    whole_number("top", top)
     find_windows(windows, truncation)
     if method is not None:
         find_method(method)  # a typing error should not cost the loading of a model
@@ -91,7 +94,7 @@ def explain(
     check_picture("--svg", svg)
     text_or_pair = read_text(text, pair)
     with spinner("explaining") as progress:
-        explainer = Explainer(model, task=task, device=device)
+        explainer = Explainer(model, task=task, device=device, trust_remote_code=trust_remote_code)
         att = explainer(
             text_or_pair,
             method,
@@ -101,14 +104,10 @@ def explain(
             progress=progress,
             keep_flow=save is not None or flow_html is not None,
         )
-    if save is not None:
-        write_file("--save", save, att.save)
-    if html is not None:
-        write_file("--html", html, lambda path: att.to_html(path, words=words, sentences=sentences))
-    if flow_html is not None:
-        write_file("--flow-html", flow_html, att.to_flow_html)
-    if svg is not None:
-        write_picture("--svg", svg, att.plot(words=words))
+    write_file("--save", save, att.save)
+    write_file("--html", html, lambda path: att.to_html(path, words=words, sentences=sentences))
+    write_file("--flow-html", flow_html, att.to_flow_html)
+    write_picture("--svg", svg, lambda: att.plot(words=words))
     if as_json:
         print_json(att.to_dict())
     else:

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from gaflow.arguments import whole_number
-from gaflow.cli.app import BatchSize, Device, Json, TaskName, app, number, option
+from gaflow.cli.app import BatchSize, Device, Json, TaskName, TrustRemoteCode, app, number, option
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
@@ -27,8 +27,6 @@ from gaflow.models.memory import budget, format_bytes
 from gaflow.tasks import TASKS
 from gaflow.terminal.console import make_console, show, table
 from gaflow.view.text import one_line
-
-__all__ = ["info"]
 
 _DEFAULT_LENGTH = 128  # tokens
 _SAMPLE_TOKENS = 96  # of the network that is solved to take the time
@@ -61,6 +59,7 @@ def info(
     ] = None,
     batch_size: BatchSize = 1,
     device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
     """Show what would be traced of MODEL, and what it would cost. Its weights are not loaded.
@@ -71,7 +70,7 @@ def info(
     """
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with spinner("reading"):
-        loaded = outline(model, task)
+        loaded = outline(model, task, trust_remote_code)
         flow_method = _find_flow_method(method, loaded.task)
         facts: dict[str, Any] = {"model": model, **_model_facts(loaded)}
         limit = facts["limit"]

@@ -12,25 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gaflow.errors import Argument, ArgumentError, TextError
-from gaflow.files import write_atomically
+from gaflow.errors import Argument, ArgumentError, DiskFullError, TextError
+from gaflow.files import write_atomically, writing
 from gaflow.methods import find_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = [
-    "SAVED_SUFFIXES",
-    "check_file",
-    "check_flow_page",
-    "check_folder",
-    "check_picture",
-    "count_reasons",
-    "print_json",
-    "read_text",
-    "write_file",
-    "write_picture",
-]
 
 _PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
 SAVED_SUFFIXES = (".safetensors", ".json", "")  # without a suffix: safetensors
@@ -89,17 +76,23 @@ def check_folder(option: str, path: Path) -> None:
 def _check_writable(option: str, path: Path, folder: Path) -> None:
     """Make something in the folder: nothing else shows that it can be done."""
     try:
-        with TemporaryDirectory(dir=folder, prefix=".gaflow-"):
+        with writing(path), TemporaryDirectory(dir=folder, prefix=".gaflow-"):
             pass
+    except DiskFullError:
+        raise
     except OSError as error:
         reason = f"nothing can be made in {str(folder)!r} ({error.strerror or error})"
         raise OSError(f"{option} {str(path)!r} cannot be written: {reason}") from error
 
 
-def write_file(option: str, path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file; an error names the option that it was written for."""
+def write_file(option: str, path: Path | None, write: Callable[[Path], object]) -> None:
+    """Write a file, if there is a path; an error names the option that it was written for."""
+    if path is None:
+        return
     try:
         write(path)
+    except DiskFullError:
+        raise
     except OSError as error:  # which names a temporary file
         raise OSError(f"{option} {str(path)!r} cannot be written: {error.strerror or error}") from error
 
@@ -123,11 +116,15 @@ def check_flow_page(option: str, path: Path | None, methods: Sequence[str]) -> N
     raise ValueError(f"{option} needs a method with a flow, such as agf, but {', '.join(methods)} has none")
 
 
-def write_picture(option: str, path: Path, figure: Figure) -> None:
-    """Write a figure in the format that the name of its file says, whole or not at all."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower())
-    write_file(option, path, lambda target: write_atomically(target, buffer.getvalue()))
+def write_picture(option: str, path: Path | None, draw: Callable[[], Figure]) -> None:
+    """Write a figure, if there is a path, in the format that the name of its file says, whole or not at all."""
+
+    def write(path: Path) -> None:
+        buffer = io.BytesIO()
+        draw().savefig(buffer, format=path.suffix[1:].lower())
+        write_atomically(path, buffer.getvalue())
+
+    write_file(option, path, write)
 
 
 def print_json(value: Any) -> None:

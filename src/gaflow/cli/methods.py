@@ -16,12 +16,16 @@ from gaflow.methods import METHODS, FlowMethod, Method, MethodInfo
 from gaflow.terminal.console import make_console, show
 from gaflow.view.text import one_line
 
-__all__ = ["methods"]
-
-_HEADINGS = ("name", "family", "signed", "class-specific", "passes")
+_COLUMNS = {
+    "name": "name",
+    "family": "family",
+    "signed": "signed",
+    "class_specific": "class-specific",
+    "passes": "passes",
+}
 _LINE = "{:14}  {:12}  {:6}  {:14}  {:21}"
 _WIDTH = 75  # of such a line
-_YES_OR_NO = {True: "yes", False: "no", None: None}
+_WORDS = {True: "yes", False: "no", None: "-"}  # for facts that are no words
 _NOTE = (
     "signed: negative scores count against the class; class-specific: another class gives other scores. "
     "One trace (1 forward, 1 backward pass) serves all methods that need no more passes."
@@ -44,7 +48,7 @@ def methods(as_json: Json = False) -> None:
     line = _LINE
     if console.width < _WIDTH:
         line = "{}; {}; {}; {}; {}"
-    lines: list[RenderableType] = [Text(line.format(*_HEADINGS), style="dim")]
+    lines: list[RenderableType] = [Text(line.format(*_COLUMNS).replace("_", "-"), style="dim")]
     for description in descriptions:
         lines.append(Text(line.format(*_cells(description)), style="bold"))
         lines.append(Padding(Text(one_line(_sentence(description))), (0, 0, 0, 2)))
@@ -69,14 +73,8 @@ def _describe(name: str, method: Method) -> dict[str, Any]:
 
 
 def _cells(description: dict[str, Any]) -> list[str]:
-    cells = [
-        description["name"],
-        description["family"],
-        _YES_OR_NO[description["signed"]],
-        _YES_OR_NO[description["class_specific"]],
-        description["passes"],
-    ]
-    return [one_line(str(cell or "-")) for cell in cells]
+    facts = [description[key] for key in _COLUMNS]
+    return [one_line(str(_WORDS.get(fact, fact))) for fact in facts]
 
 
 def _sentence(description: dict[str, Any]) -> str:

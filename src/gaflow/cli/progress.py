@@ -20,8 +20,6 @@ from rich.progress import Progress as Bar
 from gaflow.progress import Progress
 from gaflow.terminal.console import make_console
 
-__all__ = ["progress_bar", "report_stopped", "spinner", "until_interrupted"]
-
 _INTERRUPTED = 130  # exit code after Ctrl-C
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gaflow.data.sources import DataSet, LabelNames
-from gaflow.errors import Argument, ArgumentTypeError, DataError, TargetError
+from gaflow.errors import Argument, DataError, TargetError
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import as_integer
-
-__all__ = ["Classes"]
 
 _LABEL_NAMES = Argument("label_names")
 
@@ -36,8 +34,6 @@ class Classes:
     def of(cls, data: DataSet, head: ClassificationHead) -> Classes:
         """The translation for a data set and a model."""
         names = data.label_names
-        if isinstance(names, str):
-            raise ArgumentTypeError(_LABEL_NAMES, f" must be a list or a mapping, not the string {names!r}")
         if names is None and data.class_names:
             nameless = all(re.fullmatch(r"LABEL_\d+", label) for label in head.labels)
             names = None if nameless else data.class_names

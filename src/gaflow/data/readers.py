@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import difflib
 import gzip
-import json
+import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gaflow.errors import DataError
 from gaflow.extras import need
-
-__all__ = ["READERS", "Columns", "Reader", "check_columns", "need_pyarrow", "parquet_files", "reader_of", "reading"]
+from gaflow.schemas.check import parse_json
+from gaflow.schemas.check import reading as reading_file
 
 _ROWS = 512  # held at a time as Python objects
-_BLOCK = 16 << 20  # bytes of CSV held at a time; no row may be longer
+_HEAD = 1 << 16  # bytes that show whether a file is text
+_BLOCK = 16 << 20  # bytes of CSV held at a time; no row may be longer, nor a line of JSON
+_ROWS_IN_GROUP = 1 << 24  # that a row group of Parquet may always have, however small the file is
+_ROWS_PER_BYTE = 64  # of the file, and more than that it may not have: a few bytes can stand for billions of rows
+_BYTES_PER_ROW = 16  # likewise, unpacked
 
 
 @dataclass(frozen=True)
@@ -98,19 +103,33 @@ def reading(path: Path, file_format: str = "Parquet") -> Iterator[None]:
     need_pyarrow()
     import pyarrow as pa
 
-    try:
-        yield
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        reason = str(error).strip().split("\n")[0][:300]
-        raise DataError(f"{str(path)!r} cannot be read as {file_format}: {reason}") from error
+    with reading_file(path, file_format):
+        try:
+            yield
+        except (pa.ArrowException, LookupError, OverflowError) as error:
+            raise ValueError(error) from error
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`, unless it declares far more rows or bytes than its size can hold."""
+    with reading(path):
+        import pyarrow.parquet as pq
+
+        most = max(_ROWS_IN_GROUP, _ROWS_PER_BYTE * path.stat().st_size)
+        with pq.ParquetFile(path) as opened:
+            for number in range(opened.metadata.num_row_groups):
+                group = opened.metadata.row_group(number)  # of whose columns damaged metadata would end the process
+                if group.num_rows > most or group.total_byte_size > _BYTES_PER_ROW * most:
+                    raise ValueError(
+                        f"row group {number} declares {group.num_rows:,} rows, too many for so small a file"
+                    )
+            yield opened
 
 
 def _read_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
-    need_pyarrow()
-    import pyarrow.parquet as pq
-
     for file in parquet_files(path):
-        with reading(file), pq.ParquetFile(file) as opened:
+        with open_parquet(file) as opened:
             schema = opened.schema_arrow
             check_columns(columns.names, schema.names, repr(file.name))
             for column in (columns.text, columns.pair):
@@ -147,6 +166,7 @@ def _read_csv(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
     as_text = csv.ConvertOptions(include_columns=columns.names, column_types=dict.fromkeys(columns.names, pa.string()))
     if path.stat().st_size == 0:
         return
+    _check_utf8(path)
     with reading(path, "CSV"):
         with csv.open_csv(path, read, parse) as opened:
             check_columns(columns.names, opened.schema.names, repr(path.name))
@@ -154,6 +174,20 @@ def _read_csv(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
             for block in opened:
                 for start in range(0, block.num_rows, _ROWS):
                     yield from block.slice(start, _ROWS).to_pylist()
+
+
+def _check_utf8(path: Path) -> None:
+    """Refuse a picture or an office document under the name of a table, whose bytes pyarrow would take for columns."""
+    if path.name.lower().endswith(".gz"):
+        return  # unpacking tells
+    with open(path, "rb") as file:
+        beginning = file.read(_HEAD)
+    try:
+        text = getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise DataError(f"{path.name!r} is not a text file in UTF-8; give a CSV file, or convert it")
 
 
 def _read_jsonl(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
@@ -164,8 +198,8 @@ def _read_jsonl(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                row = parse_json(line)
+            except ValueError as error:
                 raise DataError(f"{path.name!r}, line {number}, is no JSON: {error}") from error
             if not isinstance(row, dict):
                 raise DataError(f'{path.name!r}, line {number}, is no JSON object such as {{"text": "..."}}')
@@ -175,15 +209,18 @@ def _read_jsonl(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
             yield row
 
 
-def _numbered(lines: Iterable[str], path: Path) -> Iterator[tuple[int, str]]:
+def _numbered(lines: TextIO, path: Path) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1; what cannot be decoded is an error with the number of the line before."""
     number = 0
     try:
-        for number, line in enumerate(lines, 1):
+        while line := lines.readline(_BLOCK):
+            if len(line) == _BLOCK:
+                raise DataError(f"{path.name!r}, line {number + 1}, is longer than {_BLOCK:,} characters; shorten it")
+            number += 1
             yield number, line
     except UnicodeDecodeError as error:
         raise DataError(f"{path.name!r}, after line {number}, is not UTF-8 ({error.reason}); convert it") from error
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path.name!r}, after line {number}, cannot be unpacked: {error}") from error
 
 

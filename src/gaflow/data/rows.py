@@ -18,8 +18,6 @@ from gaflow.data.sources import DataSet
 from gaflow.errors import DataError
 from gaflow.inputs.encoding import Text
 
-__all__ = ["Row", "Survey", "rows_of", "survey"]
-
 
 @dataclass(frozen=True)
 class Row:

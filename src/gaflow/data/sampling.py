@@ -12,6 +12,7 @@ numbers, however many rows there are.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,13 +20,11 @@ import numpy as np
 
 from gaflow.data.rows import Row, Survey
 
-__all__ = ["Sample", "draw_sample"]
-
 _SHORTER = -1  # the signs of a text's length minus the mode
 _EQUAL = 0
 _LONGER = 1
 
-_Entry = tuple[float, int]  # minus the key, so that a heap drops the largest key first, and the row number
+_Entry = tuple[float, int, int]  # minus the key, so that a heap drops the largest key first; row number; side
 
 
 @dataclass(frozen=True)
@@ -46,22 +45,20 @@ def draw_sample(rows: Iterable[Row], surveyed: Survey, size: int, seed: int) -> 
     quota = {_SHORTER: size // 2, _EQUAL: 0, _LONGER: size - size // 2}
     if surveyed.texts <= size:
         quota = dict.fromkeys(quota, size)
-    drawn: dict[int, list[_Entry]] = {}
-    spare: list[tuple[_Entry, int]] = []
+    drawn: list[_Entry] = []
+    spare: list[_Entry] = []
     for side, entries in candidates.items():
-        drawn[side] = entries[: quota[side]]
-        spare += [(entry, side) for entry in entries[quota[side] :]]
-    missing = min(size, surveyed.texts) - sum(len(entries) for entries in drawn.values())
-    spare.sort(reverse=True)
-    for entry, side in spare[:missing]:
-        drawn[side].append(entry)
-    numbers = frozenset(number for entries in drawn.values() for _, number in entries)
+        drawn += entries[: quota[side]]
+        spare += entries[quota[side] :]
+    missing = min(size, surveyed.texts) - len(drawn)
+    drawn += sorted(spare, reverse=True)[:missing]
+    counts = Counter(side for _, _, side in drawn)
     return Sample(
-        rows=numbers,
+        rows=frozenset(number for _, number, _ in drawn),
         mode=mode,
-        shorter=len(drawn[_SHORTER]),
-        longer=len(drawn[_LONGER]),
-        equal=len(drawn[_EQUAL]),
+        shorter=counts[_SHORTER],
+        longer=counts[_LONGER],
+        equal=counts[_EQUAL],
     )
 
 
@@ -72,10 +69,9 @@ def _smallest_keys(rows: Iterable[Row], mode: int, size: int, seed: int) -> dict
     for row in rows:
         if row.skipped:
             continue
-        heap = heaps[int(np.sign(len(row.text) - mode))]
-        entry = (-generator.random(), row.number)
-        if len(heap) < size:
-            heapq.heappush(heap, entry)
-        else:
-            heapq.heappushpop(heap, entry)
+        side = int(np.sign(len(row.text) - mode))
+        heap = heaps[side]
+        heapq.heappush(heap, (-generator.random(), row.number, side))
+        if len(heap) > size:
+            heapq.heappop(heap)
     return {side: sorted(heap, reverse=True) for side, heap in heaps.items()}

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gaflow.arguments import checked, location
 from gaflow.data.readers import READERS, Columns, check_columns, reader_of
 from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.extras import need
-
-__all__ = ["DataSet", "LabelNames", "open_data"]
 
 _FILE_SUFFIXES = (  # readable or not; names on the hub may have a dot, but do not end in one of these
     *READERS, ".txt", ".json", ".xml", ".html", ".md", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".npy", ".npz",
@@ -32,6 +31,7 @@ class DataSet:
     class_names: tuple[str, ...] = ()  # of labels 0, 1, ..., as the data set itself has them
 
 
+@checked
 def open_data(
     source: Any,
     *,
@@ -57,24 +57,27 @@ def open_data(
         return source
     columns = Columns(text_column, pair_column, label_column)
     if isinstance(source, str | Path):
-        path = Path(source).expanduser()
+        path = location("source", source).expanduser()
         if path.exists() or isinstance(source, Path) or _must_be_path(source):
             return _from_file(path, columns, label_names)
         name = "/".join(part for part in (source, subset, split) if part)
         return _from_library(_load_from_hub(source, subset, split, revision), name, columns, label_names)
     if hasattr(source, "column_names") and hasattr(source, "features"):
         return _from_library(source, "a datasets.Dataset", columns, label_names)
-    if isinstance(source, Sequence):
-        name = "a list"
-    elif callable(source):
-        name = getattr(source, "__name__", "a function")
-    else:
-        raise ArgumentTypeError(
-            Argument("source"),
-            " must be a path, a hub id, a list of texts or a function that returns an iterator, not "
-            f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
-        )
+    check_source("source", source)
+    name = "a list" if isinstance(source, Sequence) else getattr(source, "__name__", "a function")
     return DataSet(name, lambda: _memory_rows(source, columns, name), columns, label_names)
+
+
+def check_source(name: str, source: object) -> None:
+    """Refuse an argument that `open_data` cannot read."""
+    if isinstance(source, DataSet | str | Path | Sequence) or callable(source) or hasattr(source, "column_names"):
+        return
+    raise ArgumentTypeError(
+        Argument(name),
+        " must be a path, a hub id, a list of texts or a function that returns an iterator, not "
+        f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
+    )
 
 
 def _must_be_path(source: str) -> bool:

@@ -24,9 +24,8 @@ import numpy as np
 
 from gaflow.arguments import whole_number
 from gaflow.evaluation.masking import Masker, masked_count
+from gaflow.evaluation.significance import all_subsets
 from gaflow.progress import Report, silent, within
-
-__all__ = ["Bounds"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,12 @@ class Bounds:
 
         `base` (b,) are the log-probabilities of the `targets` (b,) with nothing masked.
         """
-        sizes = np.array([len(ordinary) for ordinary in masker.positions])
-        texts = _Texts(masker, base, targets, [_level_weights(n, levels) for n in sizes.tolist()])
+        sizes = masker.sizes
+        weights = []
+        for n in sizes:
+            counts = [masked_count(n, level) for level in levels]
+            weights.append(np.bincount(counts) / len(levels))
+        texts = _Texts(masker, base, targets, weights)
         bounded = sizes <= self.longest
         short = np.flatnonzero(bounded & (sizes <= self.exact))
         long = np.flatnonzero(bounded & (sizes > self.exact))
@@ -60,7 +63,7 @@ class Bounds:
         if len(long):
             bounds[long] = _search(texts, long.tolist(), self.beam, within(report, 0.5, 0.5))
         report(1.0)
-        return bounds
+        return bounds + 0.0  # never -0.0, which the search for the lowest gives
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,6 @@ class _Texts:
     targets: np.ndarray  # (b,)
     weights: list[np.ndarray]  # per text: share of levels that mask 0, 1, ... tokens
 
-    def no_masks(self) -> list[np.ndarray]:
-        """For every text a list of no masks, (0, n)."""
-        return [np.zeros((0, len(ordinary)), dtype=bool) for ordinary in self.masker.positions]
-
     def losses(self, masks: Sequence[np.ndarray], report: Report = silent) -> list[np.ndarray]:
         """Loss of probability (r,) by each of the masks (r, n) of every text."""
         outputs = self.masker(masks, report)
@@ -86,49 +85,40 @@ class _Texts:
         return losses
 
 
-def _level_weights(n: int, levels: Sequence[int]) -> np.ndarray:
-    """Share of levels that mask 0, 1, ... tokens of n, up to the most that any level masks."""
-    counts = [masked_count(n, level) for level in levels]
-    return np.bincount(counts) / len(levels)
-
-
-def _solve_exactly(texts: _Texts, indices: list[int], report: Report) -> list[tuple[float, float]]:
+def _solve_exactly(texts: _Texts, indices: list[int], report: Report) -> list[list[float]]:
     """Lowest and highest AOPC of the texts `indices`, from the losses of all sets of their tokens."""
-    masks = texts.no_masks()
+    masks = texts.masker.no_masks(0)
     for text in indices:
-        n = masks[text].shape[1]
-        masks[text] = _all_subsets(n)[1:]
+        masks[text] = all_subsets(texts.masker.sizes[text])[1:]
     losses = texts.losses(masks, report)
-    return [_extreme_chains(losses[text], texts.weights[text]) for text in indices]
+    extremes = []
+    for text in indices:
+        weights = texts.weights[text]
+        lowest = -_highest_chain(-losses[text], weights)
+        highest = _highest_chain(losses[text], weights)
+        extremes.append([lowest, highest])
+    return extremes
 
 
-def _all_subsets(n: int) -> np.ndarray:
-    """All subsets of n tokens, (2^n, n): set number s has the tokens of the bits of s."""
-    numbers = np.arange(1 << n)[:, None]
-    return (numbers >> np.arange(n)) & 1 == 1
-
-
-def _extreme_chains(losses: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Lowest and highest weighted sum of losses (2^n - 1,) along a chain of sets that grow by one token."""
+def _highest_chain(losses: np.ndarray, weights: np.ndarray) -> float:
+    """Highest weighted sum of losses (2^n - 1,) along a chain of sets that grow by one token."""
     losses = np.append(0.0, losses)  # of the empty set too, so that set number s is at s
-    subsets = _all_subsets(len(losses).bit_length() - 1)
+    subsets = all_subsets(len(losses).bit_length() - 1)
     sizes = subsets.sum(1)
-    lowest = np.zeros(len(losses))
     highest = np.zeros(len(losses))
     for size in range(1, len(weights)):
         sets = np.flatnonzero(sizes == size)
         _, tokens = np.nonzero(subsets[sets])
         without_token = sets[:, None] ^ (1 << tokens.reshape(-1, size))
-        loss = weights[size] * losses[sets]
-        lowest[sets] = lowest[without_token].min(1) + loss
-        highest[sets] = highest[without_token].max(1) + loss
+        best_before = highest[without_token].max(1)
+        highest[sets] = best_before + weights[size] * losses[sets]
     largest = sizes == len(weights) - 1
-    return float(lowest[largest].min()), float(highest[largest].max())
+    return highest[largest].max()
 
 
 def _search(texts: _Texts, indices: list[int], width: int, report: Report) -> np.ndarray:
     """Lowest and highest AOPC (i, 2) of the texts `indices`, all of which grow by a token at a time."""
-    empty_sets = [np.zeros((1, len(ordinary)), dtype=bool) for ordinary in texts.masker.positions]
+    empty_sets = texts.masker.no_masks(1)
     beams = []
     for text in indices:
         for sign in (-1, 1):
@@ -136,7 +126,7 @@ def _search(texts: _Texts, indices: list[int], width: int, report: Report) -> np
     last_size = max(len(beam.weights) for beam in beams) - 1
     for size in range(1, last_size + 1):
         growing = [beam for beam in beams if size < len(beam.weights)]
-        masks = texts.no_masks()
+        masks = texts.masker.no_masks(0)
         for beam in growing:
             beam.grow()
             masks[beam.text] = np.concatenate([masks[beam.text], beam.sets])

@@ -7,6 +7,7 @@ characters: a token gets the fraction of each piece's score that it covers of th
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -27,21 +28,10 @@ from gaflow.methods import METHODS, Method, find_method
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import parse_all
 
-__all__ = [
-    "DEFAULT_LEVELS",
-    "EvaluationSettings",
-    "GivenScores",
-    "encode_texts",
-    "parse_labels",
-    "parse_methods",
-    "parse_scores",
-    "parse_targets",
-    "softmax_head",
-]
-
 # By name a list with one entry per text: an Attribution, anything with scores and offsets, or an array of scores.
 GivenScores = Mapping[str, Sequence[object]]
 
+ORDERS = {"top": ("top",), "bottom": ("bottom",), "both": ("top", "bottom")}
 DEFAULT_LEVELS = tuple(range(10, 100, 10))  # per cent of the ordinary tokens
 
 
@@ -50,7 +40,7 @@ class EvaluationSettings:
     """How texts are masked and measured."""
 
     replacement: str | int = "pad"  # "pad", "mask", "unk", a token id, or "delete"
-    order: str = "both"  # "top", "bottom" or "both"
+    order: str = "both"  # of ORDERS
     levels: tuple[int, ...] = DEFAULT_LEVELS
     eraser: bool = True  # comprehensiveness and sufficiency too
     bounds: Bounds | None = None  # Normalized AOPC too
@@ -61,7 +51,7 @@ class EvaluationSettings:
     seed: int = 0  # of the control
 
     def __post_init__(self) -> None:
-        one_of("order", self.order, ("top", "bottom", "both"))
+        one_of("order", self.order, ORDERS)
         valid = [is_whole_number(level) and 1 <= level <= 100 for level in self.levels]
         if not valid or not all(valid) or len(set(self.levels)) < len(valid):
             message = f" must be different whole per cents from 1 to 100, not {list(self.levels)!r}"
@@ -70,8 +60,7 @@ class EvaluationSettings:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Every (order, per cent) to mask."""
-        orders = ("top", "bottom") if self.order == "both" else (self.order,)
-        conditions = list(product(orders, self.levels))
+        conditions: list[Condition] = list(product(ORDERS[self.order], self.levels))
         if self.eraser:
             conditions += product(("top", "keep"), BINS)
         return tuple(dict.fromkeys(conditions))
@@ -104,7 +93,7 @@ def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, coun
     if labels is None:
         return None
     items = list(labels)
-    if isinstance(labels, str) or len(items) != count:
+    if len(items) != count:
         message = f" must be a list with one label for each of the {count} texts, not {len(items)}"
         raise ArgumentError(Argument("labels"), message)
     classes = np.empty(count, dtype=np.int64)
@@ -123,11 +112,9 @@ def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, coun
 
 def parse_methods(methods: Sequence[AnyMethod] | None, scores: GivenScores | None) -> dict[str, Method]:
     """The methods to compute, by name."""
-    if isinstance(methods, str):
-        raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
     if methods is None:
         methods = list(METHODS) if scores is None else []
-    resolved = [find_method(method) for method in methods]
+    resolved = [find_method(method, "methods") for method in methods]
     names = [method.name for method in resolved]
     distinct("methods", [*names, *(scores or {})], "results are stored by name")
     return dict(zip(names, resolved, strict=True))
@@ -158,12 +145,8 @@ def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | N
 
 def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:
     """Scores from elsewhere, as (n,) arrays over the ordinary tokens."""
-    if scores is None:
-        return {}
-    if not isinstance(scores, Mapping):
-        raise ArgumentTypeError(Argument("scores"), f" must be a dict of lists by method, not {type(scores).__name__}")
     by_method = {}
-    for name, items in scores.items():
+    for name, items in (scores or {}).items():
         if len(items) != len(encodings):
             message = f"[{name!r}] has {len(items)} entries but there are {len(encodings)} texts"
             raise ArgumentError(Argument("scores"), message)
@@ -181,7 +164,7 @@ def _ordinary_scores(item: object, encoding: Encoding, entry: str) -> np.ndarray
         raise ArgumentError(Argument("scores"), f"{entry} must be a list of finite numbers, one per token")
     text = getattr(item, "text", encoding.text)
     if text != encoding.text or getattr(item, "text_pair", encoding.text_pair) != encoding.text_pair:
-        message = f"{entry} is about another text: {_shorten(text)}, not {_shorten(encoding.text)}"
+        message = f"{entry} is about another text: {reprlib.repr(text)}, not {reprlib.repr(encoding.text)}"
         raise ArgumentError(Argument("scores"), message)
     ordinary = np.array(encoding.segments) >= 0
     tokens = getattr(item, "tokens", None)
@@ -205,8 +188,3 @@ def _spread_over_tokens(values: np.ndarray, item: Any, encoding: Encoding) -> np
     covered = np.where(same_segment, overlap.clip(min=0), 0)
     lengths = np.diff(pieces)[:, 0].clip(min=1)
     return (covered / lengths) @ values
-
-
-def _shorten(text: object) -> str:
-    shortened = text if len(str(text)) <= 40 else f"{str(text)[:37]}..."
-    return repr(shortened)

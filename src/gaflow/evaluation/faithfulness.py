@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from gaflow.arguments import checked
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.arguments import (
     DEFAULT_LEVELS,
@@ -28,24 +28,24 @@ from gaflow.evaluation.arguments import (
     parse_targets,
     softmax_head,
 )
-from gaflow.evaluation.masking import Condition, MaskedOutputs, Masker, masked_count, masks
+from gaflow.evaluation.masking import Condition, MaskedOutputs, Masker, masks
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.many import PreparedText, explain_many
+from gaflow.explainer.provenance import describe_environment, describe_method, describe_model
+from gaflow.explainer.windows import Window
 from gaflow.inputs.batch import collate
 from gaflow.inputs.encoding import Encoding, Text
 from gaflow.methods import Method, Random
 from gaflow.models.limits import padding_of
-from gaflow.progress import Progress, Report, reporting, silent, within
-from gaflow.provenance import describe_method, describe_model, versions
+from gaflow.progress import Progress, Report, reporting, within
 from gaflow.tasks.targets import Target
-
-__all__ = ["CONTROL", "evaluate", "judge_texts"]
 
 CONTROL = "random"
 
 
+@checked
 def evaluate(
     explainer: Explainer,
     texts: Sequence[Text],
@@ -105,14 +105,15 @@ def evaluate(
         target=target,
         progress=progress,
     )
+    model = describe_model(explainer)
     manifest = {
-        "model": describe_model(explainer),
+        "model": model,
         "methods": [describe_method(method) for method in methods_by_name.values()],
         "replacement": evaluation.replacement,
         "texts": len(evaluation.sizes),
         "truncated": evaluation.manifest["truncated"],
         "seed": seed,
-        "versions": versions(),
+        **describe_environment(model["device"]),
         **evaluation.manifest,
     }
     return replace(evaluation, manifest=manifest)
@@ -127,7 +128,7 @@ def judge_texts(
     scores: GivenScores | None = None,
     labels: Sequence[object] | None = None,
     target: Any = None,
-    progress: Progress = False,
+    progress: Progress,
 ) -> Evaluation:
     """Explain `texts` by `methods`, add `scores` from elsewhere and a random control, and measure all of them.
 
@@ -143,84 +144,59 @@ def judge_texts(
     requested = parse_targets(head, target, scores, count)
     masker = Masker.of(explainer.model, explainer.tokenizer, encodings, settings.replacement, settings.tokens_per_pass)
     with reporting(progress, count * (len(methods) + 1), "text") as report:
-        original = original_log_probabilities(masker)
-        targets = original.argmax(1)
+        unmasked = masker(masker.no_masks(1))
+        original = unmasked.log_probabilities[np.concatenate(unmasked.rows)]  # (n, classes)
+        predictions = original.argmax(1)
+        targets = predictions.copy()
         for k, requested_class in enumerate(requested):
             if requested_class is not None:
                 targets[k] = requested_class
+        base = original[np.arange(count), targets]
         scores_by_method |= _explain(explainer, encodings, methods, targets, settings.batch_size, report)
         if CONTROL not in scores_by_method:
             scores_by_method[CONTROL] = _control_scores(explainer, encodings, Random(settings.seed))
         explained = time.perf_counter()
         masking_report = within(report, count * len(methods), count)
-        evaluation = score_masked_texts(masker, scores_by_method, original, targets, settings, masking_report)
-    return replace(
-        evaluation,
-        classes=head.labels,
-        gold=gold,
-        timings={"total": time.perf_counter() - started, "explaining": explained - started, **evaluation.timings},
-        manifest={"truncated": sum(encoding.truncated for encoding in encodings), **evaluation.manifest},
-    )
-
-
-def original_log_probabilities(masker: Masker) -> np.ndarray:
-    """Log-probabilities of the texts with nothing masked, (n, classes)."""
-    no_tokens = [np.zeros((1, len(positions)), dtype=bool) for positions in masker.positions]
-    outputs = masker(no_tokens)
-    return outputs.log_probabilities[np.concatenate(outputs.rows)]
-
-
-def score_masked_texts(
-    masker: Masker,
-    scores_by_method: Mapping[str, Sequence[np.ndarray]],
-    original: np.ndarray,
-    targets: np.ndarray,
-    settings: EvaluationSettings,
-    report: Report = silent,
-) -> Evaluation:
-    """Measure scores (n,) of every method and text under all conditions.
-
-    `original` (n, classes) are the log-probabilities of the texts as they are, `targets` (n,) the measured classes.
-    The caller adds names of classes and gold labels.
-    """
-    conditions = settings.conditions
-    measures = 1 + (settings.bounds is not None) + (settings.soft is not None)
-    part = 1 / measures
-    started = time.perf_counter()
-    outputs = masker(_masks_to_score(scores_by_method, masker, conditions), within(report, 0, part))
-    masked, predictions = _by_condition(outputs, len(scores_by_method), masker, conditions, original, targets)
-    masking_seconds = time.perf_counter() - started
-    base = original[np.arange(len(targets)), targets]
-    manifest: dict[str, Any] = {"inputs": len(outputs.log_probabilities)}
-    soft = None
-    zero = None
+        part = 1 / (1 + (settings.bounds is not None) + (settings.soft is not None))  # of the masking
+        outputs, rows = _mask_texts(masker, scores_by_method, settings.conditions, within(masking_report, 0, part))
+        masking = time.perf_counter() - explained
+        soft = None
+        zero = None
+        if settings.soft is not None:
+            soft_report = within(masking_report, part, part)
+            soft, zero = settings.soft(masker, scores_by_method, base, targets, soft_report)
+        bounds = None
+        if settings.bounds is not None:
+            bounds_report = within(masking_report, 1 - part, part)
+            bounds = settings.bounds(masker, base, targets, settings.levels, bounds_report)
+    ended = time.perf_counter()
+    log_probabilities = np.concatenate([original, outputs.log_probabilities])
+    manifest: dict[str, Any] = {"truncated": sum(encoding.truncated for encoding in encodings)}
+    manifest["inputs"] = len(outputs.log_probabilities)
     if settings.soft is not None:
-        soft_report = within(report, part, part)
-        soft, zero = settings.soft(masker, scores_by_method, base, targets, soft_report)
         manifest["soft"] = settings.soft.describe()
-    bounds = None
-    if settings.bounds is not None:
-        bounds_report = within(report, 1 - part, part)
-        bounds = settings.bounds(masker, base, targets, settings.levels, bounds_report)
     return Evaluation(
         methods=tuple(scores_by_method),
-        conditions=conditions,
+        conditions=settings.conditions,
         levels=settings.levels,
-        classes=tuple(str(k) for k in range(original.shape[1])),
+        classes=head.labels,
         replacement=masker.replacement,
-        sizes=np.array([len(positions) for positions in masker.positions]),
+        sizes=masker.sizes,
         target=targets,
         base=base,
-        base_prediction=original.argmax(1),
-        masked=masked,
-        prediction=predictions,
+        base_prediction=predictions,
+        masked=log_probabilities[rows, targets[:, None]],
+        prediction=log_probabilities.argmax(1)[rows],
+        gold=gold,
         bounds=bounds,
         soft=soft,
         zero=zero,
         timings={
-            "masking": masking_seconds,
+            "total": ended - started,
+            "explaining": explained - started,
+            "masking": masking,
             "forward": outputs.seconds,
-            "forward_share": outputs.seconds / masking_seconds,
+            "forward_share": outputs.seconds / masking,
         },
         manifest=manifest,
     )
@@ -246,7 +222,7 @@ def _explain(
     if traced:
         texts = []
         for k, (encoding, target) in enumerate(zip(encodings, targets.tolist(), strict=True)):
-            texts.append(PreparedText(f"texts[{k}]", encoding, target))
+            texts.append(PreparedText(f"texts[{k}]", encoding, target, (Window.full(encoding),)))
         for results in explain_many(explainer.runner, texts, traced, batch_size=batch_size, report=report):
             for method in traced:
                 attribution = results.attribution(method)
@@ -265,42 +241,28 @@ def _control_scores(explainer: Explainer, encodings: Sequence[Encoding], method:
     return scores
 
 
-def _masks_to_score(
-    scores_by_method: Mapping[str, Sequence[np.ndarray]], masker: Masker, conditions: tuple[Condition, ...]
-) -> Iterator[np.ndarray]:
-    """The masks of each text, (r, n): method by method, without conditions that mask nothing."""
-    for text in range(len(masker)):
-        n = len(masker.positions[text])
-        scores = np.stack([text_scores[text] for text_scores in scores_by_method.values()])
-        by_condition = masks(scores, conditions)
-        masking = by_condition[:, _masks_anything(n, conditions)]
-        yield masking.reshape(-1, n)
-
-
-@lru_cache(maxsize=4096)
-def _masks_anything(n: int, conditions: tuple[Condition, ...]) -> np.ndarray:
-    """Which conditions mask anything of n tokens, (c,)."""
-    return np.array([order != "keep" or masked_count(n, level) < n for order, level in conditions])
-
-
-def _by_condition(
-    outputs: MaskedOutputs,
-    methods: int,
+def _mask_texts(
     masker: Masker,
-    conditions: tuple[Condition, ...],
-    original: np.ndarray,
-    targets: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities of the targets, and predictions, (m, n, c) each."""
-    shape = (methods, len(masker), len(conditions))
-    classes = original.shape[1]
-    log_probabilities = np.empty(shape)
-    predictions = np.empty(shape, dtype=np.int64)
-    for text in range(len(masker)):
-        unmasked = np.broadcast_to(original[text], (methods, len(conditions), classes))
-        text_logs = unmasked.copy()
-        scored = _masks_anything(len(masker.positions[text]), conditions)
-        text_logs[:, scored] = outputs[text].reshape(methods, -1, classes)
-        log_probabilities[:, text] = text_logs[:, :, targets[text]]
-        predictions[:, text] = text_logs.argmax(-1)
-    return log_probabilities, predictions
+    scores_by_method: Mapping[str, Sequence[np.ndarray]],
+    conditions: Sequence[Condition],
+    report: Report,
+) -> tuple[MaskedOutputs, np.ndarray]:
+    """The model's outputs for all masked texts, and the row (m, n, c) of each method, text and condition.
+
+    The first n rows are those of the texts as they are, where a condition masks nothing; then come the outputs.
+    """
+    masking = [masks(np.zeros(n), conditions).any(-1) for n in masker.sizes]  # per text (c,): masks anything
+
+    def masks_by_text() -> Iterator[np.ndarray]:
+        for text, n in enumerate(masker.sizes):
+            scores = np.stack([text_scores[text] for text_scores in scores_by_method.values()])
+            by_condition = masks(scores, conditions)[:, masking[text]]
+            yield by_condition.reshape(-1, n)
+
+    outputs = masker(masks_by_text(), report)
+    rows = np.empty((len(scores_by_method), len(masker), len(conditions)), dtype=np.int64)
+    for text, text_rows in enumerate(outputs.rows):
+        rows[:, text] = text
+        masked_rows = len(masker) + text_rows
+        rows[:, text, masking[text]] = masked_rows.reshape(len(rows), -1)
+    return outputs, rows

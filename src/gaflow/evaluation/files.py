@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from gaflow.data.readers import check_columns, open_parquet
 from gaflow.extras import need
 from gaflow.files import write_atomically
-
-__all__ = ["StoredTables", "read_tables", "write_tables"]
+from gaflow.schemas.check import read_json
 
 _DESCRIPTION = "evaluation.json"
 _TIMINGS = "timings.json"
+_KIND = "a file of an evaluation"
 
 Columns = Mapping[str, np.ndarray]  # name -> (rows,)
 
@@ -38,38 +39,44 @@ def write_tables(folder: Path, content: StoredTables, optional: Sequence[str] = 
     """Write `content` to `folder`, which is created if need be; `optional` tables of an older content are deleted."""
     need("pyarrow.parquet", "data", "Parquet files need pyarrow")
     import pyarrow
-    import pyarrow.parquet
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_DESCRIPTION, *optional):
         (folder / name).unlink(missing_ok=True)
     for name, columns in content.tables.items():
-        data = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), data, compression="zstd")
-        write_atomically(folder / name, data.getvalue())
-    _write_json(folder / _TIMINGS, content.timings)
-    _write_json(folder / _DESCRIPTION, content.description)
+        write_parquet(folder / name, pyarrow.table(dict(columns)))
+    write_json(folder / _TIMINGS, content.timings)
+    write_json(folder / _DESCRIPTION, content.description)
 
 
 def read_tables(folder: Path) -> StoredTables:
     """Read what `write_tables` wrote."""
-    need("pyarrow.parquet", "data", "Parquet files need pyarrow")
-    import pyarrow.parquet
-
     path = folder / _DESCRIPTION
     if not path.is_file():
         raise FileNotFoundError(f"no evaluation in {folder}: there is no {_DESCRIPTION}")
-    description = json.loads(path.read_text("utf-8"))
+    description = read_json(path, "evaluation", _KIND)
     tables = {}
     for file in sorted(folder.glob("*.parquet")):
-        table = pyarrow.parquet.read_table(file)
-        tables[file.name] = {name: table[name].to_numpy() for name in table.column_names}
+        with open_parquet(file) as opened:
+            table = opened.read()
+            check_columns(table.column_names, table.column_names, repr(str(file)))
+            tables[file.name] = {name: table[name].to_numpy() for name in table.column_names}
     timings = {}
     if (folder / _TIMINGS).is_file():
-        timings = json.loads((folder / _TIMINGS).read_text("utf-8"))
+        timings = read_json(folder / _TIMINGS, "timings", _KIND)
     return StoredTables(tables, description, timings)
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_parquet(path: Path, table: Any) -> None:
+    """Write a pyarrow.Table, whole or not at all."""
+    import pyarrow.parquet
+
+    data = io.BytesIO()
+    pyarrow.parquet.write_table(table, data, compression="zstd")
+    write_atomically(path, data.getvalue())
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an indented document, whole or not at all."""
     text = json.dumps(dict(value), indent=2, ensure_ascii=False)
     write_atomically(path, f"{text}\n".encode())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -28,16 +28,15 @@ from torch import Tensor, nn
 
 from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError, GaflowError, TextError, UnsupportedModelError
-from gaflow.inputs.batch import Padding, neutral_tokens
+from gaflow.inputs.batch import Padding, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.token_removal import baseline_token
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
+from gaflow.models.memory import device_of
 from gaflow.models.restore import borrow
 from gaflow.progress import Report, silent
-
-__all__ = ["DELETE", "Condition", "MaskedOutputs", "Masker", "find_replacement", "masked_count", "masks"]
 
 Condition = tuple[str, int]  # order ("top", "bottom", "keep") and level in per cent
 
@@ -55,22 +54,24 @@ def masked_count(n: int, level: int) -> int:
 def masks(scores: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
     """Which of the ordinary tokens each condition masks (..., c, n), for their scores (..., n)."""
     n = scores.shape[-1]
-    ranks = np.empty((*scores.shape[:-1], 2, n), dtype=np.int64)  # by decreasing, and by increasing score
-    for direction, key in enumerate((-scores, scores)):
-        order = np.argsort(key, axis=-1, kind="stable")
-        np.put_along_axis(ranks[..., direction, :], order, np.arange(n), -1)
-    directions, counts, keep = _cuts(n, tuple(conditions))
-    ranked_first = ranks[..., directions, :] < counts[:, None]
-    return ranked_first ^ keep[:, None]
+    ranks = _ranks(-scores)
+    ranks_from_bottom = _ranks(scores)
+    masked = []
+    for order, level in conditions:
+        count = masked_count(n, level)
+        if order == "top":
+            masked.append(ranks < count)
+        elif order == "bottom":
+            masked.append(ranks_from_bottom < count)
+        else:
+            masked.append(ranks >= count)
+    return np.stack(masked, -2)
 
 
-@lru_cache(maxsize=4096)
-def _cuts(n: int, conditions: tuple[Condition, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each condition (c,): direction of ranking, count of tokens ranked first, and whether these are kept."""
-    orders, levels = zip(*conditions, strict=True)
-    directions = np.array([int(order == "bottom") for order in orders])
-    counts = np.array([masked_count(n, level) for level in levels])
-    return directions, counts, np.array(orders) == "keep"
+def _ranks(keys: np.ndarray) -> np.ndarray:
+    """The rank of each of the keys (..., n), the lowest being 0; of equal ones the earlier has the lower rank."""
+    order = np.argsort(keys, kind="stable")
+    return np.argsort(order)
 
 
 @dataclass(frozen=True)
@@ -111,43 +112,44 @@ class Masker:
         """A masker of `encodings` for `model`."""
         model = getattr(model, "_orig_mod", model)  # of a compiled model
         padding = padding_of(model, tokenizer)
-        lengths = np.array([len(encoding) for encoding in encodings])
-        width = int(lengths.max())
-        inputs = {}
-        for input_name in encodings[0].inputs:
-            padding_value = _padding_value(input_name, padding)
-            values = np.full((len(encodings), width), padding_value, dtype=np.int64)
-            for row, encoding in zip(values, encodings, strict=True):
-                row[: len(encoding)] = encoding.inputs[input_name]
-            inputs[input_name] = values
-        is_token = np.arange(width) < lengths[:, None]
-        inputs.setdefault("attention_mask", is_token.astype(np.int64))
+        batch = collate(encodings, padding)
+        inputs = {input_name: values.numpy() for input_name, values in batch.inputs.items()}
         positions = []
         for encoding in encodings:
-            positions.append(np.flatnonzero(np.array(encoding.segments) >= 0))
+            segments = np.array(encoding.segments)
+            positions.append(np.flatnonzero(segments >= 0))
         name, token = find_replacement(model, tokenizer, padding, replacement)
-        ordinary_counts = [len(ordinary) for ordinary in positions]
-        if token is None and (lengths == ordinary_counts).any():
-            raise TextError(
-                Argument("replacement", DELETE),
-                " may leave nothing of a text, since the tokenizer adds no special tokens; pass 'pad' or 'mask'",
-            )
         if tokens_per_pass is None:
-            on_cpu = _device(model).type == "cpu"
+            on_cpu = device_of(model).type == "cpu"
             tokens_per_pass = _TOKENS_PER_PASS_CPU if on_cpu else _TOKENS_PER_PASS_ACCELERATOR
-        return cls(
+        masker = cls(
             model=model,
             inputs=inputs,
-            lengths=lengths,
+            lengths=batch.mask.sum(1).numpy(),
             positions=tuple(positions),
             padding=padding,
             token=token,
             replacement=name,
             tokens_per_pass=tokens_per_pass,
         )
+        if token is None and (masker.lengths == masker.sizes).any():
+            raise TextError(
+                Argument("replacement", DELETE),
+                " may leave nothing of a text, since the tokenizer adds no special tokens; pass 'pad' or 'mask'",
+            )
+        return masker
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """The number of ordinary tokens of each text (b,)."""
+        return np.array([len(ordinary) for ordinary in self.positions])
+
+    def no_masks(self, count: int) -> list[np.ndarray]:
+        """For each text `count` masks (count, n) that mask nothing."""
+        return [np.zeros((count, n), dtype=bool) for n in self.sizes]
 
     def __call__(self, masks_by_text: Iterable[np.ndarray], report: Report = silent) -> MaskedOutputs:
         """Run the model on masks (r, n) of every text in turn; `report` gets the fraction that is done."""
@@ -189,9 +191,8 @@ class Masker:
             order.extend(rows)
             seconds += batch_seconds
             report(len(order) / len(texts))
-        log_probabilities = np.empty((len(texts), outputs[0].shape[1]))
-        log_probabilities[order] = np.concatenate(outputs)
-        return log_probabilities, seconds
+        log_probabilities = np.concatenate(outputs)
+        return log_probabilities[np.argsort(order)], seconds
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows to run together: similar lengths, longest first so that memory fails early."""
@@ -224,7 +225,7 @@ class Masker:
     def _run_replaced(self, texts: np.ndarray, masked: np.ndarray, token: int) -> tuple[np.ndarray, float]:
         """Log-probabilities of `texts` (r,) with the embedding of `token` where tokens are `masked` (r, t)."""
         longest = int(self.lengths[texts].max())
-        masked_ids = torch.from_numpy(masked[:, :longest]).to(_device(self.model))
+        masked_ids = torch.from_numpy(masked[:, :longest]).to(device_of(self.model))
         return self.run_with_embeddings(texts, lambda ids: self.embed(ids.masked_fill(masked_ids, token)))
 
     def _run_without(self, texts: np.ndarray, masked: np.ndarray) -> tuple[np.ndarray, float]:
@@ -237,17 +238,17 @@ class Masker:
         inputs = {}
         for name, values in self.inputs.items():
             moved = np.take_along_axis(values[texts], order, 1)
-            inputs[name] = np.where(real, moved, _padding_value(name, self.padding))
+            inputs[name] = np.where(real, moved, self.padding.fill(name))
         return self._run(inputs, None)
 
     def _run(self, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None) -> tuple[np.ndarray, float]:
         """Log-probabilities (r, classes) and seconds of one pass."""
-        device = _device(self.model)
+        device = device_of(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
         with torch.inference_mode(False), torch.no_grad():
             started = time.perf_counter()
             embeddings = None if embed is None else embed(tensors["input_ids"])
-            logits = compute_logits(self.model, tensors, embeddings=embeddings, eager=False)
+            logits = compute_logits(self.model, tensors, embeddings)
             on_host = logits.cpu().double()  # waits for the device, so that the time is that of the pass
             seconds = time.perf_counter() - started
         if not bool(torch.isfinite(on_host).all()):
@@ -260,45 +261,31 @@ class Masker:
     def _input_keys(self, text: int, masks: np.ndarray) -> Iterator[bytes]:
         """A digest of everything that the model reads, for each of a text's masks (r, n)."""
         t = self.lengths[text]
-        masked = np.zeros((len(masks), t), dtype=bool)
-        masked[:, self.positions[text]] = masks
         ids = self.inputs["input_ids"][text, :t]
-        features = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
-        features.append(ids == self.padding.token)  # models look for padding among the ids, which stay as they are
-        if self.token is None:
-            inputs = np.stack([ids, *features])
-            for row_masked in masked:
-                yield _digest(inputs[:, ~row_masked])
-            return
-        features_key = _digest(np.stack(features))
-        for row_ids in np.where(masked, self.token, ids):
-            yield features_key + _digest(row_ids)
-
-
-def _digest(values: np.ndarray) -> bytes:
-    return blake2b(values.tobytes(), digest_size=16).digest()
+        is_padding = ids == self.padding.token  # models look for padding among the ids, which stay as they are
+        others = [values[text, :t] for name, values in self.inputs.items() if name != "input_ids"]
+        unmasked = np.stack([ids, is_padding, *others])
+        for mask in masks:
+            masked = self.positions[text][mask]
+            if self.token is None:
+                inputs = np.delete(unmasked, masked, axis=1)
+            else:
+                inputs = unmasked.copy()
+                inputs[0, masked] = self.token
+            yield blake2b(inputs.tobytes(), digest_size=16).digest()
 
 
 def find_replacement(
-    model: nn.Module, tokenizer: Any, padding: Padding, replacement: str | int
+    model: nn.Module, tokenizer: Any, padding: Padding, replacement: str | int, argument: str = "replacement"
 ) -> tuple[str, int | None]:
-    """Name and token id of a replacement; no id means deletion."""
+    """Name and token id of a replacement, the value of `argument`; no id means deletion."""
     is_token_id = not isinstance(replacement, str) and is_whole_number(replacement) and replacement >= 0
     if not is_token_id and replacement not in _NAMED_REPLACEMENTS:
         names = ", ".join(repr(name) for name in _NAMED_REPLACEMENTS)
-        raise ArgumentError(Argument("replacement"), f" must be {names} or a token id, not {replacement!r}")
+        raise ArgumentError(Argument(argument), f" must be {names} or a token id, not {replacement!r}")
     if replacement == DELETE:
         return DELETE, None
     return baseline_token(neutral_tokens(tokenizer, padding), replacement, _embedding(model))
-
-
-def _padding_value(input_name: str, padding: Padding) -> int:
-    """The value of a model input where there is padding."""
-    if input_name == "input_ids":
-        return padding.token or 0
-    if input_name == "token_type_ids":
-        return padding.segment
-    return 0
 
 
 def _embedding(model: nn.Module) -> nn.Module:
@@ -312,8 +299,3 @@ def _embedding(model: nn.Module) -> nn.Module:
             Argument("soft", False),
         )
     return embedding
-
-
-def _device(model: nn.Module) -> torch.device:
-    weight = next(model.parameters(), None)
-    return torch.device("cpu") if weight is None else weight.device

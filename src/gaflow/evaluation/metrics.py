@@ -20,8 +20,6 @@ import numpy as np
 
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["BINS", "aopc", "better", "classification_rates", "lodds", "lost_share"]
-
 BINS = (1, 5, 10, 20, 50)  # per cent of the tokens, ERASER's
 LEAST_GAP = 1e-4  # of probability between a text and no words, for a fraction of it to mean anything
 _DIRECTIONS = {
@@ -57,9 +55,8 @@ def lost_share(base: np.ndarray, zero: np.ndarray, lost: np.ndarray) -> np.ndarr
     words softly removed, and 1 - Soft-NS of words softly kept.
     """
     gap = np.exp(base) - np.exp(zero)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.clip(lost / gap, 0.0, 1.0)
-    return np.where(gap >= LEAST_GAP, share, np.nan)
+    gap[gap < LEAST_GAP] = np.nan
+    return np.clip(lost / gap, 0.0, 1.0)
 
 
 def classification_rates(
@@ -75,18 +72,18 @@ def classification_rates(
             return texts.sum(-2)
         return np.tensordot(weights, texts, (1, texts.ndim - 2))
 
-    by_class = []
-    for label in range(classes):
+    counts = []
+    for label in range(classes):  # one after the other, since all of many classes at once would not fit into memory
         has_gold = np.broadcast_to((gold == label)[:, None], predicted.shape)
         has_prediction = predicted == label
         is_correct = has_prediction & has_gold
-        by_class.append(np.stack([count(is_correct), count(has_prediction), count(has_gold)]))
-    correct_count, predicted_count, gold_count = np.stack(by_class, -1).astype(np.float64)  # (..., c, classes) each
+        counts.append([count(is_correct), count(has_prediction), count(has_gold)])
+    correct_count, predicted_count, gold_count = np.stack(counts, -1)  # (..., c, classes) each
     either_count = gold_count + predicted_count
     class_count = (either_count > 0).sum(-1)
 
     def macro(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-        zeros = np.zeros_like(numerator)
+        zeros = np.zeros(numerator.shape)
         rates = np.divide(numerator, denominator, out=zeros, where=denominator > 0)
         return rates.sum(-1) / class_count
 

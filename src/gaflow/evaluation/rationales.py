@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gaflow.arguments import checked, vector
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.tokens import ordinary_values, span_overlap
@@ -28,9 +29,8 @@ from gaflow.extras import need
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["auprc", "iou", "iou_f1", "plausibility", "rationale_mask", "select_top", "token_f1"]
 
-
+@checked
 def plausibility(
     attributions: Mapping[str, Sequence[Attribution]], rationales: Sequence[Any], *, share: float | None = None
 ) -> pd.DataFrame:
@@ -72,10 +72,14 @@ def plausibility(
     return pd.DataFrame(rows, columns=["method", "text", "auprc", "token_f1", "iou", "iou_f1"])
 
 
+@checked
 def rationale_mask(attribution: Attribution, rationale: Any, name: str = "rationale") -> np.ndarray:
     """Which ordinary tokens (n,) a rationale marks: any that share a character with it."""
     ordinary = ~attribution.special_mask
-    values = np.asarray(rationale)
+    try:
+        values = np.asarray(rationale)
+    except ValueError:  # entries of different lengths
+        values = np.array(None)
     if values.size == 0:
         return np.zeros(ordinary.sum(), dtype=bool)
     if values.ndim == 1 and np.isin(values, (0, 1)).all():
@@ -94,16 +98,23 @@ def rationale_mask(attribution: Attribution, rationale: Any, name: str = "ration
     return (marked & in_text)[ordinary]
 
 
+@checked
 def select_top(scores: np.ndarray, share: float) -> np.ndarray:
     """The top tokens (n,) by score, `share` of them and at least one."""
+    scores = vector("scores", scores).astype(np.float64)
+    if not 0 <= share <= 1:
+        raise ArgumentError(Argument("share"), f" must lie between 0 and 1, not {share!r}")
     count = max(1, int(np.floor(share * len(scores) + 0.5)))
     selected = np.zeros(len(scores), dtype=bool)
     selected[np.argsort(-scores, kind="stable")[:count]] = True
     return selected
 
 
+@checked
 def auprc(scores: np.ndarray, gold: np.ndarray) -> float:
     """Area under the precision-recall curve; NaN where nothing or everything is marked."""
+    scores = vector("scores", scores).astype(np.float64)
+    gold = vector("gold", gold, len(scores)).astype(bool)
     if gold.all() or not gold.any():
         return float("nan")
     order = np.argsort(-scores, kind="stable")
@@ -115,8 +126,11 @@ def auprc(scores: np.ndarray, gold: np.ndarray) -> float:
     return float((heights * np.diff(recall)).sum())
 
 
+@checked
 def token_f1(selected: np.ndarray, gold: np.ndarray) -> float:
     """F1 of the selected tokens; 0 if none is marked, since at least one is selected."""
+    selected = vector("selected", selected).astype(bool)
+    gold = vector("gold", gold, len(selected)).astype(bool)
     agreed = (selected & gold).sum()
     return float(2 * agreed / (selected.sum() + gold.sum()))
 

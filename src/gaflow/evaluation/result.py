@@ -16,15 +16,20 @@ Apart from the timings the same evaluation gives the same files, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.errors import Argument, ArgumentError, GaflowError, UnknownMethodError
+from gaflow.arguments import checked, location
+from gaflow.characters import visible
+from gaflow.errors import Argument, ArgumentError, DataError, UnknownMethodError
+from gaflow.evaluation.arguments import ORDERS, EvaluationSettings
 from gaflow.evaluation.files import StoredTables, read_tables, write_tables
 from gaflow.evaluation.masking import Condition, masks
 from gaflow.evaluation.metrics import (
@@ -37,17 +42,19 @@ from gaflow.evaluation.metrics import (
 )
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
+from gaflow.schemas.check import check_arrays, reading
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Evaluation"]
 
 FORMAT = 1
 _VALUES = "values.parquet"
 _TEXTS = "texts.parquet"
 _SOFT = "soft.parquet"
+_DESCRIBED = ("methods", "conditions", "levels", "classes", "replacement")  # fields in evaluation.json
 _CURVES = {"aopc": aopc, "lodds": lodds}
+_ERASER_ORDERS = {"comprehensiveness": "top", "sufficiency": "keep"}
+_COUNTED = {"normalized_aopc": "normalized_texts", "soft_nc": "soft_texts"}  # metrics that some texts lack -> column
 _TEXT_COLUMNS = {  # columns of texts.parquet -> fields
     "tokens": "sizes",
     "target": "target",
@@ -87,7 +94,7 @@ class Evaluation:
     @property
     def orders(self) -> tuple[str, ...]:
         """Those of top and bottom that were evaluated."""
-        return tuple(order for order in ("top", "bottom") if self._has(self._curve(order)))
+        return tuple(order for order in ("top", "bottom") if self._has(order, self.levels))
 
     def table(self) -> pd.DataFrame:
         """One row per method with averages over texts and levels, the number of texts and the replacement."""
@@ -98,27 +105,18 @@ class Evaluation:
         for order in self.orders:
             for metric in _CURVES:
                 columns[f"{metric}_{order}"] = self.per_text(metric, order).mean(1)
-            if self.gold is not None:
-                for name, rates in self._rates(order).items():
-                    columns[f"{name}_{order}"] = rates.mean(-1)
-        if len(self.orders) == 2:
-            columns["srg"] = self.per_text("srg").mean(1)
-        for metric in ("comprehensiveness", "sufficiency"):
-            if self._has(_eraser_conditions(metric)):
-                columns[metric] = self.per_text(metric).mean(1)
-        if self.bounds is not None and "top" in self.orders:
-            normalized = self.per_text("normalized_aopc")
-            columns["normalized_aopc"] = _mean_of_finite(normalized)
-            columns["normalized_texts"] = np.isfinite(normalized).sum(1)
-        if self.soft is not None:
-            soft_ns = self.per_text("soft_ns")
-            columns["soft_ns"] = _mean_of_finite(soft_ns)
-            columns["soft_nc"] = _mean_of_finite(self.per_text("soft_nc"))
-            columns["soft_texts"] = np.isfinite(soft_ns).sum(1)
+            for name, rates in self._rates(order).items():
+                columns[f"{name}_{order}"] = rates.mean(-1)
+        for metric in self._metrics_of_one_order():
+            values = self.per_text(metric)
+            columns[metric] = _mean_of_finite(values)
+            if metric in _COUNTED:
+                columns[_COUNTED[metric]] = np.isfinite(values).sum(1)
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
 
+    @checked
     def curves(self, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
         """One row per method, order, level and metric: mean, and the ends of a bootstrap interval over texts.
 
@@ -139,6 +137,7 @@ class Evaluation:
                 frames.append(pd.DataFrame(points, index=index))
         return pd.concat(frames).reset_index()
 
+    @checked
     def significance(
         self,
         method: str = "agf",
@@ -202,21 +201,19 @@ class Evaluation:
 
         masked_counts = [masks(np.zeros(n), self.conditions).sum(-1) for n in self.sizes]  # (n, c)
         classes = np.array(self.classes, dtype=object)
-        targets = classes[self.target][:, None]
-        shape = self.masked.shape
-        columns = {
-            **self._value_keys(),
-            "masked": np.broadcast_to(masked_counts, shape).ravel(),
-            "target": np.broadcast_to(targets, shape).ravel(),
-            "prediction": classes[self.prediction.ravel()],
-            "probability": np.exp(self.masked).ravel(),
-            "aopc": aopc(self.base, self.masked).ravel(),
-            "lodds": lodds(self.base, self.masked).ravel(),
-        }
+        predictions = self.prediction.ravel()
+        table = pd.DataFrame(self._value_keys())
+        table["masked"] = np.broadcast_to(masked_counts, self.masked.shape).ravel()
+        table["target"] = classes[self.target[table["text"]]]
+        table["prediction"] = classes[predictions]
+        table["probability"] = np.exp(self.masked).ravel()
+        for metric, compute in _CURVES.items():
+            table[metric] = compute(self.base, self.masked).ravel()
         if self.gold is not None:
-            columns["correct"] = (self.prediction == self.gold[:, None]).ravel()
-        return pd.DataFrame(columns)
+            table["correct"] = predictions == self.gold[table["text"]]
+        return table
 
+    @checked
     def per_text(self, metric: str, order: str = "top") -> np.ndarray:
         """A metric's average over levels for every method and text, (m, n).
 
@@ -225,19 +222,23 @@ class Evaluation:
         """
         if metric == "srg":
             return self.per_text("aopc", "top") - self.per_text("aopc", "bottom")
-        if metric in ("comprehensiveness", "sufficiency"):
-            masked = self.masked[:, :, self._columns(_eraser_conditions(metric))]
-            return aopc(self.base, masked).mean(-1)
+        if metric in _ERASER_ORDERS:
+            return self._per_level("aopc", _ERASER_ORDERS[metric], BINS).mean(-1)
         if metric == "normalized_aopc":
-            return self._normalized_aopc()
+            if self.bounds is None:
+                raise ArgumentError("normalized_aopc was not computed; evaluate with ", Argument("bounds", True))
+            low, high = self.bounds.T
+            span = np.where(high > low, high - low, np.nan)  # alike for all orders of a text's tokens, or not searched
+            return (self.per_text("aopc", "top") - low) / span
         if metric in ("soft_ns", "soft_nc"):
             if self.soft is None or self.zero is None:
                 raise ArgumentError(f"{metric} was not computed; evaluate with ", Argument("soft", True))
             if metric == "soft_ns":
                 return 1 - lost_share(self.base, self.zero, self.soft[:, :, 0])
             return lost_share(self.base, self.zero, self.soft[:, :, 1])
-        return self._per_level(metric, order).mean(-1)
+        return self._per_level(metric, order, self.levels).mean(-1)
 
+    @checked
     def merge_methods(self, other: Evaluation) -> Evaluation:
         """These methods and those of `other` that are not among them, where both judge the same texts and model."""
         self._check_comparable(other)
@@ -252,6 +253,7 @@ class Evaluation:
         beside = [*self.manifest.get("beside", ()), dict(other.manifest)]
         return replace(self, **merged, manifest={**self.manifest, "beside": beside})
 
+    @checked
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder: values.parquet, texts.parquet and, once these are complete, evaluation.json."""
         texts = {"text": np.arange(len(self.sizes))}
@@ -269,45 +271,34 @@ class Evaluation:
             lost_kept, lost_removed = self.soft.reshape(-1, 2).T
             losses = {"lost_kept": lost_kept, "lost_removed": lost_removed}
             tables[_SOFT] = {**self._soft_keys(), **losses}
-        description = {
-            "format": FORMAT,
-            "methods": self.methods,
-            "conditions": self.conditions,
-            "levels": self.levels,
-            "classes": self.classes,
-            "replacement": self.replacement,
-            "manifest": dict(self.manifest),
-        }
-        write_tables(Path(folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
+        description: dict[str, Any] = {"format": FORMAT}
+        for name in _DESCRIBED:
+            description[name] = getattr(self, name)
+        description["manifest"] = dict(self.manifest)
+        write_tables(location("folder", folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
 
     @staticmethod
     def load(folder: str | Path) -> Evaluation:
         """Read what `save` wrote; anything else is refused."""
-        try:
-            stored = read_tables(Path(folder))
-            version = stored.description["format"]
-            if version != FORMAT:
-                raise GaflowError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
+        path = location("folder", folder)
+        stored = read_tables(path)
+        version = stored.description["format"]
+        if version != FORMAT:
+            raise DataError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
+        with reading(path, "an evaluation; evaluate again"):
             return _from_tables(stored)
-        except FileNotFoundError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            raise GaflowError(f"the evaluation in {folder} is damaged: {error}; evaluate again") from error
 
-    def _per_level(self, metric: str, order: str) -> np.ndarray:
+    def _per_level(self, metric: str, order: str, levels: Sequence[int]) -> np.ndarray:
         """(m, n, k) of a metric that every text has at every level."""
         if metric not in _CURVES:
             names = ", ".join(_CURVES)
             raise ArgumentError(Argument("metric"), f" must be {names} or another of single texts, not {metric!r}")
-        columns = self._columns(self._curve(order))
-        return _CURVES[metric](self.base, self.masked[:, :, columns])
+        masked = self.masked[:, :, self._columns(order, levels)]
+        return _CURVES[metric](self.base, masked)
 
-    def _curve(self, order: str) -> list[Condition]:
-        """The conditions of an order's curve."""
-        return [(order, level) for level in self.levels]
-
-    def _columns(self, conditions: list[Condition]) -> list[int]:
-        missing = [f"{order} {level} %" for order, level in conditions if (order, level) not in self.conditions]
+    def _columns(self, order: str, levels: Sequence[int]) -> list[int]:
+        """Where the conditions of an order and levels are among all."""
+        missing = [f"{order} {level} %" for level in levels if (order, level) not in self.conditions]
         if missing:
             raise ArgumentError(
                 f"not evaluated: {', '.join(missing)}; evaluate again with ",
@@ -316,30 +307,25 @@ class Evaluation:
                 Argument("levels"),
                 " for these",
             )
-        return [self.conditions.index(condition) for condition in conditions]
+        return [self.conditions.index((order, level)) for level in levels]
 
-    def _has(self, conditions: Iterable[Condition]) -> bool:
-        return set(conditions) <= set(self.conditions)
-
-    def _normalized_aopc(self) -> np.ndarray:
-        """(m, n); NaN where all orders of a text's tokens are alike, or its bounds were not searched."""
-        if self.bounds is None:
-            raise ArgumentError("normalized_aopc was not computed; evaluate with ", Argument("bounds", True))
-        low, high = self.bounds.T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            normalized = (self.per_text("aopc", "top") - low) / (high - low)
-        return np.where(high > low, normalized, np.nan)
+    def _has(self, order: str, levels: Sequence[int]) -> bool:
+        return all((order, level) in self.conditions for level in levels)
 
     def _rates(self, order: str, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Accuracy, F1, precision and recall (m, k), or (r, m, k) for texts counted as `counts` (r, n) say."""
-        assert self.gold is not None
-        predicted = self.prediction[:, :, self._columns(self._curve(order))]
+        """Accuracy, F1, precision and recall (m, k), or (r, m, k) for texts counted as `counts` (r, n) say.
+
+        There are none without gold labels.
+        """
+        if self.gold is None:
+            return {}
+        predicted = self.prediction[:, :, self._columns(order, self.levels)]
         return classification_rates(self.gold, predicted, len(self.classes), counts)
 
     def _resampled_curves(self, order: str, resamples: int, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Every metric with its means (m, k) and those over resampled texts (r, m, k)."""
         for metric in _CURVES:
-            values = self._per_level(metric, order)
+            values = self._per_level(metric, order, self.levels)
             resampled = bootstrap_means(values.swapaxes(0, 1), resamples, seed)
             yield metric, values.mean(1), resampled
         if self.gold is None:
@@ -349,6 +335,16 @@ class Evaluation:
             chunks.append(self._rates(order, counts))
         for name, rates in self._rates(order).items():
             yield name, rates, np.concatenate([chunk[name] for chunk in chunks])
+
+    def _metrics_of_one_order(self) -> list[str]:
+        """Metrics that were computed, beside those by order."""
+        metrics = ["srg"] if len(self.orders) == 2 else []
+        metrics += [metric for metric, order in _ERASER_ORDERS.items() if self._has(order, BINS)]
+        if self.bounds is not None and "top" in self.orders:
+            metrics.append("normalized_aopc")
+        if self.soft is not None:
+            metrics += ["soft_ns", "soft_nc"]
+        return metrics
 
     def _compared(self) -> list[tuple[str, str]]:
         """Metrics and orders that tests compare."""
@@ -401,46 +397,66 @@ class Evaluation:
         return {name: keys[name][first_condition] for name in ("method", "text")}
 
     def __repr__(self) -> str:
-        return f"Evaluation({', '.join(self.methods)}; {len(self.sizes)} texts, replacement {self.replacement!r})"
+        methods = visible(", ".join(self.methods))
+        return f"Evaluation({methods}; {len(self.sizes)} texts, replacement {self.replacement!r})"
 
 
 def _from_tables(stored: StoredTables) -> Evaluation:
-    """The evaluation that `save` wrote as tables."""
+    """The evaluation that `save` wrote as tables; ValueError if these are not as they should be."""
     description = stored.description
+    for name in (_VALUES, _TEXTS):
+        if name not in stored.tables:
+            raise ValueError(f"there is no {name}")
     texts = stored.tables[_TEXTS]
     values = stored.tables[_VALUES]
-    methods = tuple(str(method) for method in description["methods"])
-    conditions = tuple((str(order), int(level)) for order, level in description["conditions"])
-    shape = (len(methods), len(texts["text"]), len(conditions))
+    fields: dict[str, Any] = {name: _as_tuples(description[name]) for name in _DESCRIBED}
+    _check_levels(fields["levels"], fields["conditions"])
+    sizes = check_arrays(texts, "evaluation texts", {"last class": len(fields["classes"]) - 1})
+    shape = (len(fields["methods"]), sizes["n"], len(fields["conditions"]))
+    check_arrays(values, "evaluation values", {**sizes, "m n c": math.prod(shape)})
+    for column, name in _TEXT_COLUMNS.items():
+        if column in texts:
+            fields[name] = texts[column]
+    if "aopc_low" in texts and "aopc_high" in texts:
+        fields["bounds"] = np.stack([texts["aopc_low"], texts["aopc_high"]], 1)
+    soft = {}
+    if "log_probability_zero" in texts:
+        soft = stored.tables.get(_SOFT, {})
+        check_arrays(soft, "evaluation soft", {"m n": math.prod(shape[:2])})
+        losses = np.stack([soft["lost_kept"], soft["lost_removed"]], 1)
+        fields |= {"soft": losses.reshape(*shape[:2], 2), "zero": texts["log_probability_zero"]}
     evaluation = Evaluation(
-        methods=methods,
-        conditions=conditions,
-        levels=tuple(int(level) for level in description["levels"]),
-        classes=tuple(str(name) for name in description["classes"]),
-        replacement=str(description["replacement"]),
         masked=values["log_probability"].reshape(shape),
         prediction=values["prediction"].reshape(shape),
-        **{name: texts[column] for column, name in _TEXT_COLUMNS.items() if column in texts},
         timings=stored.timings,
         manifest=description["manifest"],
+        **fields,
     )
     _check_keys(_VALUES, values, evaluation._value_keys())
-    if "aopc_low" in texts:
-        bounds = np.stack([texts["aopc_low"], texts["aopc_high"]], 1)
-        evaluation = replace(evaluation, bounds=bounds)
-    if "log_probability_zero" in texts:
-        soft = stored.tables[_SOFT]
+    if soft:
         _check_keys(_SOFT, soft, evaluation._soft_keys())
-        losses = np.stack([soft["lost_kept"], soft["lost_removed"]], 1)
-        losses = losses.reshape(*shape[:2], 2)
-        evaluation = replace(evaluation, soft=losses, zero=texts["log_probability_zero"])
     return evaluation
+
+
+def _check_levels(levels: tuple[int, ...], conditions: tuple[Condition, ...]) -> None:
+    """Refuse levels other than those of the conditions."""
+    for order, eraser in product(ORDERS, (False, True)):
+        if conditions == EvaluationSettings(order=order, levels=levels, eraser=eraser).conditions:
+            return
+    raise ValueError("conditions do not match levels")
+
+
+def _as_tuples(value: Any) -> Any:
+    """A list of JSON as a tuple, also in lists."""
+    if isinstance(value, list):
+        return tuple(map(_as_tuples, value))
+    return value
 
 
 def _check_keys(file: str, columns: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
     """Refuse rows that are not in the order in which they were written."""
     for name, keys in expected.items():
-        if not np.array_equal(columns[name], keys):
+        if name not in columns or not np.array_equal(columns[name], keys):
             raise ValueError(f"column {name} of {file} does not match the other files")
 
 
@@ -451,13 +467,7 @@ def _identity(recorded: Any) -> Any:
     return recorded
 
 
-def _eraser_conditions(metric: str) -> list[Condition]:
-    order = "top" if metric == "comprehensiveness" else "keep"
-    return [(order, level) for level in BINS]
-
-
 def _mean_of_finite(values: np.ndarray) -> np.ndarray:
-    """Mean (m,) over texts with a finite value; NaN if there is none at all."""
-    finite = np.isfinite(values)
-    count = np.where(finite.any(1), finite.sum(1), np.nan)
-    return np.where(finite, values, 0.0).sum(1) / count
+    """Mean (m,) over texts with a value; NaN if there is none at all."""
+    with np.errstate(invalid="ignore"):
+        return np.nansum(values, 1) / np.isfinite(values).sum(1)

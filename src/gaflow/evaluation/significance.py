@@ -23,14 +23,13 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gaflow.arguments import open_fraction, whole_number
+from gaflow.arguments import checked, open_fraction, vector, whole_number
 from gaflow.errors import Argument, ArgumentError
-
-__all__ = ["aso", "aso_pairs", "bootstrap_means", "holm", "interval", "resample_counts", "sign_flip_test", "violation"]
 
 _NUMBERS_AT_ONCE = 1 << 22  # drawn, so that they fit into memory
 
 
+@checked
 def aso(
     a: ArrayLike,
     b: ArrayLike,
@@ -54,6 +53,7 @@ def aso(
     open_fraction("confidence", confidence)
     whole_number("resamples", resamples, 2)
     whole_number("comparisons", comparisons)
+    whole_number("seed", seed, 0)
     steps = _QuantileSteps(len(x), len(y))
     if not np.any(steps.difference(x, y)):
         return 1.0
@@ -86,6 +86,7 @@ def aso_pairs(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 5
     samples = [_sample(f"values[{k}]", row) for k, row in enumerate(np.asarray(values))]
     rows = np.sort(samples, axis=1)
     open_fraction("confidence", confidence)
+    whole_number("resamples", resamples, 2)
     m, n = rows.shape
     bounds = np.full((m, m), np.nan)
     if m < 2:
@@ -170,6 +171,8 @@ def resample_counts(n: int, resamples: int, seed: int = 0) -> Iterator[np.ndarra
 
 def bootstrap_means(values: np.ndarray, resamples: int = 1000, seed: int = 0) -> np.ndarray:
     """Means (r, ...) of `values` (n, ...) over resampled texts, the same ones for every column: paired."""
+    whole_number("resamples", resamples)
+    whole_number("seed", seed, 0)
     n = len(values)
     columns = values.reshape(n, -1)
     chunks = [counts @ columns for counts in resample_counts(n, resamples, seed)]
@@ -190,21 +193,29 @@ def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int =
     If the two methods were alike, every text's difference could as well have the other sign. All 2^n signs are tried
     if they are no more than `resamples`; else that many random ones, and the observed ones count as one of them.
     """
+    whole_number("permutations", resamples)
     n = len(differences)
     columns = differences.reshape(n, -1)
     observed = np.abs(columns.sum(0)) * (1 - 1e-12)  # sums that differ only by rounding are equal
     hits = np.zeros(columns.shape[1])
-    if 2**n <= resamples:
-        numbers = np.arange(2**n)[:, None]
-        bits = (numbers >> np.arange(n)) & 1
-        signs = 1.0 - 2.0 * bits
+    trials = 2**n
+    if trials <= resamples:
+        chunks = [all_subsets(n)]
+    else:
+        generator = np.random.default_rng(seed)
+        chunks = (generator.integers(0, 2, (count, n)) for count in _chunks(resamples, n))
+        trials = 1 + resamples
+        hits += 1
+    for flipped in chunks:
+        signs = 1.0 - 2.0 * flipped
         hits += (np.abs(signs @ columns) >= observed).sum(0)
-        return (hits / 2**n).reshape(differences.shape[1:])
-    generator = np.random.default_rng(seed)
-    for count in _chunks(resamples, n):
-        signs = 1.0 - 2.0 * generator.integers(0, 2, (count, n))
-        hits += (np.abs(signs @ columns) >= observed).sum(0)
-    return ((1 + hits) / (1 + resamples)).reshape(differences.shape[1:])
+    return (hits / trials).reshape(differences.shape[1:])
+
+
+def all_subsets(n: int) -> np.ndarray:
+    """All subsets of n things, (2^n, n): set number s has those of the bits of s."""
+    numbers = np.arange(1 << n)[:, None]
+    return (numbers >> np.arange(n)) & 1 == 1
 
 
 def holm(p: ArrayLike) -> np.ndarray:
@@ -219,12 +230,9 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def _sample(name: str, values: ArrayLike) -> np.ndarray:
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or len(sample) < 2:
-        message = f" must be a list of at least two numbers, but has shape {sample.shape}"
-        raise ArgumentError(Argument(name), message)
-    if not np.isfinite(sample).all():
-        message = " holds NaN or infinite values; leave these observations out in both samples"
+    sample = vector(name, values).astype(np.float64)
+    if len(sample) < 2:
+        message = " must have at least two numbers"
         raise ArgumentError(Argument(name), message)
     return sample
 

@@ -19,7 +19,7 @@ the other texts, so methods are compared on equal luck.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,17 +27,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import one_of, whole_number
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.masking import Masker
 from gaflow.methods.text_random import token_generator
 from gaflow.progress import Report, silent
 
-__all__ = ["SCALES", "Scale", "Soft", "by_range", "by_rank"]
-
 Scale = Callable[[np.ndarray], np.ndarray]  # scores (n,) -> probabilities (n,)
 
-_KEEP, _REMOVE, _ZERO = range(3)  # sides: perturbed texts of a method, and the text without words
+_Row = tuple[int, int, np.ndarray]  # a perturbed text: its index, the draw, and probabilities (n,) to keep an element
 
 
 def by_range(scores: np.ndarray) -> np.ndarray:
@@ -72,9 +70,8 @@ class Soft:
     def __post_init__(self) -> None:
         whole_number("draws", self.draws)
         whole_number("seed", self.seed, 0)
-        if not callable(self.scale) and self.scale not in SCALES:
-            names = ", ".join(repr(name) for name in SCALES)
-            raise ArgumentError(Argument("scale"), f" must be {names} or a callable, not {self.scale!r}")
+        if not callable(self.scale):
+            one_of("scale", self.scale, SCALES)
 
     def describe(self) -> dict[str, int | str]:
         """The settings, in JSON."""
@@ -95,35 +92,30 @@ class Soft:
 
         The scores of each method and text are (n,), `base` (n,) the log-probabilities of whole texts.
         """
-        probabilities = []
-        for name, text_scores in scores_by_method.items():
-            probabilities.append([self._probabilities(scores, name) for scores in text_scores])
-        rows = np.array(list(self._rows(len(probabilities), len(masker))))  # (r, 4) text, draw, method, side
-        texts = rows[:, 0]
-        sides = rows[:, 3]
+        rows: list[_Row] = []
+        for text, n in enumerate(masker.sizes):
+            sides = []
+            for name, text_scores in scores_by_method.items():
+                probabilities = self._probabilities(text_scores[text], name)
+                sides += [probabilities, 1 - probabilities]
+            for draw in range(self.draws):
+                rows += [(text, draw, side) for side in sides]
+            rows.append((text, 0, np.zeros(n)))
+        texts = np.array([text for text, _, _ in rows])
         log_probabilities = np.empty(len(rows))
         done = 0
         for batch in masker.batches(masker.lengths[texts]):
-            embed = partial(self._perturbed_embeddings, masker, probabilities, rows[batch])
+            embed = partial(self._perturbed_embeddings, masker, [rows[k] for k in batch])
             outputs, _ = masker.run_with_embeddings(texts[batch], embed)
             batch_targets = targets[texts[batch]]
             log_probabilities[batch] = outputs[np.arange(len(batch)), batch_targets]
             done += len(batch)
             report(done / len(rows))
-        shape = (len(masker), self.draws, len(probabilities), 2)  # the order of `_rows`
-        perturbed = log_probabilities[sides != _ZERO].reshape(shape)
+        by_text = log_probabilities.reshape(len(masker), -1)
+        perturbed = by_text[:, :-1].reshape(len(masker), self.draws, -1, 2)
         original = np.exp(base)[:, None, None, None]
         losses = np.maximum(0.0, original - np.exp(perturbed))
-        return losses.mean(1).swapaxes(0, 1), log_probabilities[sides == _ZERO]
-
-    def _rows(self, methods: int, texts: int) -> Iterator[tuple[int, int, int, int]]:
-        """Text, draw, method and side of everything to run."""
-        for text in range(texts):
-            for draw in range(self.draws):
-                for method in range(methods):
-                    yield text, draw, method, _KEEP
-                    yield text, draw, method, _REMOVE
-            yield text, 0, 0, _ZERO
+        return losses.mean(1).swapaxes(0, 1), by_text[:, -1]
 
     def _probabilities(self, scores: np.ndarray, method: str) -> np.ndarray:
         """Scores (n,) as probabilities to keep an element."""
@@ -138,18 +130,14 @@ class Soft:
             )
         return probabilities
 
-    def _perturbed_embeddings(
-        self, masker: Masker, probabilities: Sequence[Sequence[np.ndarray]], rows: np.ndarray, ids: Tensor
-    ) -> Tensor:
-        """Word embeddings (r, t, d) of `ids` (r, t), with elements zeroed as `rows` (r, 4) say."""
+    def _perturbed_embeddings(self, masker: Masker, rows: Sequence[_Row], ids: Tensor) -> Tensor:
+        """Word embeddings (r, t, d) of `ids` (r, t), with elements zeroed as `rows` (r,) say."""
         embeddings = masker.embed(ids)
-        keep = np.ones(embeddings.shape[:2], dtype=np.float32)
-        for row_keep, (text, _, method, side) in zip(keep, rows, strict=True):
-            probability = probabilities[method][text]
-            sides = (probability, 1 - probability, np.zeros_like(probability))
-            row_keep[masker.positions[text]] = sides[side]
-        draws, draw_of_row = np.unique(rows[:, :2], axis=0, return_inverse=True)
         _, t, width = embeddings.shape
+        keep = np.ones((len(rows), t), dtype=np.float32)
+        for row_keep, (text, _, probabilities) in zip(keep, rows, strict=True):
+            row_keep[masker.positions[text]] = probabilities
+        draws, draw_of_row = np.unique([row[:2] for row in rows], axis=0, return_inverse=True)
         uniform = np.zeros((len(draws), t, width), dtype=np.float32)
         for draw_uniform, (text, draw) in zip(uniform, draws.tolist(), strict=True):
             draw_uniform[masker.positions[text]] = self._uniform(masker, text, draw, width)

@@ -10,8 +10,6 @@ import numpy as np
 
 from gaflow.errors import Argument, ArgumentError
 
-__all__ = ["ordinary_values", "span_overlap"]
-
 
 def ordinary_values(values: np.ndarray, ordinary: np.ndarray, name: str, entry: str, alternative: str) -> np.ndarray:
     """The values (n,) of the `ordinary` tokens (t,) bool; errors name the argument, its entry and an alternative."""

@@ -12,8 +12,6 @@ from gaflow.explainer.windows import Windows
 from gaflow.methods import Method
 from gaflow.progress import Progress
 
-__all__ = ["AnyMethod", "ExplainOptions", "Options"]
-
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor]
 
 
@@ -34,3 +32,4 @@ class ExplainOptions(Options, total=False):
     task: str | None
     device: torch.device | str | None
     dtype: torch.dtype | str | None
+    trust_remote_code: bool

@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.words import ALL_ZERO
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import BatchCertificate, Certificate, Flow
+from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
-from gaflow.models.forward import forward
-from gaflow.models.memory import device_of, fitting
+from gaflow.models.forward import RANDOM_OUTPUT, forward, is_random
+from gaflow.models.memory import device_of, fitting, geometry_of
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, backward
 from gaflow.progress import Report, silent
 from gaflow.tasks.media_inputs import name_tokens
 from gaflow.tasks.targets import ExplainedOutput
 
-__all__ = ["BatchResult", "Timings", "explain_batch"]
+ONE_CORE_PRODUCTS = 1 << 24  # in the largest matrix product of a pass: fewer take under a millisecond on one core
 
 Record = TypeVar("Record", Flow, BatchCertificate)
 
@@ -78,7 +81,8 @@ def explain_batch(
     timings = Timings()
     lengths = [len(encoding) for encoding in encodings]
     by_text: list[dict[str, Attribution]] = [{} for _ in encodings]
-    with fitting(runner.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
+    fitting_memory = fitting(runner.model, lengths, methods)
+    with fitting_memory, _cores(runner.model, lengths), torch.inference_mode(False), torch.no_grad():
         batch = runner.collate(encodings)
         device = device_of(runner.model)
         on_gpu = measure and device.type == "cuda"
@@ -89,6 +93,7 @@ def explain_batch(
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         traced, outputs = _trace(runner, batch, targets, residual, report_part)
+        random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
         if on_gpu:
@@ -97,7 +102,7 @@ def explain_batch(
         timings.trace = time.perf_counter() - started
         for method in methods:
             started = time.perf_counter()
-            attributions = _attributions(batch, traced, outputs, method, keep_flow)
+            attributions = _attributions(batch, traced, outputs, method, keep_flow, random_output)
             for results, attribution in zip(by_text, attributions, strict=True):
                 results[method.name] = attribution
             timings.methods[method.name] = time.perf_counter() - started
@@ -106,6 +111,15 @@ def explain_batch(
                 torch.cuda.reset_peak_memory_stats(device)
             report(len(timings.methods))
     return BatchResult(by_text, _class_logits(traced), timings)
+
+
+def _cores(model: nn.Module, lengths: Sequence[int]) -> AbstractContextManager[None]:
+    """One core for short texts of a small model, all for the others."""
+    geometry = geometry_of(model)
+    if geometry is None:
+        return nullcontext()
+    weights = geometry.hidden_size * geometry.intermediate_size
+    return one_core() if sum(lengths) * weights < ONE_CORE_PRODUCTS else nullcontext()
 
 
 def _class_logits(traced: Trace) -> list[tuple[float, ...] | None]:
@@ -136,9 +150,14 @@ def _name_media_tokens(runner: Runner, batch: Batch, traced: Trace) -> tuple[Bat
 
 
 def _attributions(
-    batch: Batch, traced: Trace, outputs: Sequence[ExplainedOutput], method: Method, keep_flow: bool
+    batch: Batch,
+    traced: Trace,
+    outputs: Sequence[ExplainedOutput],
+    method: Method,
+    keep_flow: bool,
+    warning: str | None,
 ) -> list[Attribution]:
-    """One attribution by `method` for each text of the traced batch."""
+    """One attribution by `method` for each text of the traced batch; `warning` concerns all of them."""
     scores = method(traced)
     values = _checked_values(method, scores, traced)
     explained = traced.output.tolist()
@@ -175,7 +194,7 @@ def _attributions(
             flow=_crop(flow, k, n),
             flow_against=_crop(flow_against, k, n),
             certificate=certificates[k],
-            diagnostics=_diagnostics(scores, traced, k),
+            diagnostics=_diagnostics(scores, traced, k, [warning, _unknown_tokens(encoding, batch)]),
             layer=scores.layer,
         )
         attributions.append(attribution)
@@ -217,8 +236,10 @@ def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:
     return values
 
 
-def _diagnostics(scores: Scores, traced: Trace, item: int) -> dict[str, float | str]:
-    """The method's diagnostics of one text, with a warning if all its scores are 0."""
+def _diagnostics(
+    scores: Scores, traced: Trace, item: int, other_warnings: Sequence[str | None]
+) -> dict[str, float | str]:
+    """The method's diagnostics of one text, with a warning if all its scores are 0, and other warnings."""
     diagnostics = dict(scores.diagnostics[item]) if scores.diagnostics else {}
     if not bool(scores.values[item].any()):
         reads_attention = bool(traced.rows()[item].any())
@@ -226,8 +247,23 @@ def _diagnostics(scores: Scores, traced: Trace, item: int) -> dict[str, float | 
             reason = "the method found nothing that changes"
         else:
             reason = "no attention of the last layer changes"
-        diagnostics.setdefault("warning", f"all scores are 0: {reason} the explained output")
-    return diagnostics
+        diagnostics.setdefault("warning", f"{ALL_ZERO}: {reason} the explained output")
+    parts = [diagnostics.get("warning"), *other_warnings]
+    joined = "; ".join(str(part) for part in parts if part is not None)
+    return diagnostics | {"warning": joined} if joined else diagnostics
+
+
+def _unknown_tokens(encoding: Encoding, batch: Batch) -> str | None:
+    """A warning if the tokenizer knows less than half of the text, so the model cannot tell it from others."""
+    unknown = batch.neutral.get("unk")
+    tokens = []
+    for token, segment in zip(encoding.inputs.get("input_ids", ()), encoding.segments, strict=False):
+        if segment >= 0:
+            tokens.append(token)
+    count = tokens.count(unknown)
+    if 2 * count <= len(tokens):
+        return None
+    return f"{count} of {len(tokens)} tokens are unknown to the tokenizer: the model cannot tell this text from others"
 
 
 def _to_host(flow: Flow | None) -> Flow | None:

@@ -16,8 +16,6 @@ from gaflow.methods import METHODS, FlowMethod, Method, Scores
 from gaflow.models.tracing import Trace
 from gaflow.tasks.classification import ClassificationHead
 
-__all__ = ["DEFAULT", "LEADING", "FallbackToAgf", "default_method", "default_name"]
-
 LEADING = "path_flow"  # for classes of texts
 DEFAULT = "agf"  # for everything else, and for data sets
 _PROBE = FlowMethod(

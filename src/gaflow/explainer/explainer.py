@@ -7,15 +7,15 @@ The task decides what a text and a target are (`gaflow.tasks`); the loop over te
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Unpack, overload
 
 import torch
 
-from gaflow.arguments import distinct, whole_number
+from gaflow.arguments import checked, distinct, whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.arguments import AnyMethod, ExplainOptions, Options
 from gaflow.explainer.default_method import default_method
 from gaflow.explainer.many import explain_many, prepare, prepare_one
@@ -26,8 +26,6 @@ from gaflow.models.loading import load_model
 from gaflow.progress import Progress, reporting
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
-
-__all__ = ["AnyMethod", "Explainer", "explain"]
 
 
 class Explainer:
@@ -40,6 +38,7 @@ class Explainer:
         task: a name such as "text-classification" or "fill-mask". None takes it from the model's class.
         device: where a model that is loaded by name goes. None is the GPU if there is one.
         dtype: of a model that is loaded by name. None is float32.
+        trust_remote_code: run the code that a model or tokenizer brings along. Without it, such a model is refused.
 
     A model object stays where it is, and every call leaves it exactly as it was. Labels, padding and length limit are
     read once: make a new explainer if you change the model's config or the tokenizer.
@@ -48,6 +47,7 @@ class Explainer:
         >>> explainer("although this dog is not cute, it is very smart.").words()
     """
 
+    @checked
     def __init__(
         self,
         model: Any = None,
@@ -56,8 +56,9 @@ class Explainer:
         task: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
+        trust_remote_code: bool = False,
     ):
-        loaded = load_model(model, tokenizer, task, device, dtype)
+        loaded = load_model(model, tokenizer, task, device, dtype, trust_remote_code)
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
 
     def __repr__(self) -> str:
@@ -106,6 +107,7 @@ class Explainer:
         self, text: Input, method: AnyMethod | None = None, target: Target = None, **options: Unpack[Options]
     ) -> Attribution: ...
 
+    @checked
     def __call__(
         self,
         text: Any,
@@ -157,6 +159,7 @@ class Explainer:
             return [attributions[index] for index in range(len(texts))]
         return attributions[0]
 
+    @checked
     def compare(
         self,
         text: Input,
@@ -175,11 +178,9 @@ class Explainer:
             >>> for name, attribution in explainer.compare("a very smart dog", ["agf", "attcat"]).items():
             ...     print(name, attribution.top(3))
         """
-        if isinstance(methods, str) or not (methods is None or isinstance(methods, Iterable)):
-            raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not {methods!r}")
         compared = []
         for method in METHODS if methods is None else methods:
-            compared.append(self.default if method is None else find_method(method))
+            compared.append(self.default if method is None else find_method(method, "methods"))
         if not compared:
             raise ArgumentError(Argument("methods"), " is empty; name at least one, or leave it out to compare all")
         distinct("methods", [method.name for method in compared], "results are stored by name")
@@ -188,6 +189,7 @@ class Explainer:
             (results,) = explain_many(self.runner, [prepared], compared, keep_flow=keep_flow, report=report)
         return {method.name: results.attribution(method) for method in compared}
 
+    @checked
     def predictions(
         self, text: Input, count: int = 5, *, truncation: bool = False, windows: bool | Windows = False
     ) -> list[ExplainedOutput]:
@@ -226,6 +228,7 @@ def explain(
 ) -> Attribution: ...
 
 
+@checked
 def explain(
     text: Any,
     model: Any = None,
@@ -236,6 +239,7 @@ def explain(
     task: str | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
+    trust_remote_code: bool = False,
     **options: Unpack[Options],
 ) -> Attribution | list[Attribution]:
     """Explain a text, or each text of a list, in one call.
@@ -245,5 +249,5 @@ def explain(
         >>> gaflow.explain("a very smart dog").words()
         >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
     """
-    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype)
+    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     return explainer(text, method, target, **options)

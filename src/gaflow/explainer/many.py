@@ -28,8 +28,6 @@ from gaflow.progress import Report, silent, within
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Target
 
-__all__ = ["PreparedText", "TextResults", "attempt", "explain_many", "prepare", "prepare_each", "prepare_one"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 OnError = Literal["raise", "collect"]
@@ -43,8 +41,8 @@ class PreparedText:
 
     name: str  # in error messages
     encoding: Encoding
-    target: object = None  # resolved by the head for this text; None: the prediction
-    windows: tuple[Window, ...] = ()  # of a long text; none, or one, if the model reads it at once
+    target: object  # resolved by the head for this text
+    windows: tuple[Window, ...]  # one if the model reads the text at once
 
     @property
     def is_long(self) -> bool:
@@ -105,10 +103,9 @@ def prepare(
         encodings = encode(runner.tokenizer, items, names)
     prepared = []
     for encoding, target, name in zip(encodings, targets, names, strict=True):
-        text = PreparedText(name, encoding, runner.head.resolve(target, encoding, name))
-        if settings is not None:
-            text = replace(text, windows=settings(encoding, runner.limit, name))
-        prepared.append(text)
+        resolved = runner.head.resolve(target, encoding, name)
+        parts = (Window.full(encoding),) if settings is None else settings(encoding, runner.limit, name)
+        prepared.append(PreparedText(name, encoding, resolved, parts))
     return prepared
 
 
@@ -208,9 +205,8 @@ class _Job:
                     continue
                 predictions[index] = prediction
                 target = prediction.output.target
-            windows = text.windows or (Window.full(text.encoding),)
-            share = 1 / len(windows) if text.is_long else 1
-            for window in windows:
+            share = 1 / len(text.windows) if text.is_long else 1  # bars count texts that fit in whole numbers
+            for window in text.windows:
                 parts.append(_Part(index=index, name=text.name, window=window, target=target, share=share))
         done = 0
         window_results: dict[int, TextResults] = {}  # by the index of the part
@@ -237,7 +233,7 @@ class _Job:
         """The prediction for a text in windows, or why there is none."""
         try:
             logits = mean_logits(self.runner, text.windows, self.batch_size)
-            (output,) = self.runner.head.outputs(logits[None], [text.encoding], [text.target])
+            output = self.runner.head.output(logits, text.encoding, text.target)
         except Exception as error:
             if self.on_error == "raise" or not _may_be_one_text(error):
                 raise

@@ -21,8 +21,6 @@ from gaflow.tasks import TASKS, Input, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
 
-__all__ = ["Runner"]
-
 
 @dataclass(frozen=True)
 class Runner:
@@ -74,4 +72,4 @@ class Runner:
         """Logits (b, ...) of one batch from a forward pass without gradients."""
         batch = self.collate(encodings)
         with torch.inference_mode(False), torch.no_grad():
-            return compute_logits(self.model, batch.inputs, eager=False)
+            return compute_logits(self.model, batch.inputs)

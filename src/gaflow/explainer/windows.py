@@ -27,15 +27,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TextError
+from gaflow.errors import Argument, ArgumentError, TextError
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import Certificate
 from gaflow.inputs.encoding import Encoding
 from gaflow.tasks.targets import ExplainedOutput
-
-__all__ = ["Window", "Windows", "WindowsArgument", "find_windows", "mean_logits", "merge"]
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ class Windows:
     reads: int = 2
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            whole_number("size", self.size)
+        optional_whole_number("size", self.size)
         whole_number("reads", self.reads)
 
     def __call__(self, text: Encoding, limit: int | None, name: str = "text") -> tuple[Window, ...]:
@@ -118,12 +115,8 @@ WindowsArgument = bool | Windows | None  # True: the usual settings; False or No
 
 def find_windows(windows: WindowsArgument, truncation: bool) -> Windows | None:
     """The settings that an argument `windows` means; None: texts must fit."""
-    if windows is False or windows is None:
+    if not windows:
         return None
-    if not (windows is True or isinstance(windows, Windows)):
-        raise ArgumentTypeError(
-            Argument("windows"), f" must be True, False or a gaflow.Windows, not {type(windows).__name__}"
-        )
     if truncation:
         raise ArgumentError(
             Argument("truncation"), " and ", Argument("windows"),

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
-__all__ = ["ArrayLike", "Mask", "Nodes", "as_mask", "as_networks", "as_nodes", "only_network", "per_item"]
-
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
 Mask = ArrayLike | None  # which tokens are real; None: all of them
 Positions = Sequence[int] | Sequence[bool]  # numbers of tokens, or one flag for each
@@ -24,7 +22,7 @@ INFORMATION = Argument("information")
 
 def as_networks(information: ArrayLike) -> Tensor:
     """`information` as float64 (b, l, t, t), detached; refuses anything but a batch of layered networks."""
-    networks = _as_tensor(information)
+    networks = as_tensor(information)
     if networks.is_complex() or networks.dtype == torch.bool:
         raise ArgumentTypeError(INFORMATION, f" must hold real numbers, not {networks.dtype}")
     shape = tuple(networks.shape)
@@ -42,7 +40,7 @@ def as_networks(information: ArrayLike) -> Tensor:
     return networks
 
 
-def _as_tensor(information: ArrayLike) -> Tensor:
+def as_tensor(information: ArrayLike) -> Tensor:
     """A detached tensor of whatever array, list or sequence of tensors was given."""
     if isinstance(information, Tensor):
         return information.detach()
@@ -52,8 +50,8 @@ def _as_tensor(information: ArrayLike) -> Tensor:
             " is None: a flow with node capacities, such as that of path_flow, has no capacities of edges alone; "
             "use a method without them, such as agf",
         )
-    if isinstance(information, list | tuple) and any(isinstance(layer, Tensor) for layer in information):
-        information = [_as_lists(layer) for layer in information]
+    if isinstance(information, list | tuple):  # maybe of tensors
+        information = _as_lists(information)
     try:
         array = np.array(information)  # a copy: any stride or byte order, read-only or not
     except ValueError:
@@ -80,16 +78,16 @@ def only_network(networks: Tensor, function: str) -> Tensor:
     return networks[0]
 
 
-def as_mask(mask: Mask, networks: Tensor) -> Tensor | None:
-    """`mask` as bool (b, t) for `networks` (b, l, t, t); None stays None: every token is real."""
-    if mask is None:
-        return None
-    try:
-        real = torch.as_tensor(mask, device=networks.device)
-    except (TypeError, ValueError, RuntimeError):
-        raise ArgumentTypeError(Argument("mask"), f" must hold one flag per token, not {reprlib.repr(mask)}") from None
+def as_mask(mask: Mask, networks: Tensor) -> Tensor:
+    """`mask` as bool (b, t) for `networks` (b, l, t, t)."""
     b, _, _, t = networks.shape
     shape = (b, t)
+    if mask is None:
+        return torch.ones(shape, dtype=torch.bool, device=networks.device)
+    try:
+        real = torch.as_tensor(mask, device=networks.device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ArgumentTypeError(Argument("mask"), f" must hold one flag per token, not {reprlib.repr(mask)}") from None
     if tuple(real.shape) not in {shape, shape[1:]}:
         raise ArgumentError(Argument("mask"), f" must have shape {shape}, one flag per token, not {tuple(real.shape)}")
     is_flag = (real == 0) | (real == 1)
@@ -98,17 +96,17 @@ def as_mask(mask: Mask, networks: Tensor) -> Tensor | None:
     return real.bool().expand(shape)
 
 
-def as_nodes(nodes: Nodes, networks: Tensor, real: Tensor | None, name: str) -> Tensor | None:
-    """Chosen tokens as bool (b, t) for `networks` (b, l, t, t); None stays None: every real token.
+def as_nodes(nodes: Nodes, real: Tensor, name: str) -> Tensor:
+    """The chosen among the real tokens, bool (b, t).
 
     Booleans are a mask, (t,) or (b, t). Whole numbers are positions, the same for every item or a list for each.
     `real` (b, t) is False for padding, `name` the argument to name in errors.
     """
     if nodes is None:
-        return None
-    b, _, _, t = networks.shape
+        return real
+    b, t = real.shape
     if isinstance(nodes, Tensor) and nodes.dtype == torch.bool and tuple(nodes.shape) in {(t,), (b, t)}:
-        return nodes.to(networks.device).expand(b, t)  # without a detour over the host
+        return nodes.to(real.device) & real  # without a detour over the host
     rows = _as_lists(nodes)
     if not isinstance(rows, list):
         rows = [rows]
@@ -118,11 +116,10 @@ def as_nodes(nodes: Nodes, networks: Tensor, real: Tensor | None, name: str) -> 
         raise ArgumentError(
             Argument(name), f" must be one list of positions, or one for each of {b} items, not {len(rows)} lists"
         )
-    real_rows = [[True] * t] * b if real is None else real.tolist()
     flags = []
     for item, row in enumerate(rows):
-        flags.append(_flags(row, real_rows[item], Argument(name), f" of item {item}"))
-    return torch.tensor(flags, device=networks.device)
+        flags.append(_flags(row, real[item].tolist(), Argument(name), f" of item {item}"))
+    return torch.tensor(flags, device=real.device) & real
 
 
 def _as_lists(values: Any) -> Any:
@@ -166,7 +163,7 @@ def per_item(value: Any, items: int, device: torch.device, name: str) -> Tensor:
     """`value`, one positive number or one per item, as float64 (b,)."""
     try:
         values = torch.as_tensor(value, dtype=torch.float64, device=device).detach()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentTypeError(Argument(name), f" must be a number, or one per item, not {value!r}") from None
     if values.dim() > 1 or values.numel() not in (1, items):
         shape = tuple(values.shape)

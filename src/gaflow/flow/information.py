@@ -15,21 +15,24 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["INFORMATION", "Information", "af", "agf", "agf_net", "by_layer", "gf", "split_nodes", "token_information"]
+from gaflow.arguments import checked
 
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t) twice -> (b, l, t, t)
 
 
+@checked
 def af(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention Flow: the mean attention over heads. Does not look at the gradient."""
     return attention.mean(-3)
 
 
+@checked
 def gf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention Grad Flow: the mean positive gradient over heads."""
     return gradient.relu().mean(-3)
 
 
+@checked
 def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention x Attention Grad Flow: the mean positive part of attention times gradient over heads."""
     if attention.dim() <= 4:
@@ -41,6 +44,7 @@ def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     return torch.stack(layers, -3)
 
 
+@checked
 def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
     """As `agf`, but heads that speak for and against `y` cancel: the positive part of the mean over heads."""
     return (attention * gradient).mean(-3).relu_()

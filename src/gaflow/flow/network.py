@@ -22,11 +22,11 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks, as_nodes, per_item
 
-__all__ = ["LayeredNetwork", "Terminal"]
-
 Terminal = float | Tensor | str | None  # a number, one per item, "adjacent", or None: wide enough never to bind
 
 NEGLIGIBLE_SHARE = 1e-100  # of kappa: such an edge can change no score, but its square would underflow in the solver
+
+NARROW_SHARE = 1e-12  # of every layer: a network whose paths together carry less has a unit of flow of its own
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,25 @@ class LayeredNetwork:
     @classmethod
     def build(
         cls,
-        information: Tensor,
-        mask: Tensor | None = None,
+        information: ArrayLike,
         terminal: Terminal = None,
-        sources: Tensor | None = None,
-        targets: Tensor | None = None,
+        mask: Mask = None,
+        sources: Nodes = None,
+        targets: Nodes = None,
     ) -> LayeredNetwork:
-        """Prune `information` (b, l, t, t) to its live edges and attach the terminals.
+        """Check the arguments that every solver takes, prune `information` to its live edges and attach the terminals.
 
-        `mask` (b, t) says which tokens are real, `sources` and `targets` (b, t) which of them get a terminal edge.
+        `mask` (b, t) says which tokens are real, `sources` and `targets` which of them get a terminal edge.
         `terminal` is the capacity of the terminal edges: None gives `t * max(information)`, which never binds and
         scales with the input; a number (or one per item) is taken literally, the paper's choice being `t`;
         "adjacent" gives each terminal the sum of the live capacities next to it (paper, appendix A.2).
         """
-        b, _, _, t = information.shape
-        if mask is None:
-            real = torch.ones(b, t, dtype=torch.bool, device=information.device)
-        else:
-            real = mask.bool()
-        outputs = real if sources is None else real & sources
-        inputs = real if targets is None else real & targets
+        networks = as_networks(information)
+        real = as_mask(mask, networks)
+        outputs = as_nodes(sources, real, "sources")
+        inputs = as_nodes(targets, real, "targets")
         real_edges = real[:, None, :, None] & real[:, None, None, :]
-        capacity = information.to(torch.float64) * real_edges
+        capacity = networks * real_edges
         capacity, node = _prune(capacity, outputs, inputs)
         kappa = capacity.sum((-2, -1)).amin(-1)
         limit = torch.where(torch.isfinite(kappa), NEGLIGIBLE_SHARE * kappa, 0.0)
@@ -86,7 +83,7 @@ class LayeredNetwork:
             if terminal is None:
                 width = real.sum(-1) * capacity.amax((-3, -2, -1))
             else:
-                width = per_item(terminal, b, capacity.device, "terminal")
+                width = per_item(terminal, len(real), real.device, "terminal")
             source = width[:, None] * live_outputs
             target = width[:, None] * live_inputs
 
@@ -113,27 +110,20 @@ class LayeredNetwork:
             negligible=negligible.sum((-3, -2, -1)),
         )
 
-    @classmethod
-    def parse(
-        cls,
-        information: ArrayLike,
-        terminal: Terminal = None,
-        mask: Mask = None,
-        sources: Nodes = None,
-        targets: Nodes = None,
-    ) -> LayeredNetwork:
-        """Check the arguments that every solver takes, and build the networks."""
-        networks = as_networks(information)
-        real = as_mask(mask, networks)
-        output_nodes = as_nodes(sources, networks, real, "sources")
-        input_nodes = as_nodes(targets, networks, real, "targets")
-        return cls.build(networks, real, terminal, output_nodes, input_nodes)
-
     def unit(self) -> Tensor:
         """The unit of flow inside the solvers, (b,): the smallest cut through a layer or the terminals, 1 if dead."""
         terminals = torch.minimum(self.source.sum(-1), self.target.sum(-1))
         narrowest = torch.minimum(self.kappa, terminals)
-        return torch.where(self.dead, 1.0, narrowest)
+        paths_bound = self.edges * self._widest_path()  # a flow is the sum of at most so many paths
+        unit = torch.where(paths_bound < NARROW_SHARE * narrowest, paths_bound, narrowest)
+        return torch.where(self.dead, 1.0, unit)
+
+    def _widest_path(self) -> Tensor:
+        """The most that one path can carry, (b,)."""
+        width = self.target
+        for layer in self.capacity.unbind(1):
+            width = torch.minimum(layer, width.unsqueeze(1)).amax(-1)
+        return torch.minimum(width, self.source).amax(-1)
 
 
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,21 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.arguments import one_of
+from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike, as_networks, only_network
-
-__all__ = [
-    "DIRECTIONS",
-    "MAX_INTEGER_SUM",
-    "Arcs",
-    "DenseNetwork",
-    "Direction",
-    "check_direction",
-    "dense_network",
-    "integral_scale",
-    "layered_arcs",
-]
 
 Direction = Literal["backward", "forward"]
 DIRECTIONS: tuple[Direction, ...] = ("backward", "forward")
@@ -65,6 +53,7 @@ class DenseNetwork:
     clamped: bool  # gamma is smaller than printed, for int64 to hold all capacities together
 
 
+@checked
 def dense_network(information: ArrayLike, direction: Direction = "backward") -> DenseNetwork:
     """The capacity matrices of one network (l, t, t): Algorithm 1, or 2 for `direction="forward"`.
 
@@ -73,22 +62,11 @@ def dense_network(information: ArrayLike, direction: Direction = "backward") -> 
     """
     check_direction(direction)
     capacity = only_network(as_networks(information), "dense_network").cpu()
-    layers, t, _ = capacity.shape
-    n = t * (layers + 1) + 2
-    backward = torch.zeros(n, n, dtype=torch.float64)
-    backward[1 : t + 1, 0] = t
-    backward[-1, -t - 1 : -1] = t
-    for k in range(layers):
-        first = t * k + 1
-        above = first + t
-        backward[above : above + t, first:above] = capacity[k]
-    upper = backward
-    source = n - 1
-    target = 0
-    if direction == "forward":
-        upper = backward.T.contiguous()
-        source = 0
-        target = n - 1
+    t = capacity.shape[-1]
+    terminals = np.full(t, t)
+    arcs = layered_arcs(capacity.numpy(), terminals, terminals, direction)
+    upper = torch.zeros(arcs.nodes, arcs.nodes, dtype=torch.float64)
+    upper[arcs.tail, arcs.head] = torch.from_numpy(arcs.capacity)
     gamma, clamped = integral_scale(capacity)
     upper_int = (gamma * upper).long()
     return DenseNetwork(
@@ -97,8 +75,8 @@ def dense_network(information: ArrayLike, direction: Direction = "backward") -> 
         lower_int=torch.zeros_like(upper_int),
         upper=upper,
         upper_int=upper_int,
-        source=source,
-        target=target,
+        source=arcs.source,
+        target=arcs.target,
         gamma=gamma,
         clamped=clamped,
     )

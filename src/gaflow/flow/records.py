@@ -10,8 +10,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["take_items"]
-
 Record = TypeVar("Record", bound="DataclassInstance")
 
 

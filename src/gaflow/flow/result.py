@@ -16,17 +16,6 @@ from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 
-__all__ = [
-    "VALUE_AGAINST",
-    "BatchCertificate",
-    "Certificate",
-    "Flow",
-    "NodeLayer",
-    "check_layer",
-    "check_layer_exists",
-    "layer_scores",
-]
-
 NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
 
 VALUE_AGAINST = "value_against"  # the diagnostic of signed scores that holds the value of the subtracted flow
@@ -135,10 +124,6 @@ class BatchCertificate:
         """The certificate of one flow, in plain numbers."""
         return Certificate(**{name: values[item].item() for name, values in vars(self).items()})
 
-    def take(self, items: slice) -> BatchCertificate:
-        """The certificates of these items."""
-        return take_items(self, items)
-
     def to_dict(self) -> dict[str, list]:
         """The fields by name as lists, ready for JSON."""
         return {name: values.tolist() for name, values in vars(self).items()}
@@ -176,7 +161,7 @@ class Flow:
             raise IndexError(f"item {item} of a batch of {count} flows")
         index = item % count
         one = slice(index, index + 1)
-        return take_items(self, one, certificate=self.certificate.take(one))
+        return take_items(self, one, certificate=take_items(self.certificate, one))
 
 
 def check_layer(layer: Any) -> NodeLayer:

@@ -18,15 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.arguments import checked
+from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.result import Flow
-
-__all__ = ["Route", "Routes", "routes"]
 
 
 @dataclass(frozen=True)
@@ -61,19 +59,16 @@ class Routes:
         return self.routes[index]
 
 
+@checked
 def routes(flow: Flow, k: int | None = 10) -> Routes:
     """The `k` widest routes of one flow, or all of them for `k=None`: a barrier solution has as many as live edges.
 
     for route in gaflow.routes(att.flow, k=5):
         print(route.tokens, route.share)
     """
-    if not isinstance(flow, Flow):
-        raise ArgumentTypeError(
-            Argument("flow"), f" must be a Flow (an attribution's is att.flow), not {type(flow).__name__}"
-        )
     if len(flow.value) != 1:
         raise ArgumentError(Argument("flow"), f" must be one flow, not a batch of {len(flow.value)}: index it, flow[0]")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 0):
+    if k is not None and k < 0:
         raise ArgumentError(Argument("k"), f" must be a whole number >= 0, or None for all routes, not {k!r}")
     edges = _amounts(flow.edges)
     source = _amounts(flow.source)

@@ -22,13 +22,12 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gaflow.attribution.words import ALL_ZERO
 from gaflow.html.media import images
 from gaflow.view.media import envelope, frames
-from gaflow.view.shades import LEVELS, RGB, foreground, hex_code, shade, underline
+from gaflow.view.shades import LEVELS, foreground, hex_code, shade, underline
 from gaflow.view.summary import NO_CERTIFICATE
 from gaflow.view.text import shortened, visible
-
-__all__ = ["NEGATIVE", "document", "level_class", "render", "scope", "static", "style", "trusted_svg"]
 
 NEGATIVE = "blue with a dashed line below"  # how pages mark scores below 0, for legends
 
@@ -110,9 +109,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for function in (level_class, shortened, images, frames, envelope, shade, hex_code):
+    for function in (level_class, shortened, images, frames, envelope, shade, foreground, underline, hex_code):
         environment.filters[function.__name__] = function
-    environment.globals.update(NEGATIVE=NEGATIVE, NO_CERTIFICATE=NO_CERTIFICATE)
+    environment.globals.update(ALL_ZERO=ALL_ZERO, NEGATIVE=NEGATIVE, NO_CERTIFICATE=NO_CERTIFICATE)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment
 
@@ -127,29 +126,9 @@ def _finalize(value: object) -> object:
 @cache
 def _sheet(*sheets: str) -> str:
     """The style sheet with `.gaflow` for a scope: the layout from its files, then the shades."""
-    parts = [static("attribution.css")]
-    for name in sheets:
-        parts.append(static(name))
-    for level in range(-LEVELS, LEVELS + 1):
-        if level != 0:
-            parts.append(Markup(f".gaflow .{level_class(level)}{{{_shade_rules(level)}}}\n"))
-    return "".join(parts)
-
-
-def _shade_rules(level: int) -> str:
-    light = shade(level)
-    dark = shade(level, "dark")
-    rules = _light_and_dark("background-color", light, dark)
-    rules += _light_and_dark("color", foreground(light), foreground(dark))
-    if level < 0:  # colour alone must not carry the sign
-        rules += "border-bottom:2px dashed;"
-        rules += _light_and_dark("border-color", underline(level), underline(level, "dark"))
-    return rules
-
-
-def _light_and_dark(name: str, light: RGB, dark: RGB) -> str:
-    """A colour on light and on dark pages; browsers without light-dark() use the first."""
-    return f"{name}:{hex_code(light)};{name}:light-dark({hex_code(light)},{hex_code(dark)});"
+    parts = [static(name) for name in ("attribution.css", *sheets)]
+    levels = [level for level in range(-LEVELS, LEVELS + 1) if level != 0]
+    return "".join([*parts, render("shades.css", levels=levels)])
 
 
 def _digest(source: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import checked, location, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
@@ -33,14 +33,10 @@ from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
 from gaflow.view.summary import (
     Attributions,
-    named_attributions,
-    require_same_text,
-    score_legend,
+    of_same_text,
     summarize,
 )
 from gaflow.view.text import shortened, visible
-
-__all__ = ["flow_page"]
 
 STORED_EDGES = 1800  # of a method, besides a path from each token at either end to the other
 _STORED_EDGES_IN_ALL = 3600  # of all methods together, likewise
@@ -50,6 +46,7 @@ _LISTED_TOKENS = 1200  # rows in the token tables of all methods: if there are m
 _LABEL = 16  # characters of a token beside its row
 
 
+@checked
 def flow_page(attributions: Attributions, path: str | Path | None = None, *, edges: int = STORED_EDGES) -> str:
     """An interactive page about the flow of one text, by one method or by several to switch between.
 
@@ -60,8 +57,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
         flow_page(explainer.compare("a gripping film.", methods=["agf", "signed_flow"]), "flow.html")
     """
     whole_number("edges", edges)
-    named = named_attributions(attributions)
-    require_same_text(named)
+    named = of_same_text(attributions)
     if all(att.layers is None for _, att in named):
         methods = ", ".join(dict.fromkeys(att.method for _, att in named))
         advice = "take a flow method such as agf, or gaflow.html.page for scores"
@@ -74,7 +70,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
     stored = min(edges, _STORED_EDGES_IN_ALL // max(flows, 1))
     html = _document(single_flows, stored)
     if path is not None:
-        write_atomically(Path(path), html.encode())
+        write_atomically(location("path", path), html.encode())
     return html
 
 
@@ -100,13 +96,13 @@ def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
     summaries = [summarize(att, name) for name, att in named]
     first = summaries[0]
     att = first.att
-    positive = score_legend(first.largest, "token", first.label, NEGATIVE, signed=False)
-    signed = score_legend(first.largest, "token", first.label, NEGATIVE, signed=True)
+    positive = first.score_legend(NEGATIVE, first.largest, signed=False)
+    signed = first.score_legend(NEGATIVE, first.largest, signed=True)
     data = {
         "tokens": [visible(token) for token in att.tokens],
         "labels": [shortened(token, _LABEL) or "␣" for token in att.tokens],
-        "special": [int(special) for special in att.special_mask],
-        "runs": [run.tokens for source_runs in first.runs for run in source_runs],
+        "special": att.special_mask.astype(int).tolist(),
+        "runs": [run.tokens for run in first.runs],
         "levels": LEVELS,
         "drawn_edges": _DRAWN_EDGES,
         "legends": {"positive": positive.words, "signed": signed.words},
@@ -126,14 +122,9 @@ def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
 
 def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
     """What the script needs of a method; scores to six digits."""
-    data: dict[str, Any] = {
-        "scores": [float(f"{score:.6g}") for score in att.scores.tolist()],
-        "value": 0.0,
-        "layers": [],
-        "edges": [],
-        "ends": [],
-        "caption": _no_edges_caption(att),
-    }
+    scores = [float(f"{score:.6g}") for score in att.scores.tolist()]
+    data: dict[str, Any] = {"scores": scores, "value": 0.0, "layers": [], "edges": [], "ends": []}
+    data["caption"] = _no_edges_caption(att)
     if att.layers is not None:
         data["value"] = float(att.layers[0].sum())
         data["layers"] = [_millionths(layer, data["value"]) for layer in att.layers]

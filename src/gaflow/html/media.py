@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,25 +12,15 @@ from gaflow.extras import need
 from gaflow.inputs.media import Image
 from gaflow.view.media import heat_map
 
-__all__ = ["EmbeddedImage", "images"]
 
-
-@dataclass(frozen=True)
-class EmbeddedImage:
-    """A picture inside a page."""
-
-    uri: str
-    description: str
-
-
-def images(att: Attribution) -> list[EmbeddedImage]:
-    """The picture and its heat map; none for a sound."""
+def images(att: Attribution) -> dict[str, str]:
+    """The picture and its heat map, described in words, as data URIs; none for a sound."""
     if not isinstance(att.media, Image):
-        return []
-    return [
-        EmbeddedImage(_data_uri(att.media.pixels), "the picture as the model saw it"),
-        EmbeddedImage(_data_uri(heat_map(att)), "the same picture, each patch shaded by its score"),
-    ]
+        return {}
+    return {
+        "the picture as the model saw it": _data_uri(att.media.pixels),
+        "the same picture, each patch shaded by its score": _data_uri(heat_map(att)),
+    }
 
 
 def _data_uri(pixels: np.ndarray) -> str:

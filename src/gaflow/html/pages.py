@@ -11,6 +11,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from gaflow.arguments import checked, location
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import unit_of
 from gaflow.files import write_atomically
@@ -18,11 +19,10 @@ from gaflow.html.document import NEGATIVE, document, render, scope, style
 from gaflow.inputs.media import Image
 from gaflow.view.summary import Attributions, Summary, named_attributions, shared_legend, summarize
 
-__all__ = ["fragment", "page"]
-
 _SHORT_TEXT = 160  # characters up to which several methods are rows, one below the other
 
 
+@checked
 def page(
     attributions: Attributions, path: str | Path | None = None, *, words: bool = False, sentences: bool = False
 ) -> str:
@@ -43,10 +43,11 @@ def page(
     else:
         html = document(_title(summaries), _side_by_side(summaries), kind="several", images=images)
     if path is not None:
-        write_atomically(Path(path), html.encode())
+        write_atomically(location("path", path), html.encode())
     return html
 
 
+@checked
 def fragment(att: Attribution, *, words: bool = False, sentences: bool = False) -> str:
     """One attribution as a piece of HTML for a notebook, with its styles; any number of them go together."""
     summary = summarize(att, unit=unit_of(words=words, sentences=sentences))

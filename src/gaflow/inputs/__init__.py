@@ -2,7 +2,7 @@
 
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding, Text, check_text, encode
-from gaflow.inputs.media import Image, Media, Sound, media_from_tensor
+from gaflow.inputs.media import Image, Media, Sound, media_from_array
 from gaflow.inputs.offsets import search_spans, tidy_spans
 from gaflow.inputs.segmentation import Span, TokenGroup, sentence_spans, word_spans
 
@@ -20,7 +20,7 @@ __all__ = [
     "check_text",
     "collate",
     "encode",
-    "media_from_tensor",
+    "media_from_array",
     "neutral_tokens",
     "search_spans",
     "sentence_spans",

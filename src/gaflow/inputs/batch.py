@@ -7,7 +7,7 @@ pad on the left get batches of texts of one length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,8 +15,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import Tokenizer
-
-__all__ = ["Batch", "Padding", "batches", "collate", "neutral_tokens"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,17 @@ class Batch:
     encodings: tuple[Encoding, ...]  # (b,)
     neutral: Mapping[str, int] = field(default_factory=dict)  # ids of tokens that say nothing: "pad", "mask", "unk"
 
+    def select(self, items: Sequence[int], length: int | None = None) -> Batch:
+        """A row for each of `items`, any number of times, cut to `length` tokens (None: as long as they are)."""
+        rows = torch.as_tensor(items, device=self.mask.device)
+        inputs = {}
+        for name, value in self.inputs.items():
+            inputs[name] = value[rows, :length] if value.dim() == 2 else value[rows]
+        mask = self.mask[rows, :length]
+        encodings = tuple(self.encodings[item] for item in items)
+        padded = any(len(encoding) < mask.shape[1] for encoding in encodings)
+        return replace(self, inputs=inputs, mask=mask, padded=padded, encodings=encodings)
+
 
 @dataclass(frozen=True)
 class Padding:
@@ -37,6 +46,10 @@ class Padding:
     token: int | None  # fills up input_ids; None: the model cannot tell padding, so every text runs alone
     segment: int = 0  # fills up token_type_ids
     left: bool = False  # the model wants padding on the left, or reads it: only texts of one length run together
+
+    def fill(self, input_name: str) -> int:
+        """What fills up a model input."""
+        return {"input_ids": self.token or 0, "token_type_ids": self.segment}.get(input_name, 0)
 
 
 def batches(
@@ -84,11 +97,10 @@ def collate(
         return _stack_media(encodings, device)
     lengths = list(map(len, encodings))
     longest = max(lengths)
-    fill = {"input_ids": padding.token or 0, "token_type_ids": padding.segment}
     inputs = {}
     for name in encodings[0].inputs:
         rows = [torch.tensor(encoding.inputs[name]) for encoding in encodings]
-        inputs[name] = pad_sequence(rows, batch_first=True, padding_value=fill.get(name, 0)).to(device)
+        inputs[name] = pad_sequence(rows, batch_first=True, padding_value=padding.fill(name)).to(device)
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     inputs.setdefault("attention_mask", real.long().to(device))
     if neutral is None:

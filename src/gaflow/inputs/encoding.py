@@ -1,11 +1,13 @@
 """Texts become encodings: tokens with their offsets, as the model reads them.
 
 A text is a string or a `(text, pair)` tuple. The convention this file owns: nothing is dropped silently. A text that is
-longer than the model takes is an error unless truncation was asked for, and then the encoding says so.
+longer than the model takes is an error unless truncation was asked for, and then the encoding says so. Characters that
+tokenizers cannot read are errors too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,10 +19,10 @@ from gaflow.inputs.offsets import search_spans, tidy_spans
 from gaflow.inputs.segmentation import Span
 from gaflow.inputs.transformers_types import Tokenizer
 
-__all__ = ["Encoding", "Text", "check_text", "encode"]
-
 Text = str | tuple[str, str]
 TextAndPair = tuple[str, str | None]
+
+_UNREADABLE = re.compile("[\0\ud800-\udfff]")  # tokenizers drop NUL silently, and cannot read surrogates
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,10 @@ def _check_string(text: object, name: str) -> str:
     if not text.strip():
         problem = "only whitespace" if text else "empty"
         raise TextError(Argument(name), f" is {problem}; give at least one word")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(
-            Argument(name), f" is not valid Unicode (lone surrogate at {error.start}); decode it properly"
-        ) from None
+    unreadable = _UNREADABLE.search(text)
+    if unreadable is not None:
+        kind = "a NUL character" if unreadable[0] == "\0" else "a lone surrogate"
+        raise TextError(Argument(name), f" has {kind} at {unreadable.start()}; remove it, or decode the text properly")
     return text
 
 
@@ -119,17 +119,20 @@ def encode(
     encodings = []
     for _, group in groupby(checked, key=lambda text: text[1] is None):  # a tokenizer call takes pairs or none
         encodings += _tokenize(tokenizer, list(group))
-    for k, name in enumerate(names):
-        if limit is not None and len(encodings[k]) > limit:
+    complete = []
+    for text, encoding, name in zip(checked, encodings, names, strict=True):
+        length = len(encoding)
+        if limit is not None and length > limit:
             if not truncation:
-                raise _too_long(name, len(encodings[k]), limit, windows)
-            outside_pair = len(encodings[k]) - encodings[k].segments.count(1)
+                raise _too_long(name, length, limit, windows)
+            outside_pair = length - encoding.segments.count(1)
             if strategy == "only_second" and outside_pair >= limit:
                 raise TextError(Argument(name), ": its first text leaves no room for the second; shorten the first")
-            encodings[k] = _tokenize(tokenizer, [checked[k]], limit, strategy)[0]
-        if max(encodings[k].segments, default=-1) < 0:
+            (encoding,) = _tokenize(tokenizer, [text], limit, strategy)
+        if max(encoding.segments, default=-1) < 0:
             raise TextError(Argument(name), " holds nothing that the tokenizer keeps; give at least one word")
-    return encodings
+        complete.append(encoding)
+    return complete
 
 
 def _too_long(name: str, length: int, limit: int, windows: bool) -> TextError:
@@ -180,7 +183,7 @@ def _tokenize(
                 text_pair=pair,
                 inputs=inputs,
                 tokens=tokens,
-                offsets=_locate((text, pair), tokens, segments, text_offsets),
+                offsets=locate((text, pair), tokens, segments, text_offsets),
                 segments=segments,
                 truncated=limit is not None,
             )
@@ -201,8 +204,8 @@ def _segments_from_special_tokens(special_mask: Sequence[int], *, paired: bool) 
     return tuple(segments)
 
 
-def _locate(
-    texts: TextAndPair, tokens: Sequence[str], segments: Sequence[int], offsets: Sequence[Span] | None
+def locate(
+    texts: TextAndPair, tokens: Sequence[str], segments: Sequence[int], offsets: Sequence[Span] | None = None
 ) -> tuple[Span, ...]:
     """Spans of all tokens, from the tokenizer's offsets or, without any, by a search of the texts."""
     spans = [(0, 0)] * len(tokens)

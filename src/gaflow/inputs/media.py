@@ -6,6 +6,7 @@ lie on them exactly; offsets of a sound count its samples.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Image", "Media", "Sound", "media_from_tensor"]
+from gaflow.schemas.check import SCHEMAS, check, check_arrays
 
 _SAMPLES_PER_FRAME = 320  # of wav2vec 2.0 and most models after it
 
@@ -91,18 +92,14 @@ class Sound(_Array):
 Media = Image | Sound
 
 
-def media_from_tensor(tensor: Tensor, metadata: Any) -> Media:
-    """The picture or sound that `tensor` and `metadata` were stored for; ValueError if they do not fit together."""
-    array = tensor.numpy()
-    if metadata["kind"] == "image":
-        rows, columns = map(int, metadata["grid"])
-        is_picture = array.ndim == 3 and array.shape[2] == 3 and array.dtype == np.uint8
-        if not is_picture or min(rows, columns) < 1:
-            raise ValueError("the stored picture is damaged: not (h, w, 3) bytes with a grid of patches")
-        return Image(array, (rows, columns))
-    if metadata["kind"] != "sound":
-        raise ValueError(f"neither a picture nor a sound was stored, but {metadata['kind']!r}")
-    rate = int(metadata["rate"])
-    if array.ndim != 1 or not np.isfinite(array).all() or rate < 1:
-        raise ValueError("the stored sound is damaged: not (n,) finite samples with a rate")
-    return Sound(array.astype(np.float32), rate)
+def media_from_array(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any], count: int) -> Media:
+    """The picture or sound in a stored array "media", of `count` ordinary tokens; ValueError if it does not fit."""
+    kind = metadata["kind"]
+    check(metadata, SCHEMAS[kind], "media")
+    check_arrays(arrays, kind, {})
+    if kind == "sound":
+        return Sound(arrays["media"], metadata["rate"])
+    rows, columns = metadata["grid"]
+    if rows * columns != count:
+        raise ValueError(f"media.grid has {rows} times {columns} patches, but there are {count} ordinary tokens")
+    return Image(arrays["media"], (rows, columns))

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 
 from gaflow.inputs.segmentation import Span, continues_character, word_units
 
-__all__ = ["search_spans", "tidy_spans"]
-
 _SPACE_MARKERS = "▁Ġ"  # how SentencePiece and byte-level vocabularies write a space
 
 

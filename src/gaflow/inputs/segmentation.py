@@ -23,8 +23,6 @@ from operator import itemgetter
 
 import regex
 
-__all__ = ["Span", "TokenGroup", "continues_character", "sentence_spans", "word_spans", "word_units"]
-
 Span = tuple[int, int]  # first character, and the one after the last
 _START = itemgetter(0)
 _END = itemgetter(1)

@@ -6,8 +6,6 @@ names stand for any object and only tell the reader what to expect.
 
 from typing import Any, TypeAlias
 
-__all__ = ["ModelConfig", "ModelOutput", "PretrainedModel", "Processor", "Tokenizer"]
-
 PretrainedModel: TypeAlias = Any  # transformers.PreTrainedModel
 ModelConfig: TypeAlias = Any  # transformers.PretrainedConfig
 ModelOutput: TypeAlias = Any  # transformers.utils.ModelOutput

@@ -16,7 +16,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from gaflow.arguments import whole_number
+import torch
+
+from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.data.rows import Row
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
@@ -27,8 +29,6 @@ from gaflow.jobs.schema import Record, records, shard_bytes
 from gaflow.methods import Method
 from gaflow.progress import Report, within
 from gaflow.tasks.targets import Target
-
-__all__ = ["ComputedShard", "Engine", "JobSettings", "Local", "RunningEngine", "ShardRows", "Stop", "compute_shard"]
 
 Stop = Callable[[], bool]  # whether the run should end; asked after every batch
 
@@ -51,10 +51,8 @@ class JobSettings:
         """Check the numbers."""
         whole_number("batch_size", self.batch_size)
         whole_number("shard_size", self.shard_size)
-        if self.sample is not None:
-            whole_number("sample", self.sample)
-        if self.limit is not None:
-            whole_number("limit", self.limit)
+        optional_whole_number("sample", self.sample)
+        optional_whole_number("limit", self.limit)
         whole_number("seed", self.seed, least=0)
 
 
@@ -85,6 +83,7 @@ class RunningEngine:
     """
 
     device: str  # the kind that texts are explained on: "cpu", "cuda", ...
+    threads: int  # of torch
     compute: Callable[[JobSettings, Iterator[ShardRows], Report, Stop], Iterator[ComputedShard]]
 
 
@@ -100,7 +99,7 @@ class Local:
         """At work on the device of the model."""
         weight = next(explainer.model.parameters(), None)
         device = "cpu" if weight is None else weight.device.type
-        yield RunningEngine(device, partial(_compute_here, explainer))
+        yield RunningEngine(device, torch.get_num_threads(), partial(_compute_here, explainer))
 
 
 def _compute_here(

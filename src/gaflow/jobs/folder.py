@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from gaflow.errors import DataError, JobError
+from gaflow.files import writing
+from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import MANIFEST, Manifest, Shard
-from gaflow.provenance import refuse_other
-
-__all__ = ["TIMINGS", "append_timing", "check_shard", "claim", "remove_temporary_files", "resume"]
 
 TIMINGS = "timings.jsonl"
 _LOCK = ".lock"
@@ -31,16 +31,34 @@ def claim(folder: Path, marker: str = MANIFEST) -> Iterator[None]:
     A folder that has files, but not the file `marker`, belongs to somebody else and is refused.
     """
     _refuse_foreign(folder, marker)
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, timeout=0)
+    try:
+        with _lock(folder / _LOCK):
+            remove_temporary_files(folder)
+            yield
+    finally:
+        with suppress(OSError):  # a folder that holds something stays
+            for path in absent:
+                path.rmdir()
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold a lock file. It stays, as two processes could otherwise hold different files; a refused run leaves none."""
+    existed = path.exists()
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        message = f"another process is at work in {str(folder)!r}; wait for it, or give a new folder"
+        message = f"another process is at work in {str(path.parent)!r}; wait for it, or give a new folder"
         raise JobError(message) from None
     try:
-        remove_temporary_files(folder)
         yield
+    except BaseException:
+        if not existed:
+            path.unlink(missing_ok=True)
+        raise
     finally:
         lock.release()
 
@@ -68,13 +86,17 @@ def resume(folder: Path, job: dict[str, Any]) -> Manifest:
         manifest.write(folder)
         return manifest
     manifest = Manifest.read(folder)
-    refuse_other(manifest.job, job, folder)
+    comparison = compare(manifest.job, job)
+    comparison.refuse(folder)
     present = {}
     for file, shard in manifest.shards.items():
         if (folder / file).exists():
             check_shard(folder, shard)
             present[file] = shard
-    return Manifest(manifest.job, present, manifest.finished and len(present) == len(manifest.shards))
+    finished = manifest.finished and len(present) == len(manifest.shards)
+    if not finished:
+        comparison.warn(folder)
+    return replace(manifest, shards=present, finished=finished)
 
 
 def check_shard(folder: Path, shard: Shard) -> None:
@@ -93,5 +115,6 @@ def check_shard(folder: Path, shard: Shard) -> None:
 
 def append_timing(folder: Path, entry: dict[str, Any]) -> None:
     """Add a line to the timings."""
-    with open(folder / TIMINGS, "a", encoding="utf-8") as file:
+    path = folder / TIMINGS
+    with writing(path), open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")

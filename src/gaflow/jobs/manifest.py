@@ -6,14 +6,14 @@ The convention this file owns: the manifest is the same for every run of the sam
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gaflow.errors import DataError
 from gaflow.files import write_atomically
-
-__all__ = ["MANIFEST", "Manifest", "Shard", "shard_name"]
+from gaflow.jobs.identity import ENVIRONMENT
+from gaflow.schemas.check import SCHEMAS, check, parse_json, reading
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -44,6 +44,15 @@ class Manifest:
     job: dict[str, Any]
     shards: dict[str, Shard]  # by file name
     finished: bool = False
+    environments: tuple[dict[str, Any], ...] = ()  # in which the run continued, if they are not that of the job
+
+    def add(self, shard: Shard, environment: dict[str, Any]) -> Manifest:
+        """The manifest with one more shard, which was computed in an environment."""
+        environments = self.environments
+        first = {name: self.job.get(name) for name in ENVIRONMENT}
+        if environment not in (first, *environments):
+            environments = (*environments, environment)
+        return replace(self, shards={**self.shards, shard.file: shard}, environments=environments)
 
     @property
     def texts(self) -> int:
@@ -67,6 +76,8 @@ class Manifest:
             "errors": self.errors,
             "shards": [asdict(shard) for shard in shards],
         }
+        if self.environments:
+            value["environments"] = self.environments
         write_atomically(folder / MANIFEST, (json.dumps(value, indent=1) + "\n").encode())
 
     def in_order(self) -> list[Shard]:
@@ -77,21 +88,14 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """The manifest of a folder."""
         path = folder / MANIFEST
-        try:
-            return cls._parse(json.loads(path.read_text(encoding="utf-8")), path)
-        except DataError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is damaged ({error}); restore it, or start again in a new folder") from error
-
-    @classmethod
-    def _parse(cls, value: Any, path: Path) -> Manifest:
-        if value["format"] != _FORMAT:
-            raise DataError(f"{path} has format {value['format']!r}, but this version reads {_FORMAT}; update gaflow")
-        shards = {}
-        for record in value["shards"]:
-            shard = Shard(**record)
-            if Path(shard.file).name != shard.file:
-                raise ValueError("a shard lies outside the folder")
-            shards[shard.file] = shard
-        return cls(value["job"], shards, bool(value["finished"]))
+        with reading(path, "the manifest of a job; restore it, or start again in a new folder"):
+            value = parse_json(path.read_bytes())
+            version = value.get("format") if isinstance(value, dict) else None
+            if version != _FORMAT:
+                raise DataError(f"{path} has format {version!r}, but this version reads {_FORMAT}; update gaflow")
+            check(value, SCHEMAS["manifest"])
+            shards = {}
+            for entry in value["shards"]:
+                shards[entry["file"]] = Shard(**{field.name: entry[field.name] for field in fields(Shard)})
+            environments = tuple(value.get("environments", ()))
+            return cls(value["job"], shards, value["finished"], environments)

@@ -16,6 +16,7 @@ import copy
 import logging
 import os
 import platform
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -27,14 +28,13 @@ from typing import Any
 
 import torch
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import optional_whole_number
 from gaflow.errors import Argument, ArgumentError, JobError
 from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.provenance import versions
 from gaflow.extras import need
 from gaflow.jobs.engine import ComputedShard, JobSettings, RunningEngine, ShardRows, Stop, compute_shard
 from gaflow.progress import Report
-
-__all__ = ["Ray", "start_ray"]
 
 _STARTS = 4  # attempts to start Ray, each of which it gives up after 30 seconds
 _RESTARTS = 20  # of one worker; Ray does not count those whose machine was taken away
@@ -62,10 +62,8 @@ class Ray:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.workers is not None:
-            whole_number("workers", self.workers)
-        if self.threads is not None:
-            whole_number("threads", self.threads)
+        optional_whole_number("workers", self.workers)
+        optional_whole_number("threads", self.threads)
         if self.device not in (None, "cpu", "cuda"):
             message = f" must be 'cpu' or 'cuda' with Ray, which chooses among the GPUs; not {self.device!r}"
             raise ArgumentError(Argument("device"), message)
@@ -83,7 +81,7 @@ class Ray:
             resources = worker_resources(device, threads)
             size = self.workers or room(ray.nodes(), resources)
             with closing(_Pool(explainer, device, threads, resources, size)) as pool:
-                yield RunningEngine(device, pool.compute)
+                yield RunningEngine(device, threads, pool.compute)
         finally:
             if not connected_before:
                 ray.shutdown()
@@ -139,6 +137,7 @@ class _Pool:
     def __init__(self, explainer: Explainer, device: str, threads: int, resources: Mapping[str, int], size: int):
         self._size = size
         self._ray = ray_module()
+        send_foreign_code()
         self._model = self._ray.put(_portable(explainer))
         worker_class = self._ray.remote(
             num_cpus=resources["CPU"],
@@ -190,7 +189,7 @@ class _Pool:
 
     def _load(self, worker: Actor) -> None:
         """Send the model to a worker, as soon as Ray has started or restarted it."""
-        promise = worker.load.options(max_task_retries=-1).remote(self._model)
+        promise = worker.load.options(max_task_retries=-1).remote(self._model, versions())
         self._calls[promise] = (worker, None)
 
     def _busy_workers(self) -> list[Actor]:
@@ -259,8 +258,9 @@ class _Worker:
         self._explainer: Explainer | None = None
         self._texts_done = 0  # in the shard that is being computed
 
-    def load(self, sent: tuple[Any, Any, str]) -> None:
-        """Take the model, tokenizer and task."""
+    def load(self, sent: tuple[Any, Any, str], driver_versions: Mapping[str, str]) -> None:
+        """Take the model, tokenizer and task; the libraries here must be those of the driver."""
+        check_versions(driver_versions, versions())
         model, tokenizer, task = sent
         if hasattr(model, "_can_record_outputs"):
             with torch.device("meta"):
@@ -282,6 +282,24 @@ class _Worker:
     def texts_done(self) -> int:
         """Texts of the current shard that are done."""
         return self._texts_done
+
+
+def send_foreign_code() -> None:
+    """Let models whose code came with them, which workers do not have, travel together with that code."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("transformers_modules."):
+            ray_module().cloudpickle.register_pickle_by_value(module)
+
+
+def check_versions(driver: Mapping[str, str], worker: Mapping[str, str]) -> None:
+    """Refuse libraries of other versions on a worker; their builds, as for CPUs and GPUs, may differ."""
+    for name, version in driver.items():
+        version_here = worker.get(name, "none")
+        if name != "python" and version.partition("+")[0] != version_here.partition("+")[0]:
+            raise JobError(
+                f"the worker on {platform.node()!r} has {name} {version_here}, but this process has {version}; "
+                "install the same versions on all machines"
+            )
 
 
 def _portable(explainer: Explainer) -> tuple[Any, Any, str]:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import distinct, one_of
+from gaflow.arguments import checked, distinct, location, one_of
 from gaflow.data.labels import Classes
 from gaflow.data.rows import Row, Survey, rows_of, survey
 from gaflow.data.sampling import Sample, draw_sample
 from gaflow.data.sources import DataSet, open_data
-from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.explainer.provenance import describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
-from gaflow.jobs.engine import Engine, JobSettings, Local, RunningEngine, ShardRows, Stop
+from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows, Stop
 from gaflow.jobs.folder import append_timing, claim, resume
-from gaflow.jobs.manifest import Manifest, shard_name
+from gaflow.jobs.manifest import shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
 from gaflow.methods import Method, find_method
 from gaflow.models.memory import budget
-from gaflow.progress import Progress, Report, reporting
-from gaflow.provenance import describe_method, describe_model, versions
+from gaflow.progress import Progress, reporting
 from gaflow.tasks.targets import Target
-
-__all__ = ["ENGINES", "Outcome", "attribute", "find_engine", "find_methods", "run_job"]
 
 ENGINES: dict[str, Engine] = {"local": Local(), "ray": Ray()}
 
@@ -48,6 +46,7 @@ class Outcome:
     shards: int
 
 
+@checked
 def attribute(
     explainer: Explainer,
     source: Any,
@@ -88,10 +87,10 @@ def attribute(
         limit=limit,
         seed=seed,
     )
+    folder = location("out_dir", out_dir)
     start_engine = find_engine(engine)
     explainer.runner.class_head("a data-set run").parse(target)
     data = open_data(source)
-    folder = Path(out_dir)
     with claim(folder):
         return run_job(explainer, data, folder, settings, describe_model(explainer), start_engine, progress, stop)
 
@@ -100,20 +99,14 @@ def find_engine(engine: str | Engine) -> Engine:
     """The engine of a name, or the engine itself."""
     if isinstance(engine, str):
         return ENGINES[one_of("engine", engine, ENGINES)]
-    if not callable(engine):
-        name = type(engine).__name__
-        message = f" must be a name or an engine such as gaflow.jobs.Ray(), not {name}"
-        raise ArgumentTypeError(Argument("engine"), message)
     return engine
 
 
 def find_methods(methods: Sequence[AnyMethod | None]) -> tuple[Method, ...]:
     """The methods of a job by name or settings; None is the default method."""
-    if isinstance(methods, str):
-        raise ArgumentTypeError(Argument("methods"), f" must be a list of methods, not the string {methods!r}")
     if not methods:
         raise ArgumentError(Argument("methods"), " must name at least one method")
-    settings = [find_method(DEFAULT if method is None else method) for method in methods]
+    settings = [find_method(DEFAULT if method is None else method, "methods") for method in methods]
     distinct("methods", [method.name for method in settings], "name each method once")
     return tuple(settings)
 
@@ -135,12 +128,33 @@ def run_job(
     if settings.sample is not None:
         sample = draw_sample(rows_of(data, classes, settings.limit), surveyed, settings.sample, settings.seed)
     with engine(explainer) as running:
-        job = _describe_job(data, surveyed, sample, settings, model, running.device)
+        environment = describe_environment(running.device, running.threads)
+        job = _describe_job(data, surveyed, sample, settings, model, running.device) | environment
         manifest = resume(folder, job)
+        stored_before = manifest.texts
         texts = _texts(rows_of(data, classes, settings.limit), sample)
-        shards = _shards(texts, settings.shard_size)
+        missing = _missing_shards(texts, settings.shard_size, frozenset(manifest.shards))
         with reporting(progress, job["texts"], "text") as report:
-            return _compute_missing(running, settings, folder, manifest, shards, report, stop)
+            report(stored_before)
+            if not manifest.finished:
+                for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):
+                    write_atomically(folder / shard.entry.file, shard.data)
+                    manifest = manifest.add(shard.entry, environment)
+                    manifest.write(folder)
+                    append_timing(folder, {"shard": shard.number, "texts": shard.entry.texts, **shard.timings})
+    if not manifest.finished and manifest.texts == job["texts"]:
+        manifest = replace(manifest, finished=True)
+        manifest.write(folder)
+    return Outcome(
+        folder=folder,
+        finished=manifest.finished,
+        total=job["texts"],
+        texts=manifest.texts,
+        computed=manifest.texts - stored_before,
+        errors=manifest.errors,
+        skipped=dict(manifest.job["skipped"]),
+        shards=len(manifest.shards),
+    )
 
 
 def _describe_job(
@@ -172,7 +186,6 @@ def _describe_job(
         "batch_size": settings.batch_size,
         "batch_memory": budget(device),
         "shard_size": settings.shard_size,
-        "versions": versions(),
     }
     if settings.windows:
         job["windows"] = asdict(settings.windows)
@@ -192,44 +205,11 @@ def _texts(rows: Iterable[Row], sample: Sample | None) -> Iterator[Row]:
             yield row
 
 
-def _shards(rows: Iterator[Row], size: int) -> Iterator[ShardRows]:
-    number = 0
-    while shard := list(islice(rows, size)):
-        yield ShardRows(number, shard)
-        number += 1
-
-
-def _compute_missing(
-    running: RunningEngine,
-    settings: JobSettings,
-    folder: Path,
-    manifest: Manifest,
-    shards: Iterator[ShardRows],
-    report: Report,
-    stop: Stop,
-) -> Outcome:
-    """Compute, write and list every shard that the manifest does not list yet."""
-    total = manifest.job["texts"]
-    stored_before = manifest.texts
-    present = frozenset(manifest.shards)
-    report(stored_before)
-    if not manifest.finished:
-        missing = (shard for shard in shards if shard_name(shard.number) not in present)
-        for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):
-            write_atomically(folder / shard.entry.file, shard.data)
-            manifest = replace(manifest, shards={**manifest.shards, shard.entry.file: shard.entry})
-            manifest.write(folder)
-            append_timing(folder, {"shard": shard.number, "texts": shard.entry.texts, **shard.timings})
-        if manifest.texts == total:
-            manifest = replace(manifest, finished=True)
-            manifest.write(folder)
-    return Outcome(
-        folder=folder,
-        finished=manifest.finished,
-        total=total,
-        texts=manifest.texts,
-        computed=manifest.texts - stored_before,
-        errors=manifest.errors,
-        skipped=dict(manifest.job["skipped"]),
-        shards=len(manifest.shards),
-    )
+def _missing_shards(rows: Iterator[Row], size: int, present: Container[str]) -> Iterator[ShardRows]:
+    """The shards of all rows, without those whose files are `present`."""
+    for number in count():
+        shard = list(islice(rows, size))
+        if not shard:
+            return
+        if shard_name(number) not in present:
+            yield ShardRows(number, shard)

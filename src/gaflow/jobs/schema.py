@@ -13,8 +13,6 @@ from gaflow.data.readers import need_pyarrow
 from gaflow.data.rows import Row
 from gaflow.explainer.many import TextResults
 
-__all__ = ["SCHEMA", "VERSION", "Record", "arrow_schema", "records", "shard_bytes", "text_hash"]
-
 Record = dict[str, Any]  # one stored row: column -> value; a column that is missing is null
 
 VERSION = 1  # counts up when an older reader would misread a newer file
@@ -68,6 +66,34 @@ def _arrow_type(name: str) -> Any:
     if name.startswith("list<"):
         return pa.list_(_arrow_type(name.removeprefix("list<").removesuffix(">")))
     return pa.type_for_alias(name)
+
+
+def conform(table: Any) -> Any:
+    """A table or batch with the types of SCHEMA; ValueError if a column holds another kind of values."""
+    import pyarrow as pa
+
+    expected = []
+    for column in table.schema:
+        kind = _arrow_type(SCHEMA[column.name])
+        if _family(column.type) not in (_family(kind), "null"):
+            raise ValueError(f"column {column.name!r} holds {column.type}, not {kind}")
+        expected.append(pa.field(column.name, kind))
+    return table.cast(pa.schema(expected))
+
+
+def _family(kind: Any) -> str:
+    """Types whose values can stand for each other: strings, numbers, ..., and lists of such."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _family(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "text"
+    if types.is_integer(kind) or types.is_floating(kind):
+        return "number"
+    return str(kind)
 
 
 def text_hash(text: str, pair: str | None = None) -> str:

@@ -9,32 +9,34 @@ token, all scores finite, offsets inside the text). One that is not is an error 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gaflow.arguments import checked, location
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.files import check_offsets
 from gaflow.attribution.layer_names import layer_in_name
-from gaflow.data.readers import check_columns, parquet_files, reading
-from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
+from gaflow.data.readers import check_columns, open_parquet, parquet_files
+from gaflow.errors import DataError, GaflowError
 from gaflow.flow.result import Certificate
-from gaflow.inputs.encoding import Text
-from gaflow.inputs.offsets import search_spans
+from gaflow.inputs.encoding import Text, locate
 from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.schema import SCHEMA, Record, text_hash
+from gaflow.jobs.schema import SCHEMA, Record, conform, text_hash
+from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json
 from gaflow.tasks.targets import ResolvedTarget
-
-__all__ = ["REQUIRED_COLUMNS", "Stored", "read_attributions"]
 
 REQUIRED_COLUMNS = ("text", "scores", "method")
 _UNCHANGED = ("row", "method", "label", "probability", "output", "prediction", "gold", "gold_label", "error")
 _ROWS = 256  # held at a time
+_FIELDS = SCHEMAS["attribution"]["properties"]
+_DTYPES = {"scores": np.float64, "offsets": np.int64, "segments": np.int64, "special_mask": np.bool_}
 _TEXT = 0  # segments
 _PAIR = 1
 _SPECIAL = -1
@@ -88,10 +90,11 @@ class Stored:
         values: dict[str, Any] = {name: getattr(self, name) for name in (*required, *optional)}
         if self.certificate is not None:
             values["layer"] = layer_in_name(self.method)
-            values["certificate"] = Certificate(**{"seconds": 0.0, **self.certificate})
+            values["certificate"] = Certificate(**self.certificate)
         return Attribution(**values)
 
 
+@checked
 def read_attributions(
     path: str | Path, *, methods: Sequence[str] | None = None, verify: bool = True
 ) -> Iterator[Stored]:
@@ -102,9 +105,7 @@ def read_attributions(
         for stored in read_attributions("attributions", methods=["agf"]):
             print(stored.row, stored.scores)
     """
-    path = Path(path)
-    if isinstance(methods, str):
-        raise ArgumentTypeError(Argument("methods"), f" must be a list of names, not the string {methods!r}")
+    path = location("path", path)
     if not path.exists():
         raise DataError(f"no such file or folder: {str(path)!r}")
     return _read(path, None if methods is None else tuple(methods), verify)
@@ -113,52 +114,51 @@ def read_attributions(
 def _read(path: Path, methods: Sequence[str] | None, verify: bool) -> Iterator[Stored]:
     if not (path / MANIFEST).exists():
         for file in parquet_files(path):
-            yield from _read_file(file, methods)
+            yield from read_file(file, methods)
         return
     for shard in Manifest.read(path).in_order():
         if verify:
             check_shard(path, shard)
-        yield from _read_file(path / shard.file, methods)
+        yield from read_file(path / shard.file, methods)
 
 
-def _read_file(file: Path, methods: Sequence[str] | None) -> Iterator[Stored]:
-    for number, record in enumerate(_records(file)):
-        if methods is not None and record["method"] not in methods:
+def read_file(
+    file: Path, methods: Sequence[str] | None = None, columns: Collection[str] = tuple(SCHEMA)
+) -> Iterator[Stored]:
+    """The stored attributions of one file; fields of other `columns` are None, and scores may be without tokens."""
+    for number, row in enumerate(_records(file, columns)):
+        if methods is not None and row["method"] not in methods:
             continue
         try:
-            stored = _parse(record)
-        except (TypeError, ValueError) as error:
+            stored = _parse(row)
+        except ValueError as error:
             raise DataError(f"{str(file)!r}, row {number}: {error}") from error
         yield stored
 
 
-def _records(file: Path) -> Iterator[Record]:
-    with reading(file):
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(file) as opened:
-            present = opened.schema_arrow.names
-            check_columns(REQUIRED_COLUMNS, present, repr(file.name))
-            if "tokens" not in present and "offsets" not in present:
-                raise DataError(f"{file.name!r} has neither 'tokens' nor 'offsets', so scores belong to nothing")
-            columns = [name for name in SCHEMA if name in present]
-            for batch in opened.iter_batches(batch_size=_ROWS, columns=columns):
-                yield from batch.to_pylist()
+def _records(file: Path, columns: Collection[str]) -> Iterator[Record]:
+    with open_parquet(file) as opened:
+        present = opened.schema_arrow.names
+        used = [name for name in columns if name in present]
+        check_columns((*REQUIRED_COLUMNS, *used), present, repr(str(file)))
+        if "tokens" not in present and "offsets" not in present:
+            raise DataError(f"{str(file)!r} has neither 'tokens' nor 'offsets', so scores belong to nothing")
+        for batch in opened.iter_batches(batch_size=_ROWS, columns=used):
+            yield from conform(batch).to_pylist()
 
 
-def _parse(record: Record) -> Stored:
-    text = record["text"]
-    pair = record.get("pair")
-    strings = {"text": text, "method": record["method"], "pair": "" if pair is None else pair}
-    for name, value in strings.items():
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is {type(value).__name__}, not text")
-    target: Any = record.get("target")
-    contrast = record.get("contrast")
-    logits = record.get("logits")
-    values: dict[str, Any] = {name: record.get(name) for name in _UNCHANGED}
-    if values["error"] is None and record["scores"] is not None:
-        values |= _parse_scores(record)
+def _parse(row: Record) -> Stored:
+    check(row, SCHEMAS["row"])
+    text = row["text"]
+    pair = row.get("pair")
+    target: Any = row.get("target")
+    contrast = row.get("contrast")
+    if contrast is not None and target is None:
+        raise ValueError("there is a contrast, but no target")
+    logits = row.get("logits")
+    values: dict[str, Any] = {name: row.get(name) for name in _UNCHANGED}
+    if values["error"] is None and row["scores"] is not None:
+        values |= _parse_scores(row)
     else:
         values |= {"scores": None, "error": values["error"] or "there are no scores"}
     return Stored(
@@ -167,54 +167,78 @@ def _parse(record: Record) -> Stored:
         text_hash=text_hash(text, pair),
         target=target if contrast is None else (target, contrast),
         logits=None if logits is None else tuple(logits),
-        truncated=bool(record.get("truncated")),
-        diagnostics=json.loads(record.get("facts") or "{}"),
-        certificate=json.loads(record.get("certificate") or "null"),
+        truncated=bool(row.get("truncated")),
+        diagnostics=_parse_diagnostics(row.get("facts")),
+        certificate=_parse_certificate(row.get("certificate")),
         **values,
     )
 
 
-def _parse_scores(record: Record) -> dict[str, Any]:
+def _parse_diagnostics(stored: str | None) -> Mapping[str, float | str]:
+    diagnostics = _with_nan(parse_json(stored or "{}"))
+    check(diagnostics, _FIELDS["facts"], "facts")
+    return diagnostics
+
+
+def _parse_certificate(stored: str | None) -> Mapping[str, Any] | None:
+    """The fields of a Certificate; the time is not stored, since it would differ from run to run."""
+    if not stored or stored == "null":
+        return None
+    certificate = _with_nan(parse_json(stored))
+    if isinstance(certificate, dict):
+        certificate = {"seconds": 0.0, **certificate}
+    schema = _FIELDS["certificate"]
+    check(certificate, schema, "certificate")
+    return {name: certificate[name] for name in schema["required"]}
+
+
+def _with_nan(values: Any) -> Any:
+    """Null stands for numbers that are not finite, which JSON lacks."""
+    if not isinstance(values, dict):
+        return values
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def _parse_scores(row: Record) -> dict[str, Any]:
     """Scores, tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
-    scores = np.array(record["scores"], dtype=np.float64)
-    if not np.isfinite(scores).all():
-        raise ValueError("scores are not all finite numbers")
-    for name in ("tokens", "offsets", "segments", "special_mask"):
-        values = record.get(name)
-        if values is not None and len(values) != len(scores):
-            raise ValueError(f"{len(scores)} scores but {len(values)} {name}")
-    tokens = record.get("tokens")
-    offsets = record.get("offsets")
-    segments = record.get("segments")
-    special_mask = record.get("special_mask")
-    pair = record.get("pair")
-    if segments is None and special_mask is not None and pair is None:
-        segments = [_SPECIAL if special else _TEXT for special in special_mask]
-    sources = {_TEXT: record["text"], _PAIR: pair or "", _SPECIAL: ""}
-    token_segments = [_TEXT] * len(scores) if segments is None else segments
-    if offsets is None:
-        if tokens is None:
-            raise ValueError("there are neither tokens nor offsets")
-        offsets = _search_offsets(sources, tokens, token_segments)
-    derived_tokens = []
-    for (start, end), segment in zip(offsets, token_segments, strict=True):
-        inside = segment in sources and 0 <= start <= end
-        if not inside or (segment != _SPECIAL and end > len(sources[segment])):
-            raise ValueError(f"offset {(start, end)} lies outside the text")
-        derived_tokens.append(sources[segment][start:end])
+    arrays = {}
+    for name, dtype in _DTYPES.items():
+        if row.get(name) is not None:
+            arrays[name] = _array(row[name], dtype, name)
+    check_arrays(arrays, "row", {})
+    scores = arrays["scores"]
+    if "tokens" not in row and "offsets" not in row:  # columns that were not read
+        return {"scores": scores}
+    tokens = row.get("tokens")
+    if tokens is not None and len(tokens) != len(scores):
+        raise ValueError(f"{len(scores)} scores but {len(tokens)} tokens")
+    pair = row.get("pair")
+    segments = arrays.get("segments")
+    if segments is None and "special_mask" in arrays and pair is None:
+        segments = np.where(arrays["special_mask"], _SPECIAL, _TEXT)
+    token_segments = [_TEXT] * len(scores) if segments is None else segments.tolist()
+    text = row["text"]
+    if "offsets" in arrays:
+        offsets = check_offsets(arrays["offsets"].tolist(), token_segments, len(text), len(pair or ""))
+    elif tokens is not None:
+        offsets = locate((text, pair), tokens, token_segments)
+    else:
+        raise ValueError("there are neither tokens nor offsets")
+    if tokens is None:
+        sources = {_TEXT: text, _PAIR: pair or "", _SPECIAL: ""}
+        tokens = []
+        for (start, end), segment in zip(offsets, token_segments, strict=True):
+            tokens.append(sources[segment][start:end])
     return {
         "scores": scores,
-        "tokens": tuple(derived_tokens if tokens is None else tokens),
-        "offsets": tuple((int(start), int(end)) for start, end in offsets),
-        "segments": None if segments is None else tuple(segments),
+        "tokens": tuple(tokens),
+        "offsets": offsets,
+        "segments": None if segments is None else tuple(segments.tolist()),
     }
 
 
-def _search_offsets(sources: Mapping[int, str], tokens: Sequence[str], segments: Sequence[int]) -> list[Span]:
-    spans: list[Span] = [(0, 0)] * len(tokens)
-    for segment in (_TEXT, _PAIR):
-        positions = [k for k in range(len(tokens)) if segments[k] == segment]
-        segment_spans = search_spans(sources[segment], [tokens[k] for k in positions])
-        for k, span in zip(positions, segment_spans, strict=True):
-            spans[k] = span
-    return spans
+def _array(values: list[Any], dtype: type[np.generic], name: str) -> np.ndarray:
+    try:
+        return np.array(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} has values that are missing, or lists of different lengths") from error

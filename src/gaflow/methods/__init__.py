@@ -65,12 +65,12 @@ METHODS: dict[str, DescribedMethod] = {
 }
 
 
-def find_method(method: str | Method | Callable[..., Any]) -> Method:
+def find_method(method: str | Method | Callable[..., Any], argument: str = "method") -> Method:
     """The settings object that `method` means: a name, itself, or the callable of an information tensor.
 
     A method whose optional libraries are not installed is refused here, before anything is computed.
     """
-    settings = _find(method)
+    settings = _find(method, Argument(argument))
     info = getattr(settings, "info", None)
     if isinstance(info, MethodInfo):
         for library in info.libraries:
@@ -82,15 +82,14 @@ def find_method(method: str | Method | Callable[..., Any]) -> Method:
     return settings
 
 
-def _find(method: Any) -> Method:
-    argument = Argument("method")
+def _find(method: Any, argument: Argument) -> Method:
     if isinstance(method, str):
         name = method.strip().lower()
         if name in METHODS:
             return METHODS[name]
         similar = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.5)
         advice = f"; did you mean {' or '.join(similar)}?" if similar else "."
-        raise UnknownMethodError(f"no method {method!r}{advice} All: {', '.join(METHODS)}")
+        raise UnknownMethodError(argument, f": there is no method {method!r}{advice} All: {', '.join(METHODS)}")
     if isinstance(method, type):
         kind = method.__name__
         raise ArgumentTypeError(argument, f" is the class {kind}; pass an instance of it, e.g. {kind}()")

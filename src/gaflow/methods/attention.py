@@ -25,8 +25,6 @@ from gaflow.flow.maxflow.single_pairs import pair_values
 from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.models.tracing import Trace
 
-__all__ = ["AttentionFlow", "RawAttention", "Rollout"]
-
 _INFO = MethodInfo(
     family="attention",
     signed=False,

@@ -11,18 +11,6 @@ from torch import Tensor
 from gaflow.flow.result import Flow, NodeLayer
 from gaflow.models.tracing import Trace
 
-__all__ = [
-    "DescribedMethod",
-    "Diagnostics",
-    "Method",
-    "MethodInfo",
-    "NamedSettings",
-    "Scores",
-    "callable_name",
-    "full_name",
-    "name_with_changes",
-]
-
 Diagnostics = dict[str, float | str]  # findings about one text beyond its scores, by name
 
 _NOT_IN_NAMES = ("throw", "batch_size")  # settings that change no score
@@ -90,15 +78,10 @@ class NamedSettings:
 
     @property
     def name(self) -> str:
-        """Name and settings that are not the defaults."""
-        return full_name(self.base_name, self)
-
-
-def full_name(base: str, settings: Any) -> str:
-    """`base`, followed by the fields of `settings` that differ from their defaults; it identifies stored results."""
-    defaults = {field.name: field.default for field in fields(settings)}
-    values = {name: getattr(settings, name) for name in defaults}
-    return name_with_changes(base, values, defaults)
+        """Name and settings that are not the defaults; it identifies stored results."""
+        settings: Any = self
+        defaults = {field.name: field.default for field in fields(settings)}
+        return name_with_changes(self.base_name, vars(self), defaults)
 
 
 def name_with_changes(base: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

@@ -12,8 +12,6 @@ from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.methods.text_random import input_generator
 from gaflow.models.tracing import Trace
 
-__all__ = ["Random"]
-
 
 @dataclass(frozen=True)
 class Random(NamedSettings):

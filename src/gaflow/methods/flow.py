@@ -30,6 +30,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from gaflow.arguments import checked
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import INFORMATION, Information, by_layer, split_nodes, token_information
@@ -51,8 +52,6 @@ from gaflow.models.attention_tensors import stack_layers
 from gaflow.models.cost import MethodCost
 from gaflow.models.tracing import Trace
 
-__all__ = ["FlowMethod"]
-
 
 @dataclass(frozen=True, init=False)
 class FlowMethod:
@@ -71,6 +70,7 @@ class FlowMethod:
     paths: Paths
     scoring: ScoringSettings
 
+    @checked
     def __init__(
         self,
         information: str | Information | None = None,

@@ -7,7 +7,6 @@ tokens included, whatever else is in the batch. A text without such a token is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,10 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.flow.arguments import Nodes
 from gaflow.models.tracing import Trace
-
-__all__ = ["NODES", "NodeChoice", "check_nodes", "nodes_of"]
+from gaflow.tasks.targets import as_integer
+from gaflow.tasks.text_location import quote
 
 NodeChoice = str | int | Sequence[int] | Callable[[Trace], Nodes] | None  # a name of NODES, positions; None: all tokens
-
-_QUOTED_CHARACTERS = 40  # of a text in an error message
 
 
 def head(trace: Trace) -> Tensor:
@@ -63,22 +60,16 @@ def check_nodes(name: str, choice: Any) -> Any:
     """The setting `name` in a form that can be compared and hashed: positions become a tuple."""
     if choice is None or callable(choice) or (isinstance(choice, str) and choice in NODES):
         return choice
-    positions = choice.tolist() if isinstance(choice, Tensor | np.ndarray) else choice
-    if isinstance(positions, Integral):
-        positions = [positions]
-    if not _are_positions(positions):
+    values = choice.tolist() if isinstance(choice, Tensor | np.ndarray) else choice
+    if not isinstance(values, Sequence):
+        values = [values]
+    positions = [as_integer(value) for value in values]
+    if not positions or None in positions:
         names = ", ".join(repr(name) for name in NODES)
         raise ArgumentError(
             Argument(name), f" must be {names}, positions of tokens, a callable or None, not {choice!r}"
         )
-    return tuple(int(position) for position in positions)
-
-
-def _are_positions(values: Any) -> bool:
-    """Whether there is at least one value and all are whole numbers, NumPy's included."""
-    if not isinstance(values, Sequence) or not values:
-        return False
-    return all(isinstance(value, Integral) and not isinstance(value, bool) for value in values)
+    return tuple(positions)
 
 
 def nodes_of(choice: NodeChoice, trace: Trace, name: str) -> Nodes | None:
@@ -123,7 +114,4 @@ def _quote(trace: Trace, item: int) -> str:
     """The beginning of a text, for errors."""
     if trace.model is None:
         return f"text {item}"
-    quoted = trace.model.batch.encodings[item].text
-    if len(quoted) > _QUOTED_CHARACTERS:
-        quoted = f"{quoted[: _QUOTED_CHARACTERS - 3]}..."
-    return f"the text {quoted!r}"
+    return f"the text {quote(trace.model.batch.encodings[item].text)}"

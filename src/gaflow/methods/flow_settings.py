@@ -20,18 +20,6 @@ from gaflow.methods.flow_nodes import NodeChoice, check_nodes
 from gaflow.methods.paths import Paths
 from gaflow.methods.removal import Replacement
 
-__all__ = [
-    "PRESETS",
-    "RECORDS",
-    "RECORD_OF",
-    "BarrierSettings",
-    "FlowOptions",
-    "NetworkSettings",
-    "Preset",
-    "ScoringSettings",
-    "default_options",
-]
-
 HeadReduction = Literal["mean", "sum"]
 
 

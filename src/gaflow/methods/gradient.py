@@ -27,8 +27,6 @@ from gaflow.methods.base import MethodInfo, Scores
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.tracing import Trace
 
-__all__ = ["AttCat", "AttGrads", "Cat", "GradSam", "Grads"]
-
 _BARKAN = MethodInfo(
     family="gradient",
     signed=True,

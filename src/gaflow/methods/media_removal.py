@@ -21,8 +21,6 @@ from gaflow.methods.removal import Removal, Replacement
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.tracing import TracedModel
 
-__all__ = ["MediaRemoval", "removal_for"]
-
 
 class MediaRemoval(Removal):
     """The removal of patches or frames from the picture or sound `item` of a batch.
@@ -49,10 +47,6 @@ class MediaRemoval(Removal):
         if self.values.dim() == 4:
             weights = weights[:, None]  # the same for all colours
         return self.values * weights
-
-    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
-        """The changed input."""
-        return {self.input_name: self.values_at(inclusion)}
 
 
 def removal_for(traced_model: TracedModel, item: int, replacement: Replacement, batch_size: int | None) -> Removal:

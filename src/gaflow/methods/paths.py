@@ -35,11 +35,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.inputs.batch import Batch
 from gaflow.methods.media_removal import MediaRemoval, removal_for
-from gaflow.methods.removal import Removal, Replacement, check_batch_size, check_replacement
+from gaflow.methods.removal import Removal, Replacement, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
@@ -48,8 +47,6 @@ from gaflow.models.forward import forward
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace
-
-__all__ = ["Paths", "along_path"]
 
 _LENGTH_RATIO = 0.8  # texts share a pass if the shortest has at least this share of the longest one's tokens
 
@@ -71,14 +68,13 @@ class Paths:
     batch_size: int | None = None  # points in one pass; None: as many as fit
 
     def __post_init__(self) -> None:
-        if self.steps is not None:
-            whole_number("steps", self.steps)
+        optional_whole_number("steps", self.steps)
         whole_number("groups", self.groups)
         whole_number("orders", self.orders, least=0)
         whole_number("ranked", self.ranked, least=0)
         whole_number("seed", self.seed, least=0)
         check_replacement(self.replacement)
-        check_batch_size(self.batch_size)
+        optional_whole_number("batch_size", self.batch_size)
         has_groups = self.groups > 1
         has_orders = self.orders + self.ranked > 0
         if has_groups != has_orders:
@@ -345,7 +341,7 @@ def _forward_and_backward(
         changed.append(values)
     removal = next(iter(numbers_of)).removal  # all are of texts, or all of media
     traced_model = removal.traced_model
-    batch = _repeated(traced_model.batch, items, n)
+    batch = traced_model.batch.select(items, n)
     embeddings = None
     if isinstance(removal, MediaRemoval):
         batch.inputs[removal.input_name] = torch.cat(changed)
@@ -369,14 +365,3 @@ def _forward_and_backward(
 
 def _widened(tensor: Tensor) -> Tensor:
     return tensor.detach().to(accumulation_dtype(tensor))
-
-
-def _repeated(batch: Batch, items: list[int], n: int) -> Batch:
-    """A row for each of the items, cut to `n` tokens."""
-    rows = torch.tensor(items, device=batch.mask.device)
-    inputs = {}
-    for name, value in batch.inputs.items():
-        inputs[name] = value[rows, :n] if value.dim() == 2 else value[rows]
-    encodings = tuple(batch.encodings[item] for item in items)
-    padded = any(len(encoding) < n for encoding in encodings)
-    return Batch(inputs, mask=batch.mask[rows, :n], padded=padded, encodings=encodings)

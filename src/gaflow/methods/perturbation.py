@@ -28,17 +28,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gaflow.arguments import positive_number, whole_number
+from gaflow.arguments import optional_whole_number, positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
 from gaflow.methods.media_removal import removal_for
-from gaflow.methods.removal import Removal, Replacement, check_batch_size, check_replacement
+from gaflow.methods.removal import Removal, Replacement, check_replacement
 from gaflow.methods.text_random import TextGenerator, token_ids
 from gaflow.models.tracing import Trace
-from gaflow.progress import Report
-
-__all__ = ["IntegratedGradients", "KernelShap", "Lime"]
+from gaflow.progress import Report, within
 
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
@@ -56,7 +54,7 @@ class _Perturbation(NamedSettings, ABC):
 
     def __post_init__(self) -> None:
         check_replacement(self.replacement)
-        check_batch_size(self.batch_size)
+        optional_whole_number("batch_size", self.batch_size)
 
     @property
     def info(self) -> MethodInfo:
@@ -85,12 +83,10 @@ class _Perturbation(NamedSettings, ABC):
         encodings = traced_model.batch.encodings
         values = torch.zeros(trace.mask.shape, dtype=torch.float64)
         diagnostics: list[Diagnostics] = []
+        share = 1 / len(encodings)  # of the work, for one text
         for item, encoding in enumerate(encodings):
-
-            def report(part: float, item: int = item) -> None:
-                traced_model.report((item + part) / len(encodings))
-
             removal = removal_for(traced_model, item, self.replacement, self.batch_size)
+            report = within(traced_model.report, item * share, share)
             diagnostics.append({"replacement": removal.replacement})
             if len(removal):
                 scores, more = self._score(removal, _seeds(encoding), report)

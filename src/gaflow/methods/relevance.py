@@ -28,8 +28,6 @@ from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
 from gaflow.methods.lrp import Relevance, propagate
 from gaflow.models.tracing import Trace
 
-__all__ = ["PartialLrp", "TransAtt"]
-
 _LARGEST_LOSS = 0.01  # of the relevance, without a warning
 _PROPAGATED: Any = WeakIdKeyDictionary()  # TracedModel -> {double: Relevance}
 

@@ -12,14 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.arguments import is_whole_number, whole_number
+from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import rows_in_a_pass
 from gaflow.models.tracing import TracedModel
 from gaflow.progress import Report, silent
-
-__all__ = ["TOKEN_NAMES", "Removal", "Replacement", "check_batch_size", "check_replacement"]
 
 TOKEN_NAMES = ("pad", "mask", "unk")
 Replacement = str | int | None  # one of these names or a token id; None: the first there is
@@ -27,6 +25,8 @@ Replacement = str | int | None  # one of these names or a token id; None: the fi
 
 class Removal(ABC):
     """`y` as a function of the inclusion weights of the ordinary tokens of one input."""
+
+    input_name: str  # of the input that changes
 
     def __init__(
         self, traced_model: TracedModel, item: int, values: Tensor, replacement: str, batch_size: int | None
@@ -46,14 +46,11 @@ class Removal(ABC):
     def values_at(self, inclusion: Tensor) -> Tensor:
         """The values (s, ...) for inclusion weights (s, m)."""
 
-    @abstractmethod
-    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
-        """What the model reads for inclusion weights (s, m), by name."""
-
     def __call__(self, inclusion: Tensor) -> Tensor:
         """`y` (s,) for inclusion weights (s, m) in a single pass; gradients flow if they are enabled."""
         items = [self.item] * len(inclusion)
-        return self.traced_model.output(items, eager=False, **self.model_inputs(inclusion))
+        changed = {self.input_name: self.values_at(inclusion)}
+        return self.traced_model.output(items, self.length, **changed)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -81,9 +78,3 @@ def check_replacement(value: Any) -> None:
     if not is_whole_number(value) or value < 0:
         names = ", ".join(repr(name) for name in TOKEN_NAMES)
         raise ArgumentError(Argument("replacement"), f" must be None, {names} or a token id, not {value!r}")
-
-
-def check_batch_size(value: Any) -> None:
-    """Refuse values that are neither None nor a count."""
-    if value is not None:
-        whole_number("batch_size", value)

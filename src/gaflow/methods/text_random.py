@@ -16,9 +16,7 @@ import torch
 
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
-from gaflow.models.restore import RANDOM
-
-__all__ = ["TextGenerator", "input_generator", "token_generator", "token_ids"]
+from gaflow.models.randomness import RANDOM
 
 
 class TextGenerator:

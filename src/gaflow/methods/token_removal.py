@@ -28,8 +28,6 @@ from gaflow.models.embeddings import word_embedding
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import TracedModel
 
-__all__ = ["TokenRemoval", "baseline_token"]
-
 
 class TokenRemoval(Removal):
     """The removal of tokens from the text `item` of a batch; `replacement` and `batch_size` are the methods' settings.
@@ -37,14 +35,14 @@ class TokenRemoval(Removal):
     Its values are the word embeddings (1, n, d) in float32 or wider.
     """
 
+    input_name = "embeddings"
+
     def __init__(self, traced_model: TracedModel, item: int, replacement: Replacement, batch_size: int | None) -> None:
         batch = traced_model.batch
         model = traced_model.model
         embedding = _word_embedding(traced_model)
-        n = len(batch.encodings[item])
-        self._inputs = {name: value[item : item + 1, :n] for name, value in batch.inputs.items()}  # without padding
         name, token = baseline_token(batch.neutral, replacement, embedding)
-        ids = self._inputs["input_ids"]
+        ids = batch.inputs["input_ids"][[item], : len(batch.encodings[item])]  # without padding
         with borrow(model, eager=False), torch.no_grad():
             embeddings = embedding(ids)
             baseline = embedding(torch.full_like(ids[:, :1], token))
@@ -60,11 +58,6 @@ class TokenRemoval(Removal):
         weights = self.values.new_ones(len(inclusion), self.length)
         weights = weights.index_copy(1, self.positions, inclusion.to(self.values))
         return torch.lerp(self._baseline, self.values, weights[..., None])  # exact at 0 and at 1
-
-    def model_inputs(self, inclusion: Tensor) -> dict[str, Tensor]:
-        """The text as often as there are rows, and its embeddings."""
-        inputs = {name: value.expand(len(inclusion), -1) for name, value in self._inputs.items()}
-        return inputs | {"embeddings": self.values_at(inclusion)}
 
 
 def _word_embedding(traced_model: TracedModel) -> nn.Module:

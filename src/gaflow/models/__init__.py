@@ -5,7 +5,7 @@ from gaflow.models.cost import Estimate, Geometry, MethodCost, estimate
 from gaflow.models.forward import ForwardPass, compute_logits, forward
 from gaflow.models.loading import Loaded, load_model
 from gaflow.models.restore import borrow
-from gaflow.models.tracing import Trace, TracedModel, backward, trace
+from gaflow.models.tracing import Trace, TracedModel, backward
 
 __all__ = [
     "ADAPTERS",
@@ -24,5 +24,4 @@ __all__ = [
     "estimate",
     "forward",
     "load_model",
-    "trace",
 ]

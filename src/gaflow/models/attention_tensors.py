@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["accumulation_dtype", "detached_without_padding", "equalise_heads", "stack_layers"]
-
 
 def accumulation_dtype(x: Tensor) -> torch.dtype:
     """The precision in which numbers of this dtype are added up: sums in half precision lose too many digits."""

@@ -33,20 +33,6 @@ import torch
 from gaflow.arguments import whole_number
 from gaflow.inputs.transformers_types import ModelConfig
 
-__all__ = [
-    "ONE_TRACE",
-    "SOLVER_STEPS",
-    "Estimate",
-    "Geometry",
-    "MethodCost",
-    "estimate",
-    "largest_batch",
-    "longest_text",
-    "points_in_a_pass",
-    "rows_in_a_pass",
-    "solve_flops",
-]
-
 SOLVER_STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _SOLVER_ARRAYS = 18  # (l, t, t) float64 arrays alive at the peak of a solve
 _FIRST_FLOW_ARRAYS = 8  # more of them while a second flow is solved: those of the first, and fragmentation

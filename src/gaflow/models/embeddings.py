@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from gaflow.errors import unsupported
 
-__all__ = ["replaced_embeddings", "roots", "word_embedding"]
-
 
 def word_embedding(model: nn.Module) -> nn.Module | None:
     """The module that turns input ids into vectors; None if the model does not name one."""
@@ -60,10 +58,7 @@ def replaced_embeddings(model: nn.Module, embeddings: Tensor | None) -> Iterator
             raise unsupported(model, "it reads its word embeddings more than once or not token by token")
         return embeddings.to(output)
 
-    handle = embedding.register_forward_hook(replace_output)
-    try:
+    with embedding.register_forward_hook(replace_output):
         yield
-        if reads == 0:
-            raise unsupported(model, "it does not read the word embeddings that get_input_embeddings() returns")
-    finally:
-        handle.remove()
+    if reads == 0:
+        raise unsupported(model, "it does not read the word embeddings that get_input_embeddings() returns")

@@ -11,28 +11,32 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import Node
 
-from gaflow.errors import UnsupportedModelError, unsupported
+from gaflow.errors import GaflowWarning, UnsupportedModelError, unsupported
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.transformers_types import ModelOutput
 from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
 from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads
 from gaflow.models.embeddings import replaced_embeddings, roots
+from gaflow.models.randomness import draws_numbers, moved_random_state
 from gaflow.models.residual_stream import Additions, ResidualSum, find_residual_sums
 from gaflow.models.restore import borrow, uncompiled
 
-__all__ = ["ForwardPass", "Gradients", "compute_logits", "forward"]
-
+RANDOM_OUTPUT = "the model's output is random: it draws numbers in eval mode, and another run may give other scores"
+_SAME = 1e-3  # logits that differ by less, relatively or absolutely, are the same but for rounding
+_IS_RANDOM: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what `is_random` found out
 _FLOAT16_SCALES = (2.0**15, 2.0**10, 2.0**5)  # tried in this order, before 1
 
 
@@ -69,10 +73,10 @@ class ForwardPass:
 
         Items of a batch do not interact, so the gradient of the summed `y` contains the gradient of each item.
         """
-        handles = [handle for layer in self.layers for handle in layer.handles()]
+        edges = [edge for layer in self.layers for edge in layer.edges()]
         hidden = [state for state in self.hidden if state.requires_grad]
         totals = [residual_sum.total for residual_sum in self.residual_sums]
-        gradients = iter(_differentiate(y, [*handles, *hidden, *totals]))
+        gradients = iter(_differentiate(y, [*edges, *hidden, *totals]))
         with torch.no_grad():
             attention = []
             for number, layer in enumerate(self.layers):
@@ -191,18 +195,33 @@ def _residual_sums(
     return tuple(residual_sums)
 
 
-def compute_logits(
-    model: nn.Module, inputs: Mapping[str, Tensor], *, embeddings: Tensor | None = None, eager: bool = True
-) -> Tensor:
+def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: Tensor | None = None) -> Tensor:
     """The logits (b, ...) of a forward pass of a model, which is borrowed meanwhile.
 
-    `embeddings` (b, t, d) replace the word embeddings. `eager=False` leaves the model's attention implementation as it
-    is, which may be several times faster for long texts. Gradients flow if they are enabled where you call this.
+    `embeddings` (b, t, d) replace the word embeddings. The model keeps its attention implementation, which may be
+    several times faster than eager attention for long texts. Gradients flow if they are enabled where you call this.
     """
     differentiable = torch.is_grad_enabled()
-    with borrow(model, eager=eager), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
+    with borrow(model, eager=False), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
         outputs = model(**_arguments(model, inputs, observe=False))
         return _logits(model, outputs, differentiable)
+
+
+def is_random(model: nn.Module, inputs: Mapping[str, Tensor], logits: Tensor) -> bool:
+    """Whether the logits (b, ...) of a pass depend on the random state; warns when it finds out that they do.
+
+    Finding out takes another pass, once, if the model draws random numbers.
+    """
+    model = uncompiled(model)
+    if not draws_numbers(model):
+        return False
+    if model not in _IS_RANDOM:
+        with moved_random_state(model), torch.no_grad():
+            other_logits = compute_logits(model, inputs)
+        _IS_RANDOM[model] = not torch.allclose(logits, other_logits, rtol=_SAME, atol=_SAME)
+        if _IS_RANDOM[model]:
+            warnings.warn(RANDOM_OUTPUT, GaflowWarning, stacklevel=2)
+    return _IS_RANDOM[model]
 
 
 def _arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = True) -> dict[str, Any]:
@@ -252,7 +271,7 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
                 raise unsupported(model, f"layer {number} has attention weights of shape {shape}")
             if batch.padded:
                 (weights,) = detached_without_padding([weights], batch.mask)
-            extremes += [weights.amin(), weights.amax()]
+            extremes += weights.aminmax()
     values = torch.stack([x.to(extremes[0]) for x in extremes]).tolist()  # one transfer from the device
     if not all(map(math.isfinite, values)):
         dtype = str(layers[0].parts[0].dtype).removeprefix("torch.")
@@ -263,17 +282,23 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
     return batch.padded or min(values) == 0
 
 
-def _depends_on(result: Tensor, layers: Sequence[AttentionLayer]) -> bool:
-    """Whether autograd's graph leads from a result to some part of each layer."""
-    stack = [get_gradient_edge(result).node]
-    reached = set()
+def graph_nodes(result: Tensor, borders: tuple[type, ...] = ()) -> set[Node]:
+    """The nodes of autograd's graph that lead to a result, as far as those of the classes `borders`."""
+    stack = [result.grad_fn]
+    nodes = set()
     while stack:
         node = stack.pop()
-        if node is not None and node not in reached:
-            reached.add(node)
-            stack += [parent for parent, _ in node.next_functions]
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            if not isinstance(node, borders):
+                stack += [parent for parent, _ in node.next_functions]
+    return nodes
+
+
+def _depends_on(result: Tensor, layers: Sequence[AttentionLayer]) -> bool:
+    """Whether autograd's graph leads from a result to some part of each layer."""
+    reached = graph_nodes(result)
     for layer in layers:
-        edges = layer.edges or map(get_gradient_edge, layer.parts)
-        if not any(edge.node in reached for edge in edges):
+        if not any(edge.node in reached for edge in layer.edges()):
             return False
     return True

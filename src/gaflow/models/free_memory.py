@@ -11,8 +11,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["free_memory"]
-
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
     """Bytes that you can take on a device without taking them from others; None where the system does not say.

@@ -9,8 +9,6 @@ from gaflow.inputs.transformers_types import ModelConfig, Tokenizer
 from gaflow.models.adapters import runs_alone
 from gaflow.models.restore import modules_of
 
-__all__ = ["length_limit", "padding_of"]
-
 _UNLIMITED = 10**9  # tokenizers write 1e30 when they do not know their limit
 
 

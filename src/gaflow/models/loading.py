@@ -2,7 +2,8 @@
 
 This is the only module that imports transformers, and only when it is used. The convention this file owns: a model that
 is loaded here belongs to gaflow (moved to `device`, in `dtype`); a model object belongs to the user, and is neither
-moved nor converted.
+moved nor converted. Code that comes with a model runs only if the caller says so, and nobody is asked meanwhile;
+weights are tensors, never other pickled objects.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gaflow.arguments import one_of
+from gaflow.arguments import boolean, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.tasks import TASKS, task_of
-
-__all__ = ["Loaded", "load_model", "outline"]
 
 _ASSETS = Path(__file__).parents[1] / "assets"
 
@@ -42,11 +41,14 @@ def load_model(
     task: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
+    trust_remote_code: bool = False,
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
     one_of("task", task, [None, *TASKS])
+    trust = boolean("trust_remote_code", trust_remote_code)
     if model is None or isinstance(model, str | Path):
-        return _from_name(_folder_or_name(model), tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32)
+        name = _folder_or_name(model)
+        return _from_name(name, tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32, trust)
     if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):  # a pipeline
         for name in ("tokenizer", "image_processor", "feature_extractor"):
             if tokenizer is None:
@@ -61,28 +63,42 @@ def load_model(
         kind = kinds.get(TASKS[task].processor, "feature extractor")
         raise ArgumentError(f"a model object needs its {kind}: Explainer(model, {kind.replace(' ', '_')})")
     if isinstance(tokenizer, str | Path):
-        tokenizer = _load_tokenizer(_folder_or_name(tokenizer), task)
+        tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
+    _check_tokenizer(tokenizer, task)
     _check_device_and_dtype(model, device, _as_dtype(dtype))
     return Loaded(model, tokenizer, task)
 
 
-def outline(model: str | Path | None, task: str | None = None) -> Loaded:
+def outline(model: str | Path | None, task: str | None = None, trust_remote_code: bool = False) -> Loaded:
     """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
     one_of("task", task, [None, *TASKS])
     name = _folder_or_name(model)
+    trust = boolean("trust_remote_code", trust_remote_code)
     with _without_progress_bars(), _naming(name):
-        config, task = _load_config(name, task)
+        config, task = _load_config(name, task, trust)
         with torch.device("meta"):
-            empty = _model_class(task).from_config(config, dtype=torch.float32)
-    return Loaded(empty.eval(), _load_tokenizer(name, task), task)
+            empty = _model_class(task).from_config(config, dtype=torch.float32, trust_remote_code=trust)
+    return Loaded(empty.eval(), _load_tokenizer(name, task, trust), task)
 
 
-def _from_name(name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype) -> Loaded:
+def _from_name(
+    name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype, trust: bool
+) -> Loaded:
     with _without_progress_bars(), _naming(name):
-        config, task = _load_config(name, task)
-        model, report = _model_class(task).from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
-        if tokenizer is None or isinstance(tokenizer, str | Path):
-            tokenizer = _load_tokenizer(_folder_or_name(tokenizer or name), task)
+        config, task = _load_config(name, task, trust)
+        model, report = _model_class(task).from_pretrained(
+            name,
+            config=config,
+            dtype=dtype,
+            output_loading_info=True,
+            trust_remote_code=trust,
+            weights_only=True,
+        )
+        if tokenizer is None:
+            tokenizer = _load_tokenizer(name, task, trust)
+        elif isinstance(tokenizer, str | Path):
+            tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
+    _check_tokenizer(tokenizer, task)
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModelError(
@@ -92,7 +108,7 @@ def _from_name(name: str, tokenizer: Tokenizer, task: str | None, device: torch.
     return Loaded(model.to(device).eval(), tokenizer, task)
 
 
-def _folder_or_name(model: str | Path | None) -> str:
+def _folder_or_name(model: str | Path | None, argument: str = "model") -> str:
     """The path of a folder, or the name of a model on the hub; None is the folder of the embedded model."""
     if model is None:
         if not (_ASSETS / "config.json").is_file():
@@ -107,7 +123,8 @@ def _folder_or_name(model: str | Path | None) -> str:
         isinstance(model, str) and name and not name.startswith((".", "/", "~")) and name.count("/") <= 1
     )
     if not can_be_on_the_hub:
-        raise GaflowError(f"no model folder at {name!r}; give an existing folder or a hub id such as 'org/name'")
+        problem = f": there is no folder {name!r}; give an existing folder or a hub id such as 'org/name'"
+        raise ArgumentError(Argument(argument), problem)
     return name
 
 
@@ -126,6 +143,13 @@ def _usable(device: torch.device | str | None) -> torch.device:
     raise ArgumentError(Argument("device"), f" {str(device)!r} cannot be used here ({reason}); try 'cpu'")
 
 
+def _as_device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ArgumentError(Argument("device"), f" {device!r} is no device of torch; try 'cpu'") from error
+
+
 def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype is None:
         return None
@@ -135,11 +159,11 @@ def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     return torch_dtype
 
 
-def _load_config(name: str, task: str | None) -> tuple[Any, str]:
+def _load_config(name: str, task: str | None, trust: bool) -> tuple[Any, str]:
     """The model's config and its task."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(name)
+    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=trust)
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
@@ -162,12 +186,20 @@ def _model_class(task: str) -> Any:
     return getattr(transformers, TASKS[task].loader)
 
 
-def _load_tokenizer(name: str, task: str) -> Any:
+def _load_tokenizer(name: str, task: str, trust: bool, argument: str = "model") -> Any:
     """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
-    with _naming(name):
-        return getattr(transformers, TASKS[task].processor).from_pretrained(name)
+    processor = getattr(transformers, TASKS[task].processor)
+    with _naming(name, argument):
+        return processor.from_pretrained(name, trust_remote_code=trust)
+
+
+def _check_tokenizer(tokenizer: object, task: str) -> None:
+    is_for_text = TASKS[task].processor == "AutoTokenizer"
+    if not callable(tokenizer) or (is_for_text and not hasattr(tokenizer, "convert_ids_to_tokens")):
+        kind = "a tokenizer" if is_for_text else "an image processor or feature extractor"
+        raise ArgumentTypeError(Argument("tokenizer"), f" must be {kind} of transformers, not {tokenizer!r}")
 
 
 def _task_of(model: nn.Module, task: str | None) -> str:
@@ -193,8 +225,10 @@ def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None,
     weight = next(model.parameters(), None)
     if weight is None:
         return
+    if weight.device.type == "meta":
+        raise ArgumentError(Argument("model"), " is on the meta device, where weights have no values; load its weights")
     if device is not None:
-        expected = torch.device(device)
+        expected = _as_device(device)
         same_index = expected.index is None or expected.index == weight.device.index
         if expected.type != weight.device.type or not same_index:
             raise ArgumentError(
@@ -211,17 +245,19 @@ def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None,
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Say in one line which name could not be loaded."""
+def _naming(name: str, argument: str = "model") -> Iterator[None]:
+    """Say in one line which name could not be loaded, and which argument it was given for."""
     try:
         yield
     except GaflowError:
         raise
     except Exception as error:  # a folder's files are anybody's, and so are the errors they cause in transformers
+        if "trust_remote_code" in str(error):
+            problem = f"{name!r} comes with code of its own, which is not run; read it, and if you trust it, pass "
+            raise GaflowError(problem, Argument("trust_remote_code", True)) from error
         reason = str(error).strip().split("\n")[0]
-        raise GaflowError(
-            f"cannot load {name!r}: {reason} (give a hub id or a folder with config, weights and tokenizer)"
-        ) from error
+        advice = "give a hub id or a folder with config, weights and tokenizer"
+        raise GaflowError("cannot load ", Argument(argument), f" {name!r}: {reason} ({advice})") from error
 
 
 @contextmanager

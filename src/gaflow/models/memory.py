@@ -17,19 +17,6 @@ from gaflow.errors import Argument, TooLargeError
 from gaflow.models.cost import ONE_TRACE, Geometry, MethodCost, estimate, largest_batch, longest_text
 from gaflow.models.free_memory import free_memory
 
-__all__ = [
-    "BUDGET_BYTES",
-    "CHECK_ABOVE_BYTES",
-    "batch_limit",
-    "budget",
-    "device_of",
-    "fitting",
-    "format_bytes",
-    "geometry_of",
-    "halving",
-    "is_out_of_memory",
-]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

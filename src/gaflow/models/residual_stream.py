@@ -22,8 +22,6 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Additions", "ResidualSum", "find_residual_sums"]
-
 _IN_PLACE = (Tensor.add_, Tensor.__iadd__)
 _ADDITIONS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, *_IN_PLACE)
 _WEIGHTS_ONLY = -2  # level of a node that depends on weights alone

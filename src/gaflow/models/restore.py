@@ -8,10 +8,12 @@ lengths, transformers leaves hooks behind.)
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import is_
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,10 +23,8 @@ from torch import nn
 from gaflow.errors import unsupported
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.embeddings import roots
+from gaflow.models.randomness import random_state_kept
 
-__all__ = ["RANDOM", "borrow", "modules_of", "uncompiled"]
-
-RANDOM = threading.RLock()  # taken by whoever exchanges torch's random state, which all threads share
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _DICTIONARIES = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 Snapshot = list[tuple[dict[str, Any], dict[str, Any]]]  # dictionaries, each with a copy of it at one moment
@@ -34,16 +34,41 @@ Snapshot = list[tuple[dict[str, Any], dict[str, Any]]]  # dictionaries, each wit
 def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
     """Prepare `model` for a differentiable pass, with eager attention unless you pass `eager=False`.
 
-    One thread borrows a model at a time; the same thread may borrow it again inside.
+    One thread borrows a model at a time; the same thread may borrow it again inside. Ctrl-C takes effect when the model
+    is back, or at once if pressed twice: an interrupt inside torch's own bookkeeping could leave it broken.
     """
     model = uncompiled(model)
     lock = _LOCKS.setdefault(model, threading.RLock())
-    with lock, torch.inference_mode(False), torch.enable_grad():
+    with _interrupts_deferred(), lock, torch.inference_mode(False), torch.enable_grad():
         modules = modules_of(model)
         weights = roots(model)
         _check_weights(model, modules, weights)
-        with _random_state_kept(model, modules), _prepared(modules, weights, eager):
+        with random_state_kept(model, modules), _prepared(modules, weights, eager):
             yield
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Handle the first SIGINT at the end of this block; another one inside it is handled at once."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    interrupted = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            handler(number, frame)
+        interrupted = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -65,47 +90,30 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eager: bool) -> Iterator[None]:
-    snapshot = _snapshot(modules)
-    frozen = [weight for weight in weights if not weight.requires_grad]
-    implementations = [(config, config._attn_implementation) for config in _configs(modules)] if eager else []
-    # some models choose an attention class when they are built: the class with eager attention is its base
-    sdpa_modules = [module for module in modules if eager and "SdpaSelfAttention" in type(module).__name__]
-    sdpa_classes = [type(module) for module in sdpa_modules]
-    try:
+    with ExitStack() as undo:
+        undo.callback(_restore, _snapshot(modules))
         for module in modules:
             if module.training:
                 module.training = False  # not .eval(), which a model may have given side effects
-        for weight in frozen:
-            weight.requires_grad_(True)
-        for config, _ in implementations:
-            config._attn_implementation = "eager"
-        for module in sdpa_modules:
-            module.__class__ = type(module).__bases__[0]
+        for weight in weights:
+            if not weight.requires_grad:
+                undo.callback(weight.requires_grad_, False)
+                weight.requires_grad_(True)
+        if eager:
+            _use_eager_attention(modules, undo)
         yield
-    finally:
-        for config, implementation in implementations:
-            config._attn_implementation = implementation
-        for module, sdpa_class in zip(sdpa_modules, sdpa_classes, strict=True):
-            module.__class__ = sdpa_class
-        for weight in frozen:
-            weight.requires_grad_(False)
-        _restore(snapshot)
 
 
-@contextmanager
-def _random_state_kept(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Some models draw random numbers even in a pass for inference. Nobody else may notice.
-
-    BigBird draws the weights of layers that it exchanges; models with layerdrop draw and then keep every layer.
-    """
-    settings = vars(getattr(model, "config", object))
-    has_layerdrop = any("layerdrop" in name for name in settings)  # also encoder_layerdrop
-    exchanges_layers = any(hasattr(type(module), "set_attention_type") for module in modules)
-    if has_layerdrop or exchanges_layers:
-        with RANDOM, torch.random.fork_rng(devices=[]):
-            yield
-    else:  # passes of different models need not wait for each other
-        yield
+def _use_eager_attention(modules: Sequence[nn.Module], undo: ExitStack) -> None:
+    for config in _configs(modules):
+        undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
+        config._attn_implementation = "eager"
+    for module in modules:
+        kind = type(module)
+        # some models choose an attention class when they are built: the class with eager attention is its base
+        if "SdpaSelfAttention" in kind.__name__:
+            undo.callback(setattr, module, "__class__", kind)
+            module.__class__ = kind.__bases__[0]
 
 
 def _snapshot(modules: Sequence[nn.Module]) -> Snapshot:

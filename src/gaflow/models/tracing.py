@@ -14,7 +14,7 @@ The convention this file owns: rows and columns of padding are zero, and a trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,16 +25,10 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
 from gaflow.models.attention_tensors import detached_without_padding, stack_layers
 from gaflow.models.forward import ForwardPass, Gradients, compute_logits, forward
-from gaflow.models.restore import borrow
+from gaflow.progress import Report, silent
 from gaflow.tasks.targets import LogitTerm, explained_scalar
 
-__all__ = ["Trace", "TracedModel", "backward", "trace"]
-
 Terms = Sequence[Sequence[LogitTerm]]  # of each item of a batch: the weights and positions of its logits in `y`
-
-
-def _ignore(_fraction: float) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +38,22 @@ class TracedModel:
     model: nn.Module
     batch: Batch
     terms: Terms
-    report: Callable[[float], object] = _ignore  # called with the fraction of a method's work that is done
+    report: Report = silent  # called with the fraction of a method's work that is done
 
     def output(
-        self, items: Sequence[int], *, embeddings: Tensor | None = None, eager: bool = True, **changed: Tensor
+        self,
+        items: Sequence[int],
+        length: int | None = None,
+        *,
+        embeddings: Tensor | None = None,
+        **changed: Tensor,
     ) -> Tensor:
         """The explained scalar `y` (n,) of texts `items` of the batch, each any number of times, with `changed` inputs.
 
-        `embeddings` (n, t, d) and `eager` as in `compute_logits`.
+        The texts are cut to `length` tokens. `embeddings` (n, t, d) as in `compute_logits`.
         """
-        rows = torch.as_tensor(items, device=self.batch.mask.device)
-        inputs = {name: value[rows] for name, value in self.batch.inputs.items()}
-        inputs.update(changed)
-        return self.scalar(compute_logits(self.model, inputs, embeddings=embeddings, eager=eager), items)
+        inputs = self.batch.select(items, length).inputs | changed
+        return self.scalar(compute_logits(self.model, inputs, embeddings), items)
 
     def scalar(self, logits: Tensor, items: Sequence[int]) -> Tensor:
         """The explained scalar `y` (n,) from the logits (n, ...) of variants of texts `items`."""
@@ -64,10 +61,7 @@ class TracedModel:
 
     def alone(self, item: int) -> TracedModel:
         """The same for one text of the batch."""
-        only = slice(item, item + 1)
-        inputs = {name: value[only] for name, value in self.batch.inputs.items()}
-        batch = replace(self.batch, inputs=inputs, mask=self.batch.mask[only], encodings=self.batch.encodings[only])
-        return replace(self, batch=batch, terms=[self.terms[item]])
+        return replace(self, batch=self.batch.select([item]), terms=[self.terms[item]])
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,6 @@ class Trace:
     model: TracedModel | None = None  # that was traced; None for tensors that come from no model
     stream: tuple[Tensor, ...] = ()  # l x (b, t, d) what each layer's attention is added to; () unless asked for
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
-    heads: tuple[int, ...] = ()  # (l,) of the model; a layer with fewer than h has each of them several times
     adapter: str = ""  # that read the attention weights, if the model did not return them
 
     @cached_property
@@ -115,7 +108,7 @@ class Trace:
         return is_read / is_read.sum(-1, keepdim=True).clamp_min(1)
 
 
-def backward(forward_pass: ForwardPass, terms: Terms, report: Callable[[float], object] = _ignore) -> Trace:
+def backward(forward_pass: ForwardPass, terms: Terms, report: Report = silent) -> Trace:
     """Differentiate a forward pass, whose model is still borrowed, by the scalar that `terms` describe.
 
     `terms` has one entry for each item of the batch, as in `ExplainedOutput.terms`. Methods that run the model again
@@ -155,7 +148,6 @@ def _build_trace(forward_pass: ForwardPass, y: Tensor, gradients: Gradients, tra
     stream_gradients = []
     for stream, gradient in zip(streams, gradients.residual_sums, strict=True):
         stream_gradients.append(torch.zeros_like(stream) if gradient is None else gradient)
-    heads = tuple(layer.weights().shape[1] for layer in forward_pass.layers)
     hidden = tuple(state.detach() for state in forward_pass.hidden)
     forward_pass.release()  # long texts need the memory
     return Trace(
@@ -169,19 +161,5 @@ def _build_trace(forward_pass: ForwardPass, y: Tensor, gradients: Gradients, tra
         model=traced_model,
         stream=streams,
         stream_gradient=tuple(stream_gradients),
-        heads=heads,
         adapter=forward_pass.adapter.name,
     )
-
-
-def trace(
-    model: nn.Module,
-    batch: Batch,
-    terms: Terms,
-    report: Callable[[float], object] = _ignore,
-    *,
-    residual: bool = False,
-) -> Trace:
-    """Borrow `model` and trace it on `batch`, where `terms` do not depend on its logits."""
-    with borrow(model):
-        return backward(forward(model, batch, residual=residual), terms, report)

@@ -12,12 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import checked, optional_whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.plots.elements import NEGATIVE, Box, Heading, Scale, draw_boxes, draw_outlines, draw_text, rectangle
+from gaflow.plots.elements import (
+    NEGATIVE,
+    Box,
+    draw_boxes,
+    draw_heading,
+    draw_outlines,
+    draw_scale,
+    draw_text,
+    rectangle,
+    summary_remarks,
+)
 from gaflow.plots.figure import (
     GREY,
     INK,
@@ -29,12 +40,11 @@ from gaflow.plots.figure import (
     shade_colour,
     styled,
     text_width,
+    widest,
 )
 from gaflow.view.shades import level_of
-from gaflow.view.summary import score_legend, summarize
+from gaflow.view.summary import summarize
 from gaflow.view.text import number_format
-
-__all__ = ["bars"]
 
 _INNER = 600.0 - 2 * PAD  # width
 _SHORT_TEXT = 40  # tokens up to which every token has a bar
@@ -44,69 +54,63 @@ _TORN = 1.25  # of the largest ordinary score: where longer bars of special toke
 _PITCH = 14.0  # from one bar to the next
 _BAR = 10.0  # height
 _STRIP_ROW = 16.0  # from one row of the strip to the next
-_BAR_TITLE = 18.0  # height of the line above the bars
 
 
 @dataclass(frozen=True)
 class _Item:
-    """A token or word, and how it is drawn."""
+    """A token or word."""
 
     position: int  # of its first token
     text: str
     score: float
     special: bool
-    level: int  # of its shade
-    length: float  # of its bar: 1 for the largest ordinary score
-    torn: bool  # the bar is shorter than the score
+    fraction: float  # of the largest ordinary score
+
+    @property
+    def level(self) -> int:
+        """The level of its shade."""
+        return level_of(self.fraction, 1.0)
+
+    @property
+    def length(self) -> float:
+        """The length of its bar: 1 for the largest ordinary score."""
+        return max(-_TORN, min(self.fraction, _TORN))
+
+    @property
+    def torn(self) -> bool:
+        """The bar is shorter than the score."""
+        return self.length != self.fraction
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """An item in the heat strip."""
-
-    item: _Item
-    text: str
-    left: float
-    top: float
-    width: float
-
-
+@checked
 def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Picture:
     """A figure of `att`'s tokens, or of its words, as a heat strip and bars; special tokens are included.
 
     `top` is the number of bars, for the largest absolute scores. By default a text of up to 40 tokens has a bar for
     each, in the order of the text, and a longer one has 30.
     """
-    if top is not None:
-        whole_number("top", top)
+    optional_whole_number("top", top)
     unit = "word" if words else "token"
     summary = summarize(att, unit=unit)
     items, largest = _items(att, words)
-    numbered = top is not None or len(items) > _SHORT_TEXT
+    legend = summary.score_legend(NEGATIVE, largest, signed=summary.signed)
     barred = items
+    title = f"score of each {unit}, in the order of the text"
+    numbered = top is not None or len(items) > _SHORT_TEXT
     if numbered:
         ranked = sorted(items, key=lambda item: (-abs(item.score), item.position))
         barred = ranked[: top or _MOST_BARS]
-    legend = score_legend(largest, unit, summary.label, NEGATIVE, signed=summary.signed)
-
-    heading = Heading.about(summary, _INNER)
-    scale = Scale.of(legend, _INNER, *_remarks(items, barred))
-    cells = _cells(items, heading.height)
-    scale_top = cells[-1].top + _STRIP_ROW + 6
-    bars_top = scale_top + scale.height + 10
-    height = bars_top + _BAR_TITLE + _PITCH * len(barred)
-    picture = Picture.padded(_INNER, height, summary.title)
+        title = f"the {len(barred)} largest of {len(items)} scores, and the number of the token in the text"
+    picture = Picture.padded(_INNER, summary.title)
     with styled():
         sheet = picture.sheet()
-        heading.draw(sheet)
-        _draw_strip(sheet, cells)
-        scale.draw(sheet, scale_top)
-        title = f"score of each {unit}, in the order of the text"
-        if numbered:
-            title = f"the {len(barred)} largest of {len(items)} scores, and the number of the token in the text"
-        sheet.text(0, bars_top, title, size=8.5, weight="bold", va="top")
+        bottom = draw_heading(sheet, summary.headline, summary_remarks(summary), _INNER)
+        bottom = _draw_strip(sheet, items, bottom)
+        bottom = draw_scale(sheet, bottom + 6, legend, _INNER, _remarks(items, barred))
+        sheet.text(0, bottom + 10, title, size=8.5, weight="bold", va="top")
         form = number_format(largest or max(abs(item.score) for item in items))
-        _draw_bars(sheet, barred, bars_top + _BAR_TITLE, form, numbered=numbered)
+        bottom = _draw_bars(sheet, barred, bottom + 28, form, numbered=numbered)
+        picture.end_at(bottom)
     return picture
 
 
@@ -114,28 +118,23 @@ def _items(att: Attribution, words: bool) -> tuple[list[_Item], float]:
     """Words or tokens with the special tokens between them, and the largest absolute score of an ordinary one."""
     units = att.words() if words else att.pieces()
     largest = max((abs(unit.score) for unit in units), default=0.0)
-    items = []
+    scores = {}
     for unit in units:
         text = unit.text if words else att.tokens[unit.tokens[0]]
-        items.append(_item(min(unit.tokens), text, unit.score, largest, special=False))
-    for index, segment in enumerate(att.segments):
-        if segment < 0:
-            items.append(_item(index, att.tokens[index], float(att.scores[index]), largest, special=True))
-    items.sort(key=lambda item: item.position)
+        scores[min(unit.tokens)] = (text, unit.score)
+    for index in np.flatnonzero(att.special_mask).tolist():
+        scores[index] = (att.tokens[index], float(att.scores[index]))
+    items = []
+    for position, (text, score) in sorted(scores.items()):
+        item = _Item(
+            position=position,
+            text=text,
+            score=score,
+            special=bool(att.special_mask[position]),
+            fraction=score / (largest or abs(score) or 1.0),
+        )
+        items.append(item)
     return items, largest
-
-
-def _item(position: int, text: str, score: float, largest: float, *, special: bool) -> _Item:
-    length = score / (largest or abs(score) or 1.0)
-    return _Item(
-        position=position,
-        text=text,
-        score=score,
-        special=special,
-        level=level_of(score, largest),
-        length=max(-_TORN, min(length, _TORN)),
-        torn=abs(length) > _TORN,
-    )
 
 
 def _remarks(items: Sequence[_Item], barred: Sequence[_Item]) -> list[str]:
@@ -148,67 +147,68 @@ def _remarks(items: Sequence[_Item], barred: Sequence[_Item]) -> list[str]:
     return remarks
 
 
-def _cells(items: Sequence[_Item], top: float) -> list[_Cell]:
-    """The heat strip, broken into rows where the sheet ends."""
-    cells = []
+def _draw_strip(sheet: Axes, items: Sequence[_Item], top: float) -> float:
+    """The heat strip, broken into rows where the sheet ends; returns where it ends."""
+    height = _STRIP_ROW - 3
     left = 0.0
+    boxes = []
+    special = []
     for item in items:
         text = fit_text(item.text, 8, _INNER / 2)
         width = text_width(text, 8) + 6
         if left > 0 and left + width > _INNER:
             top += _STRIP_ROW
             left = 0.0
-        cells.append(_Cell(item=item, text=text, left=left, top=top, width=width))
-        left += width + 1.5
-    return cells
-
-
-def _draw_strip(sheet: Axes, cells: Sequence[_Cell]) -> None:
-    height = _STRIP_ROW - 3
-    boxes = []
-    special = []
-    for cell in cells:
-        box = rectangle(cell.left, cell.top, cell.width, height)
+        box = rectangle(left, top, width, height)
         boxes.append(box)
-        look = {"size": 8, "ha": "center", "color": letter_colour(cell.item.level)}
-        if cell.item.special:
+        look = {"size": 8, "ha": "center", "color": letter_colour(item.level)}
+        if item.special:
             special.append(box)
             look["style"] = "italic"
-        draw_text(sheet, cell.left + cell.width / 2, cell.top + height / 2, cell.text, **look)
-    draw_boxes(sheet, boxes, [cell.item.level for cell in cells])
+        draw_text(sheet, left + width / 2, top + height / 2, text, **look)
+        left += width + 1.5
+    draw_boxes(sheet, boxes, [item.level for item in items])
     draw_outlines(sheet, special)
+    return top + _STRIP_ROW
 
 
 def _draw_bars(
     sheet: Axes, items: Sequence[_Item], top: float, form: Callable[[float], str], *, numbered: bool
-) -> None:
-    """Names at the left, then the tokens' numbers if `numbered`, then bars with their scores."""
+) -> float:
+    """Names at the left, then the tokens' numbers if `numbered`, then bars with their scores; returns the bottom."""
     names = [fit_text(item.text, 8.5, _LABEL_WIDTH) for item in items]
-    names_right = max(text_width(name, 8.5) for name in names) + 6
-    bars_left = names_right + 6
+    numbers = [str(item.position + 1) for item in items]
+    scores = [form(item.score) for item in items]
+    names_right = widest(names, 8.5) + 6
+    left = names_right + 6
+    numbers_right = left
     if numbered:
-        bars_left += max(text_width(str(item.position + 1), 7) for item in items) + 6
-    score_width = max(text_width(form(item.score), 8) for item in items) + 6
-    lengths = [0.0, *(item.length for item in items)]
+        numbers_right += widest(numbers, 7)
+        left = numbers_right + 6
+    score_width = widest(scores, 8) + 6
     right = _INNER - score_width
-    left = bars_left
+    lengths = [0.0, *(item.length for item in items)]
     if min(lengths) < 0:  # scores stand on both sides
         left += score_width
     unit = (right - left) / ((max(lengths) - min(lengths)) or 1.0)
     zero = left - unit * min(lengths)
 
-    for index, item in enumerate(items):
-        middle = top + _PITCH * (index + 0.5)
-        end = zero + unit * item.length
+    middle = top + _PITCH / 2
+    for item, name, number, score in zip(items, names, numbers, scores, strict=True):
         look = {"color": GREY, "style": "italic"} if item.special else {"color": INK}
-        draw_text(sheet, names_right, middle, names[index], size=8.5, ha="right", **look)
+        draw_text(sheet, names_right, middle, name, size=8.5, ha="right", **look)
         if numbered:
-            draw_text(sheet, bars_left - 6, middle, str(item.position + 1), size=7, ha="right", color=GREY)
-        side = -1 if item.score < 0 else 1
-        draw_text(sheet, end + 4 * side, middle, form(item.score), size=8, ha="right" if side < 0 else "left")
+            draw_text(sheet, numbers_right, middle, number, size=7, ha="right", color=GREY)
+        end = zero + unit * item.length
+        if item.score < 0:
+            draw_text(sheet, end - 4, middle, score, size=8, ha="right")
+        else:
+            draw_text(sheet, end + 4, middle, score, size=8, ha="left")
         _draw_bar(sheet, item, _bar_shape(zero, end, middle, torn=item.torn))
+        middle += _PITCH
     bottom = top + _PITCH * len(items)
     sheet.add_collection(LineCollection([((zero, top), (zero, bottom))], colors=[INK], linewidths=0.8))
+    return bottom
 
 
 def _draw_bar(sheet: Axes, item: _Item, shape: Box) -> None:
@@ -224,6 +224,8 @@ def _draw_bar(sheet: Axes, item: _Item, shape: Box) -> None:
 def _bar_shape(zero: float, end: float, middle: float, *, torn: bool) -> Box:
     """A rectangle; if it is torn off, its end is a zigzag."""
     top = middle - _BAR / 2
+    bottom = top + _BAR
     tear = math.copysign(3.0, end - zero) if torn else 0.0
-    zigzag = [(end, top), (end - tear, top + _BAR / 3), (end, top + _BAR * 2 / 3), (end - tear, top + _BAR)]
-    return [(zero, top), *zigzag, (zero, top + _BAR)]
+    upper_teeth = [(end, top), (end - tear, top + _BAR / 3)]
+    lower_teeth = [(end, top + _BAR * 2 / 3), (end - tear, bottom)]
+    return [(zero, top), *upper_teeth, *lower_teeth, (zero, bottom)]

@@ -8,7 +8,8 @@ DataFrame or a dict of equally long columns. Panels of one metric have the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gaflow.errors import Argument, ArgumentError
+from gaflow.arguments import checked, one_of
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled
-
-__all__ = ["curves"]
 
 Columns = dict[str, np.ndarray]
 Look = dict[str, Any]  # keyword arguments of a matplotlib line
@@ -36,6 +36,8 @@ _METRIC_NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
 _RISING = ("aopc",)  # metrics that should rise as important tokens are masked
 _FALLING = ("lodds", "accuracy", "f1", "precision", "recall")
 
+_NUMBERS = ("k", "mean", "low", "high")
+
 _PANEL_WIDTH = 302.0  # with the labels of its axes
 _PANEL_HEIGHT = 260.0
 _LEGEND_WIDTH = 150.0
@@ -43,30 +45,29 @@ _LEGEND_ROW = 16.0
 _NAME_WIDTH = 110.0  # of a method's name, at most
 
 
+@checked
 def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
     """A figure of the curves in `table`, a panel for every metric and order; methods in `highlight` stand out.
 
     plots.curves(gaflow.evaluate(explainer, texts).curves(), highlight=["agf"]).savefig("curves.svg")
     """
     columns = _columns(table)
-    metrics = list(dict.fromkeys(columns["metric"]))
-    orders = list(dict.fromkeys(columns["order"]))
-    methods = list(dict.fromkeys(columns["method"]))
+    metrics, orders, methods = (list(dict.fromkeys(columns[name])) for name in ("metric", "order", "method"))
     for name in highlight:
-        if name not in methods:
-            message = f": there is no method {name!r} in the table; it has {', '.join(methods)}"
-            raise ArgumentError(Argument("highlight"), message)
+        one_of("highlight", name, methods)
+    by_k = np.argsort(columns["k"], kind="stable")
     looks = _looks(methods, highlight)
     width = _PANEL_WIDTH * len(orders) + _LEGEND_WIDTH
     height = max(_PANEL_HEIGHT * len(metrics), _LEGEND_ROW * (len(methods) + 1))
-    picture = Picture.padded(width, height, "masking curves")
+    picture = Picture.padded(width, "masking curves", height)
     picture.set_layout_engine("constrained", w_pad=PAD / 72, h_pad=PAD / 72)
     with styled():
         panels = picture.subplots(len(metrics), len(orders), sharey="row", squeeze=False)
-        for metric, row in zip(metrics, panels, strict=True):
-            for order, axes in zip(orders, row, strict=True):
+        for metric, metric_panels in zip(metrics, panels, strict=True):
+            for order, axes in zip(orders, metric_panels, strict=True):
                 inside = (columns["metric"] == metric) & (columns["order"] == order)
-                points = {name: values[inside] for name, values in columns.items()}
+                rows = by_k[inside[by_k]]
+                points = {name: values[rows] for name, values in columns.items()}
                 _draw_curves(axes, points, looks, highlight)
                 _label_axes(axes, metric, order)
         banded = bool((columns["high"] > columns["low"]).any())
@@ -76,53 +77,44 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
 
 def _columns(table: Any) -> Columns:
     """The table as arrays, checked; columns that may be missing are filled in."""
-    present = list(getattr(table, "columns", table))
+    argument = Argument("table")
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise ArgumentTypeError(argument, f" must be a table of curves, not {type(table).__name__}")
+    present = set(getattr(table, "columns", table))
     for name in ("method", "k", "mean"):
         if name not in present:
-            message = f" needs the columns method, k and mean, and {name} is not among {present}"
-            raise ArgumentError(Argument("table"), message)
-    columns = {name: np.asarray(table[name]) for name in present}
-    size = columns["mean"].size
-    for name in ("metric", "order"):
-        columns.setdefault(name, np.full(size, ""))
-    missing = {"low", "high"} - set(present)
+            message = f" needs the columns method, k and mean, and {name} is not among {list(table)}"
+            raise ArgumentError(argument, message)
+    missing = {"low", "high"} - present
     if len(missing) == 1:
         message = f" has one end of the intervals but no column {missing.pop()}; give both or neither"
-        raise ArgumentError(Argument("table"), message)
-    for name in missing:
-        columns[name] = columns["mean"]
+        raise ArgumentError(argument, message)
 
-    checked: Columns = {}
+    columns: Columns = {}
     for name in ("method", "metric", "order"):
-        checked[name] = np.array([str(value) for value in columns[name]], dtype=object)
-    for name in ("k", "mean", "low", "high"):
-        checked[name] = columns[name].astype(float)
-    _check_columns(checked)
-    return checked
-
-
-def _check_columns(columns: Columns) -> None:
-    argument = Argument("table")
+        values = table[name] if name in present else [""] * len(table["mean"])
+        columns[name] = np.array([str(value) for value in values], dtype=object)
+    for name in _NUMBERS:
+        source = "mean" if name in missing else name
+        columns[name] = np.asarray(table[source], dtype=float)
     lengths = {name: values.size for name, values in columns.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ArgumentError(argument, f" must have equally long columns that are not empty, not {lengths}")
-    for name in ("k", "mean", "low", "high"):
+    for name in _NUMBERS:
         if not np.isfinite(columns[name]).all():
             raise ArgumentError(argument, f" holds NaN or infinite values in column {name}; drop these rows first")
     if (columns["low"] > columns["mean"]).any() or (columns["high"] < columns["mean"]).any():
         raise ArgumentError(argument, " has an interval that does not hold its mean: low <= mean <= high must be true")
+    return columns
 
 
 def _looks(methods: Sequence[str], highlight: Sequence[str]) -> dict[str, Look]:
     """Colour, dashes and marker of every method: no two alike, and not by colour alone."""
     looks = {}
-    for index, name in enumerate(methods):
-        looks[name] = {
-            "color": _COLOURS[index % len(_COLOURS)],
-            "linestyle": _DASHES[(index // len(_COLOURS)) % len(_DASHES)],
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "linewidth": 2.6 if name in highlight else 1.3,
-        }
+    strokes = cycle(product(_DASHES, _COLOURS))
+    for name, (dashes, colour), marker in zip(methods, strokes, cycle(_MARKERS), strict=False):
+        width = 2.6 if name in highlight else 1.3
+        looks[name] = {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
     if "random" in looks:
         looks["random"] = _RANDOM
     return looks
@@ -133,13 +125,10 @@ def _draw_curves(axes: Axes, points: Columns, looks: dict[str, Look], highlight:
     if highlight:
         band_opacity = 0.05
     for index, (method, look) in enumerate(looks.items()):
-        rows = np.flatnonzero(points["method"] == method)
-        if rows.size == 0:
+        rows = points["method"] == method
+        if not rows.any():
             continue
-        rows = rows[np.argsort(points["k"][rows], kind="stable")]
-        k = points["k"][rows]
-        low = points["low"][rows]
-        high = points["high"][rows]
+        k, mean, low, high = (points[name][rows] for name in _NUMBERS)
         if np.unique(k).size != k.size:
             message = f": {method} has several means for the same k; give one row per method, order, metric and k"
             raise ArgumentError(Argument("table"), message)
@@ -148,7 +137,7 @@ def _draw_curves(axes: Axes, points: Columns, looks: dict[str, Look], highlight:
             face = (look["color"], opacity)
             edge = (look["color"], 2 * opacity)
             axes.fill_between(k, low, high, facecolor=face, edgecolor=edge, linewidth=0.6)
-        axes.plot(k, points["mean"][rows], **look, **_MARKER_LOOK, zorder=3 + index / 100)
+        axes.plot(k, mean, **look, **_MARKER_LOOK, zorder=3 + index / 100)
 
 
 def _label_axes(axes: Axes, metric: str, order: str) -> None:

@@ -7,7 +7,6 @@ edge, as on pages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,82 +15,40 @@ from matplotlib.collections import LineCollection, PolyCollection
 from gaflow.plots.figure import GREY, INK, fit_text, line_colour, shade_colour, text_width, wrap_text
 from gaflow.view.summary import Flag, Legend, Summary
 
-__all__ = ["Box", "Heading", "Scale", "draw_boxes", "draw_note", "draw_outlines", "draw_text", "flag_text", "rectangle"]
-
 NEGATIVE = "blue with dashes or stripes"  # how figures mark scores below 0, for legends
 
 Box = list[tuple[float, float]]  # corners: upper left, upper right, lower right, lower left
 
 _SCALE_WIDTH = 180.0  # with its two numbers
 _WORDS_LEFT = 200.0  # where the words beside the scale begin
-_LINE = 12.0  # from one line of small text to the next
+LINE = 12.0  # from one line of small text to the next
 _DASHES = (0, (2, 1.5))
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A headline at the upper left, and smaller lines below it."""
-
-    title: str
-    lines: tuple[str, ...]
-
-    @classmethod
-    def of(cls, title: str, remarks: Sequence[str], width: float) -> Heading:
-        """A headline and `remarks`, wrapped to `width`."""
-        lines = wrap_text(" · ".join(remarks), 8.5, width)
-        return cls(fit_text(title, 12, width, "bold"), tuple(lines))
-
-    @classmethod
-    def about(cls, summary: Summary, width: float) -> Heading:
-        """The headline, flags and facts of an attribution."""
-        flags = [flag_text(flag) for flag in summary.flags]
-        return cls.of(summary.headline, [*flags, *summary.facts()], width)
-
-    @property
-    def height(self) -> float:
-        """The room that it takes."""
-        return 22.0 + _LINE * len(self.lines)
-
-    def draw(self, sheet: Axes) -> None:
-        """Draw it at the top of `sheet`."""
-        sheet.text(0, 0, self.title, size=12, weight="bold", va="top")
-        for index, line in enumerate(self.lines):
-            draw_note(sheet, 0, 19 + _LINE * index, line, size=8.5)
+def draw_heading(sheet: Axes, title: str, remarks: Sequence[str], width: float) -> float:
+    """A headline at the upper left, and `remarks` in smaller lines below it; returns where it ends."""
+    line = fit_text(title, 12, width, "bold")
+    sheet.text(0, 0, line, size=12, weight="bold", va="top")
+    lines = wrap_text(" · ".join(remarks), 8.5, width)
+    return draw_lines(sheet, 0, 19, lines, size=8.5) + 3
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The shades from the lowest value to the highest, and what they mean."""
+def draw_scale(sheet: Axes, top: float, legend: Legend, width: float, remarks: Sequence[str] = ()) -> float:
+    """The shades from the lowest value to the highest, and beside them what they mean; returns where it ends."""
+    left = text_width(legend.low, 8) + 5
+    right = _SCALE_WIDTH - text_width(legend.high, 8)
+    draw_row(sheet, left, top + 1, right - left, 9, legend.levels)
+    draw_outlines(sheet, [rectangle(left, top + 1, right - left, 9)], dashed=False)
+    sheet.text(0, top + 5.5, legend.low, size=8, va="center", color=INK)
+    sheet.text(right + 5, top + 5.5, legend.high, size=8, va="center", color=INK)
+    words = "; ".join([legend.words, *remarks])
+    bottom = draw_lines(sheet, _WORDS_LEFT, top + 1, wrap_text(words, 8, width - _WORDS_LEFT))
+    return max(bottom - 1, top + 14)
 
-    legend: Legend
-    lines: tuple[str, ...]
 
-    @classmethod
-    def of(cls, legend: Legend, width: float, *remarks: str) -> Scale:
-        """The scale of `legend`, with further `remarks` after its words."""
-        words = "; ".join([legend.words, *remarks])
-        return cls(legend, tuple(wrap_text(words, 8, width - _WORDS_LEFT)))
-
-    @property
-    def height(self) -> float:
-        """The room that it takes."""
-        return max(_LINE * len(self.lines), 14.0)
-
-    def draw(self, sheet: Axes, top: float) -> None:
-        """Draw it, its upper edge at `top`."""
-        levels = self.legend.levels
-        left = text_width(self.legend.low, 8) + 5
-        step = (_SCALE_WIDTH - left - text_width(self.legend.high, 8)) / len(levels)
-        width = step * len(levels)
-        boxes = []
-        for index in range(len(levels)):
-            boxes.append(rectangle(left + index * step, top + 1, step, 9))
-        draw_boxes(sheet, boxes, levels)
-        draw_outlines(sheet, [rectangle(left, top + 1, width, 9)], dashed=False)
-        sheet.text(0, top + 5.5, self.legend.low, size=8, va="center", color=INK)
-        sheet.text(left + width + 5, top + 5.5, self.legend.high, size=8, va="center", color=INK)
-        for index, line in enumerate(self.lines):
-            draw_note(sheet, _WORDS_LEFT, top + 1 + _LINE * index, line)
+def summary_remarks(summary: Summary) -> list[str]:
+    """The flags and facts of an attribution."""
+    return [*map(flag_text, summary.flags), *summary.facts()]
 
 
 def flag_text(flag: Flag) -> str:
@@ -120,6 +77,15 @@ def draw_boxes(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None
     sheet.add_collection(LineCollection(lines, colors=colours, linewidths=1.2, linestyles=[(0, (2.5, 1.5))]))
 
 
+def draw_row(sheet: Axes, left: float, top: float, width: float, height: float, levels: Sequence[int]) -> None:
+    """Boxes of equal width side by side."""
+    step = width / len(levels)
+    boxes = []
+    for index in range(len(levels)):
+        boxes.append(rectangle(left + index * step, top, step, height))
+    draw_boxes(sheet, boxes, levels)
+
+
 def draw_outlines(sheet: Axes, boxes: Sequence[Box], *, dashed: bool = True) -> None:
     """Thin lines around boxes; dashed ones are for special tokens."""
     pattern = _DASHES if dashed else "solid"
@@ -135,3 +101,11 @@ def draw_text(sheet: Axes, x: float, y: float, text: str, **look: Any) -> None:
 def draw_note(sheet: Axes, x: float, y: float, text: str, size: float = 8, **look: Any) -> None:
     """One line of small grey text, its top at `y`."""
     sheet.text(x, y, text, size=size, color=GREY, va="top", **look)
+
+
+def draw_lines(sheet: Axes, x: float, top: float, lines: Sequence[str], size: float = 8) -> float:
+    """Lines of small grey text; returns where the next one would begin."""
+    for line in lines:
+        draw_note(sheet, x, top, line, size)
+        top += LINE
+    return top

@@ -12,35 +12,21 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 from PIL import Image
 
-from gaflow.view.shades import RGB, foreground, shade, underline
-from gaflow.view.text import shortened
-
-__all__ = [
-    "GREY",
-    "INK",
-    "PAD",
-    "Picture",
-    "fit_text",
-    "letter_colour",
-    "line_colour",
-    "printable",
-    "shade_colour",
-    "styled",
-    "text_width",
-    "wrap_text",
-]
+from gaflow.view.shades import foreground, hex_code, shade, underline
+from gaflow.view.text import beginning, shortened
 
 Colour = tuple[float, float, float]
 
@@ -81,17 +67,13 @@ class Picture(Figure):
     title: str = ""  # kept in the file
 
     @classmethod
-    def sized(cls, width: float, height: float, title: str = "") -> Picture:
-        """An empty figure of `width` x `height` points."""
+    def padded(cls, width: float, title: str = "", height: float = 0.0) -> Picture:
+        """An empty figure with room for `width` x `height` points inside its padding; see `end_at` for the height."""
+        size = ((width + 2 * PAD) / 72, (height + 2 * PAD) / 72)
         with styled():
-            picture = cls(figsize=(width / 72, height / 72), dpi=144, facecolor="white")
+            picture = cls(figsize=size, dpi=144, facecolor="white")
         picture.title = printable(title)
         return picture
-
-    @classmethod
-    def padded(cls, width: float, height: float, title: str) -> Picture:
-        """An empty figure with room for `width` x `height` points inside its padding."""
-        return cls.sized(width + 2 * PAD, height + 2 * PAD, title)
 
     def sheet(self) -> Axes:
         """Axes over the whole figure, without frame or ticks, in points from the padding on, y downwards."""
@@ -100,6 +82,11 @@ class Picture(Figure):
         axes.set(xlim=(-PAD, width - PAD), ylim=(height - PAD, -PAD))
         axes.set_axis_off()
         return axes
+
+    def end_at(self, bottom: float) -> None:
+        """Make the figure as high as its sheet, which ends at `bottom`."""
+        self.set_figheight((bottom + 2 * PAD) / 72)
+        self.axes[0].set_ylim(bottom + PAD, -PAD)
 
     def savefig(self, fname: Any, **options: Any) -> None:
         """Write the figure to a file, as matplotlib does, but without a date and with the same ids every time."""
@@ -146,6 +133,11 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
     return float(width)
 
 
+def widest(texts: Iterable[str], size: float) -> float:
+    """The width of the longest line."""
+    return max(text_width(text, size) for text in texts)
+
+
 def printable(text: str) -> str:
     """The beginning of `text` on one line, as it may be drawn."""
     return _without_byte_order_marks(shortened(text))
@@ -156,10 +148,10 @@ def fit_text(text: str, size: float, width: float, weight: str = "normal") -> st
     line = printable(text) or "␣"
     if text_width(line, size, weight) <= width:
         return line
-    length = len(line)
-    while length > 1 and text_width(line[:length] + "…", size, weight) > width:
-        length -= 1
-    return line[:length] + "…"
+    start = line
+    while len(start) > 1 and text_width(start + "…", size, weight) > width:
+        start = beginning(line, len(start) - 1)
+    return start + "…"
 
 
 def wrap_text(text: str, size: float, width: float) -> list[str]:
@@ -176,22 +168,17 @@ def wrap_text(text: str, size: float, width: float) -> list[str]:
 
 def shade_colour(level: int) -> Colour:
     """The shade of -LEVELS to LEVELS, as matplotlib writes colours."""
-    return _fractions(shade(level))
+    return to_rgb(hex_code(shade(level)))
 
 
 def letter_colour(level: int) -> Colour:
     """The colour of letters on a shade."""
-    return _fractions(foreground(shade(level)))
+    return to_rgb(hex_code(foreground(shade(level))))
 
 
 def line_colour(level: int) -> Colour:
     """The colour of a line around or below a shade."""
-    return _fractions(underline(level))
-
-
-def _fractions(colour: RGB) -> Colour:
-    red, green, blue = colour
-    return red / 255, green / 255, blue / 255
+    return to_rgb(hex_code(underline(level)))
 
 
 def _without_byte_order_marks(text: str) -> str:

@@ -17,24 +17,31 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
-from gaflow.plots.elements import Heading, Scale, draw_boxes, draw_outlines, draw_text, flag_text, rectangle
-from gaflow.plots.figure import GREY, Picture, fit_text, letter_colour, styled, text_width
+from gaflow.plots.elements import (
+    draw_heading,
+    draw_outlines,
+    draw_row,
+    draw_scale,
+    draw_text,
+    flag_text,
+    rectangle,
+    summary_remarks,
+)
+from gaflow.plots.figure import GREY, Picture, fit_text, letter_colour, styled, widest
 from gaflow.view.shades import level_of
 from gaflow.view.summary import (
     Attributions,
     Legend,
     Summary,
-    named_attributions,
     relative_legend,
-    require_same_text,
     shared_legend,
     summarize,
+    summarize_all,
 )
 from gaflow.view.text import number_format, one_line
-
-__all__ = ["compare", "layers"]
 
 _NEGATIVE = "blue with dashes"
 _BLOCK_WIDTH = 780.0  # of a block of columns, at most
@@ -68,37 +75,29 @@ class _Row:
         return "0" if self.largest == 0 else number_format(self.largest)(self.largest)
 
 
-@dataclass(frozen=True)
-class _HeatMap:
-    """Rows of numbers over tokens; one block of the figure, or more if the text is long."""
-
-    title: str
-    rows: tuple[_Row, ...]  # the first on top
-
-
+@checked
 def layers(attributions: Attributions) -> Picture:
     """A figure of the flow through every token of every node layer, the output on top and the input at the bottom.
 
     Several attributions of the same text (a list, or a dict with their names) have a heat map each.
     """
-    named = named_attributions(attributions)
-    require_same_text(named)
+    summaries = summarize_all(attributions)
     maps = []
-    for name, att in named:
-        if att.layers is None:
-            message = f": {name} is no flow method, so there are no layers to show; take af, gf or agf"
+    for summary in summaries:
+        if summary.att.layers is None:
+            message = f": {summary.name} is no flow method, so there are no layers to show; take af, gf or agf"
             raise ArgumentError(Argument("attributions"), message)
-        title = name if len(named) > 1 else "flow through each token, layer by layer"
-        maps.append(_layer_map(title, att.layers))
-    summaries = [summarize(att, name) for name, att in named]
-    signed = any(row.values.min() < 0 for heat_map in maps for row in heat_map.rows)
+        maps.append((summary.name, _layer_rows(summary.att.layers)))
+    if len(maps) == 1:
+        maps = [("flow through each token, layer by layer", maps[0][1])]
+    signed = any(row.values.min() < 0 for _, rows in maps for row in rows)
     words = "of each layer's largest flow through a token"
     legend = relative_legend(words, summaries[0].label, _NEGATIVE, signed=signed)
     return _draw(summaries, maps, legend)
 
 
-def _layer_map(title: str, through: np.ndarray) -> _HeatMap:
-    """The heat map of through-flows (l+1, t), row 0 the input."""
+def _layer_rows(through: np.ndarray) -> list[_Row]:
+    """The rows of through-flows (l+1, t), the output first."""
     last = len(through) - 1
     names = {0: "0 input", last: f"{last} output"}
     form = number_format(float(abs(through).max()))
@@ -107,59 +106,59 @@ def _layer_map(title: str, through: np.ndarray) -> _HeatMap:
         values = through[layer]
         largest = float(abs(values).max())
         rows.append(_Row(names.get(layer, str(layer)), values, largest, form))
-    return _HeatMap(title, tuple(rows))
+    return rows
 
 
+@checked
 def compare(attributions: Attributions) -> Picture:
     """A figure of the scores of several methods for the same tokens, a row each.
 
     plots.compare(explainer.compare("a gripping film.", methods=["agf", "attcat"])).savefig("methods.svg")
     """
-    named = named_attributions(attributions)
-    require_same_text(named)
-    summaries = [summarize(att, name) for name, att in named]
+    summaries = summarize_all(attributions)
     rows = []
     for summary in summaries:
         ordinary = summary.att.scores[~summary.att.special_mask]
         largest = float(abs(ordinary).max(initial=0.0))
         rows.append(_Row(summary.name, summary.att.scores, largest, number_format(summary.largest_token)))
-    return _draw(summaries, [_HeatMap("", tuple(rows))], shared_legend(summaries, _NEGATIVE))
+    return _draw(summaries, [("", rows)], shared_legend(summaries, _NEGATIVE))
 
 
-def _draw(summaries: Sequence[Summary], maps: Sequence[_HeatMap], legend: Legend) -> Picture:
-    att = summaries[0].att
-    grid = _Grid.fit(att, [row for heat_map in maps for row in heat_map.rows])
-    heading = _heading(summaries, grid.width)
-    remarks = []
+def _draw(summaries: Sequence[Summary], maps: Sequence[tuple[str, list[_Row]]], legend: Legend) -> Picture:
+    """Heat maps, each with a title and its rows, one below the other."""
+    first = summaries[0]
+    grid = _Grid.fit(first.att, [row for _, rows in maps for row in rows])
+    legend_remarks = []
     if not grid.numbers:
-        remarks.append("the number at the right of a row is its largest value")
-    if att.special_mask.any():
-        remarks.append("dashed outline: special tokens")
-    scale = Scale.of(legend, grid.width, *remarks)
-    height = heading.height + sum(grid.height(heat_map) for heat_map in maps) + scale.height
+        legend_remarks.append("the number at the right of a row is its largest value")
+    if grid.special.any():
+        legend_remarks.append("dashed outline: special tokens")
     names = ", ".join(summary.name for summary in summaries)
-    picture = Picture.padded(grid.width, height, summarize(att, names).title)
+    picture = Picture.padded(grid.width, summarize(first.att, names).title)
     with styled():
         sheet = picture.sheet()
-        heading.draw(sheet)
-        top = heading.height
-        for heat_map in maps:
-            grid.draw(sheet, heat_map, top)
-            top += grid.height(heat_map)
-        scale.draw(sheet, top)
+        bottom = draw_heading(sheet, first.headline, _remarks(summaries), grid.width)
+        for title, rows in maps:
+            if title:
+                line = fit_text(title, 8.5, _FIGURE_WIDTH, "bold")
+                sheet.text(0, bottom, line, size=8.5, weight="bold", va="top")
+                bottom += _TITLE
+            bottom = grid.draw(sheet, rows, bottom)
+        bottom = draw_scale(sheet, bottom, legend, grid.width, legend_remarks)
+        picture.end_at(bottom)
     return picture
 
 
-def _heading(summaries: Sequence[Summary], width: float) -> Heading:
-    """The heading of one attribution; of several, what they have in common, and the flags of each."""
+def _remarks(summaries: Sequence[Summary]) -> list[str]:
+    """Flags and facts of one attribution; of several, what they have in common, and the flags of each."""
     first = summaries[0]
     if len(summaries) == 1:
-        return Heading.about(first, width)
+        return summary_remarks(first)
     remarks = [flag_text(flag) for flag in first.text_flags]
     for summary in summaries:
         for flag in summary.method_flags:
             remarks.append(f"{one_line(summary.name)}: {flag_text(flag)}")
-    return Heading.of(first.headline, [*remarks, *first.facts(method=False)], width)
+    return remarks + first.facts(method=False)
 
 
 @dataclass(frozen=True)
@@ -180,12 +179,13 @@ class _Grid:
     def fit(cls, att: Attribution, rows: Sequence[_Row]) -> _Grid:
         """Columns as wide as their labels where all fit into one block, otherwise narrow ones with rotated labels."""
         t = len(att.tokens)
-        left = max(text_width(fit_text(row.name, 8, _NAME_WIDTH), 8) for row in rows) + 8
+        names = [fit_text(row.name, 8, _NAME_WIDTH) for row in rows]
+        left = widest(names, 8) + 8
         room = _BLOCK_WIDTH - left
         labels = tuple(fit_text(token, 8, _LABEL_WIDTH) for token in att.tokens)
-        label_width = max(text_width(label, 8) for label in labels)
+        label_width = widest(labels, 8)
         longest = [row.number(row.values[abs(row.values).argmax()]) for row in rows]
-        number_width = max(text_width(number, _NUMBER_SIZE) for number in longest) + 4
+        number_width = widest(longest, _NUMBER_SIZE) + 4
         numbers = len(rows) * t <= _MOST_NUMBERS and number_width * t <= room
         narrow = number_width if numbers else _NARROW_COLUMN
         wide = max(label_width + 5, narrow)
@@ -195,7 +195,7 @@ class _Grid:
         columns = math.ceil(t / blocks)
         width = left + column * columns
         if not numbers:
-            width += max(text_width(row.strongest, _NUMBER_SIZE) for row in rows) + 6
+            width += widest([row.strongest for row in rows], _NUMBER_SIZE) + 6
         return cls(
             labels=labels,
             special=att.special_mask,
@@ -208,49 +208,35 @@ class _Grid:
             width=max(width, _FIGURE_WIDTH),
         )
 
-    def height(self, heat_map: _HeatMap) -> float:
-        """The height of a heat map with its title and all its blocks."""
-        title = _TITLE if heat_map.title else 0.0
-        return title + len(self._blocks()) * self._block_height(heat_map)
-
-    def draw(self, sheet: Axes, heat_map: _HeatMap, top: float) -> None:
-        """Draw all blocks of a heat map."""
-        if heat_map.title:
-            title = fit_text(heat_map.title, 8.5, _FIGURE_WIDTH, "bold")
-            sheet.text(0, top, title, size=8.5, weight="bold", va="top")
-            top += _TITLE
-        for tokens in self._blocks():
-            for index, row in enumerate(heat_map.rows):
-                self._draw_row(sheet, row, tokens, top + _ROW * index)
-            self._draw_columns(sheet, tokens, top, _ROW * len(heat_map.rows))
-            top += self._block_height(heat_map)
-
-    def _blocks(self) -> list[range]:
-        """The tokens of each block."""
-        t = len(self.labels)
-        return [range(start, min(start + self.columns, t)) for start in range(0, t, self.columns)]
-
-    def _block_height(self, heat_map: _HeatMap) -> float:
-        return _ROW * len(heat_map.rows) + self.foot + _BLOCK_GAP
+    def draw(self, sheet: Axes, rows: Sequence[_Row], top: float) -> float:
+        """Draw the cells of the rows, block by block, and labels below each; returns where the next map begins."""
+        tokens = range(len(self.labels))
+        height = _ROW * len(rows)
+        for start in tokens[:: self.columns]:
+            block = tokens[start : start + self.columns]
+            for index, row in enumerate(rows):
+                self._draw_row(sheet, row, block, top + _ROW * index)
+            self._draw_columns(sheet, block, top, height)
+            top += height + self.foot + _BLOCK_GAP
+        return top
 
     def _draw_row(self, sheet: Axes, row: _Row, tokens: range, top: float) -> None:
         """The name and the cells of a row, and at the right its largest value if numbers are not in the cells."""
         middle = top + _ROW / 2
-        draw_text(sheet, self.left - 6, middle, fit_text(row.name, 8, _NAME_WIDTH), size=8, ha="right")
-        boxes = []
-        levels = []
-        left = self.left
-        for value in row.values[tokens].tolist():
-            level = level_of(value, row.largest)
-            boxes.append(rectangle(left, top, self.column, _ROW))
-            levels.append(level)
-            if self.numbers:
-                look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
-                draw_text(sheet, left + self.column / 2, middle, row.number(value), **look)
-            left += self.column
-        draw_boxes(sheet, boxes, levels)
+        name = fit_text(row.name, 8, _NAME_WIDTH)
+        draw_text(sheet, self.left - 6, middle, name, size=8, ha="right")
+        values = row.values[tokens].tolist()
+        levels = [level_of(value, row.largest) for value in values]
+        width = self.column * len(tokens)
+        draw_row(sheet, self.left, top, width, _ROW, levels)
         if not self.numbers:
-            draw_text(sheet, left + 5, middle, row.strongest, size=_NUMBER_SIZE, color=GREY)
+            draw_text(sheet, self.left + width + 5, middle, row.strongest, size=_NUMBER_SIZE, color=GREY)
+            return
+        x = self.left + self.column / 2
+        for value, level in zip(values, levels, strict=True):
+            look = {"size": _NUMBER_SIZE, "ha": "center", "color": letter_colour(level)}
+            draw_text(sheet, x, middle, row.number(value), **look)
+            x += self.column
 
     def _draw_columns(self, sheet: Axes, tokens: range, top: float, height: float) -> None:
         """The outlines of a block and of the special tokens in it, and the labels below."""

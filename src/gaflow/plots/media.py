@@ -6,62 +6,66 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.inputs.media import Image, Sound
-from gaflow.plots.elements import NEGATIVE, Heading, Scale, draw_boxes, draw_text, rectangle
+from gaflow.plots.elements import (
+    NEGATIVE,
+    draw_boxes,
+    draw_heading,
+    draw_scale,
+    draw_text,
+    rectangle,
+    summary_remarks,
+)
 from gaflow.plots.figure import INK, PAD, Picture, styled
 from gaflow.view.media import envelope, frames, heat_map
-from gaflow.view.summary import score_legend, summarize
-
-__all__ = ["media"]
+from gaflow.view.summary import summarize
 
 _INNER = 600.0 - 2 * PAD  # width
 _GAP = 12.0  # between a picture and its heat map
 _WAVE_HEIGHT = 110.0
 
 
+@checked
 def media(att: Attribution) -> Picture:
     """A figure of a picture beside its heat map, or of a sound's wave over its shaded frames."""
     if isinstance(att.media, Image):
-        height, width, _ = att.media.pixels.shape
-        drawing_height = (_INNER - _GAP) / 2 * height / width
         scores = att.scores[~att.special_mask]
     elif isinstance(att.media, Sound):
-        drawing_height = _WAVE_HEIGHT + 14
         scores = np.array([frame.score for frame in frames(att)])
     else:
         raise ArgumentError(
             Argument("att"), " explains a text, not a picture or a sound; gaflow.plots.bars draws its scores"
         )
     summary = summarize(att)
-    heading = Heading.about(summary, _INNER)
     largest = float(np.abs(scores).max(initial=0.0))
-    legend = score_legend(largest, summary.unit_name, summary.label, NEGATIVE, signed=summary.signed)
-    scale = Scale.of(legend, _INNER, "special tokens are not shown")
-    top = heading.height + scale.height + 10
-    picture = Picture.padded(_INNER, top + drawing_height, summary.title)
+    legend = summary.score_legend(NEGATIVE, largest, signed=summary.signed)
+    picture = Picture.padded(_INNER, summary.title)
     with styled():
         sheet = picture.sheet()
-        heading.draw(sheet)
-        scale.draw(sheet, heading.height)
+        bottom = draw_heading(sheet, summary.headline, summary_remarks(summary), _INNER)
+        bottom = draw_scale(sheet, bottom, legend, _INNER, ["special tokens are not shown"])
         if isinstance(att.media, Image):
-            _draw_picture(sheet, att, att.media, top, drawing_height)
+            bottom = _draw_picture(sheet, att, att.media, bottom + 10)
         else:
-            _draw_wave(sheet, att, att.media, top)
+            bottom = _draw_wave(sheet, att, att.media, bottom + 10)
+        picture.end_at(bottom)
     return picture
 
 
-def _draw_picture(sheet: Axes, att: Attribution, image: Image, top: float, height: float) -> None:
+def _draw_picture(sheet: Axes, att: Attribution, image: Image, top: float) -> float:
     width = (_INNER - _GAP) / 2
-    limits = {"xlim": sheet.get_xlim(), "ylim": sheet.get_ylim()}
+    rows, columns, _ = image.pixels.shape
+    bottom = top + width * rows / columns
     for left, pixels in ((0.0, image.pixels), (width + _GAP, heat_map(att))):
-        extent = (left, left + width, top + height, top)
+        extent = (left, left + width, bottom, top)
         sheet.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=0)
-    sheet.set(**limits)  # which imshow has changed
+    return bottom
 
 
-def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> None:
+def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> float:
     samples = len(sound.samples)
     boxes = []
     levels = []
@@ -78,6 +82,7 @@ def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> None:
         x = (index + 0.5) * step
         lines.append(((x, upper), (x, bottom)))
     sheet.add_collection(LineCollection(lines, colors=[INK], linewidths=0.7))
-    below = top + _WAVE_HEIGHT + 8
-    draw_text(sheet, 0, below, "0 s", size=8, ha="left")
-    draw_text(sheet, _INNER, below, f"{samples / sound.rate:.2f} s", size=8, ha="right")
+    bottom = top + _WAVE_HEIGHT
+    draw_text(sheet, 0, bottom + 8, "0 s", size=8, ha="left")
+    draw_text(sheet, _INNER, bottom + 8, f"{samples / sound.rate:.2f} s", size=8, ha="right")
+    return bottom + 14

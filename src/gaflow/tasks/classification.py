@@ -17,27 +17,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gaflow.errors import TargetError, UnsupportedModelError
+from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.targets import (
     ExplainedOutput,
+    Head,
+    class_output,
+    class_probability,
     contrast_sides,
-    contrast_terms,
     logits_on_host,
     target_error,
     two_sides,
     whole_target,
 )
 
-__all__ = ["ClassTarget", "ClassificationHead"]
-
 ClassTarget = int | tuple[int, int]  # a class, or A minus B
+_MAX_DIGITS = 10  # of the number of a class; Python takes none of more than 4300
 _LISTED_LABELS = 20  # in an error
 
 
 @dataclass(frozen=True)
-class ClassificationHead:
+class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
     """The output of a classifier: its labels, and how logits become probabilities."""
 
     labels: tuple[str, ...]  # (c,)
@@ -87,21 +88,19 @@ class ClassificationHead:
         """Classes mean the same for every input."""
         return target
 
-    def outputs(
-        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ClassTarget | None]
-    ) -> list[ExplainedOutput]:
-        """One output for each input, from logits (b, c)."""
-        if tuple(logits.shape) != (len(targets), len(self.labels)):
+    def output(self, logits: Tensor, encoding: Encoding, target: ClassTarget | None) -> ExplainedOutput:
+        """From logits (c,)."""
+        shape = tuple(logits.shape)
+        labels = len(self.labels)
+        if shape != (labels,):
             raise UnsupportedModelError(
-                f"the model's output for {len(targets)} texts has shape {tuple(logits.shape)}, but its "
-                f"config names {len(self.labels)} labels; set config.id2label to match the head"
+                f"the model's output for an input has shape {shape}, but its config names {labels} labels; set "
+                "config.id2label to match the head"
             )
-        outputs = []
-        for row, target in zip(logits_on_host(logits), targets, strict=True):
-            if target is None:
-                target = int(row.argmax())
-            outputs.append(self._output(row, target))
-        return outputs
+        on_host = logits_on_host(logits)
+        if target is None:
+            target = int(on_host.argmax())
+        return self._output(on_host, target)
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The classes by their logits (c,)."""
@@ -111,24 +110,14 @@ class ClassificationHead:
 
     def _output(self, logits: Tensor, target: ClassTarget) -> ExplainedOutput:
         classes = target if isinstance(target, tuple) else (target,)
-        return ExplainedOutput(
-            target=target,
-            label=" minus ".join(self.labels[k] for k in classes),
-            probability=self._probability(logits, target),
-            prediction=self.labels[int(logits.argmax())],
-            terms=contrast_terms([(k,)] for k in classes),
-        )
+        return class_output(logits, classes, self.labels.__getitem__, self._probability(logits, classes))
 
-    def _probability(self, logits: Tensor, target: ClassTarget) -> float | None:
+    def _probability(self, logits: Tensor, classes: Sequence[int]) -> float | None:
         """Probability of the explained class from one input's logits (c,); None if the head gives none."""
-        if isinstance(target, tuple):
-            if self.link != "softmax":
-                return None
-            return torch.sigmoid(logits[target[0]] - logits[target[1]]).item()
         if self.link == "softmax":
-            return logits.softmax(-1)[target].item()
-        if self.link == "sigmoid":
-            return torch.sigmoid(logits[target]).item()
+            return class_probability(logits, classes)
+        if self.link == "sigmoid" and len(classes) == 1:
+            return torch.sigmoid(logits[classes[0]]).item()
         return None
 
     def _index(self, side: object, target: object) -> int:
@@ -137,7 +126,7 @@ class ClassificationHead:
             index = self._find(side)
             if index is None:
                 context = "" if side == target else f" in {target!r}"
-                raise TargetError(f"no label {side!r}{context}; the model's labels are {self._listed()}")
+                raise target_error(f": no label {side!r}{context}; the model's labels are {self._listed()}")
             return index
         index = whole_target(side, "a class index, a label, a pair (A, B) or None")
         if not 0 <= index < len(self.labels):
@@ -153,12 +142,13 @@ class ClassificationHead:
         if len(close) == 1:
             return close[0]
         if close:
-            raise TargetError(f"label {label!r} fits {[self.labels[k] for k in close]}; spell it exactly")
-        if folded.isdecimal() and folded.isascii() and int(folded) < len(self.labels):
+            raise target_error(f": label {label!r} fits {[self.labels[k] for k in close]}; spell it exactly")
+        if folded.isdecimal() and folded.isascii() and len(folded) < _MAX_DIGITS and int(folded) < len(self.labels):
             return int(folded)
         return None
 
     def _listed(self) -> str:
-        listed = ", ".join(f"{k} {name!r}" for k, name in enumerate(self.labels[:_LISTED_LABELS]))
-        more = len(self.labels) - _LISTED_LABELS
+        labels = [f"{k} {name!r}" for k, name in enumerate(self.labels)]
+        listed = ", ".join(labels[:_LISTED_LABELS])
+        more = len(labels) - _LISTED_LABELS
         return f"{listed} and {more} more" if more > 0 else listed

@@ -9,8 +9,6 @@ from typing import Any
 from gaflow.inputs.encoding import Encoding, encode
 from gaflow.inputs.transformers_types import PretrainedModel, Processor
 
-__all__ = ["InputReader"]
-
 
 @dataclass(frozen=True)
 class InputReader:

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, UnsupportedModelError
@@ -29,16 +28,16 @@ from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import Tokenizer
 from gaflow.tasks.targets import (
     ExplainedOutput,
+    Head,
+    class_output,
+    class_probability,
     contrast_sides,
-    contrast_terms,
     logits_on_host,
     target_error,
     two_sides,
     whole_target,
 )
 from gaflow.tasks.text_inputs import masks_of
-
-__all__ = ["LanguageModelHead", "ResolvedTokens", "TokenTarget"]
 
 _LISTED_TOKENS = 8  # in an error
 
@@ -59,7 +58,7 @@ class ResolvedTokens(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LanguageModelHead:
+class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
     """The output of a language model at one position."""
 
     tokenizer: Tokenizer
@@ -97,20 +96,14 @@ class LanguageModelHead:
             raise target_error(f" contrasts {self._text(tokens[0])!r} with itself; give two different words")
         return ResolvedTokens(position, tuple(tokens))
 
-    def outputs(
-        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedTokens]
-    ) -> list[ExplainedOutput]:
-        """One output for each text, from logits (b, t, v)."""
-        outputs = []
-        for text_logits, encoding, (position, tokens) in zip(logits, encodings, targets, strict=True):
-            on_host = _logits_at(position, text_logits, encoding)
-            for token in tokens:
-                if not 0 <= token < len(on_host):
-                    raise target_error(f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}")
-            if not tokens:
-                tokens = (int(on_host.argmax()),)
-            outputs.append(self._output(on_host, position, tokens))
-        return outputs
+    def output(self, logits: Tensor, encoding: Encoding, target: ResolvedTokens) -> ExplainedOutput:
+        """From logits (t, v)."""
+        on_host = _logits_at(target.position, logits, encoding)
+        for token in target.tokens:
+            if not 0 <= token < len(on_host):
+                raise target_error(f" {token} is out of range: the model has tokens 0 to {len(on_host) - 1}")
+        tokens = target.tokens or (int(on_host.argmax()),)
+        return self._output(on_host, target.position, tokens)
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable tokens."""
@@ -120,21 +113,7 @@ class LanguageModelHead:
         return [self._output(on_host, position, (token,)) for token in tokens]
 
     def _output(self, logits: Tensor, position: int, tokens: tuple[int, ...]) -> ExplainedOutput:
-        first = tokens[0]
-        if len(tokens) == 1:
-            target = first
-            probability = logits.softmax(0)[first]
-        else:
-            target = (first, tokens[1])
-            probability = torch.sigmoid(logits[first] - logits[tokens[1]])
-        return ExplainedOutput(
-            target=target,
-            label=" minus ".join(self._text(token) for token in tokens),
-            probability=probability.item(),
-            prediction=self._text(int(logits.argmax())),
-            terms=contrast_terms([(position, token)] for token in tokens),
-            read_positions=(position,),
-        )
+        return class_output(logits, tokens, self._text, class_probability(logits, tokens), (position,))
 
     def _text(self, token: int) -> str:
         """A token as it reads, or, if that is nothing, as the vocabulary writes it."""
@@ -145,15 +124,13 @@ class LanguageModelHead:
         if not self.masked:
             return len(encoding) - 1
         masks = masks_of(encoding.inputs["input_ids"], self.tokenizer)
+        first = masks[0]
         if mask is None and len(masks) == 1:
-            return masks[0]
+            return first
         if mask not in masks:
             listed = ", ".join(f"#{k}" for k in masks[:_LISTED_TOKENS])
-            raise target_error(
-                " must name one of the masks of ",
-                Argument(name),
-                f", {listed}: write '#{masks[0]}', or '#{masks[0]}=word', or fill in the other masks",
-            )
+            advice = f"write '#{first}', or '#{first}=word', or fill in the other masks"
+            raise target_error(" must name one of the masks of ", Argument(name), f", {listed}: {advice}")
         return mask
 
     def _find_token(self, word: str, encoding: Encoding, position: int, name: str) -> int:
@@ -169,13 +146,9 @@ class LanguageModelHead:
         if word in vocabulary:
             return int(vocabulary[word])
         if len(several) > 1:
-            pieces = self.tokenizer.convert_ids_to_tokens(several[:_LISTED_TOKENS])
-            raise target_error(
-                f": {word!r} is {len(several)} tokens in ",
-                Argument(name),
-                f" ({', '.join(map(str, pieces))}), and a target is one; give a word that is one token, "
-                "or one of these",
-            )
+            listed = ", ".join(map(str, self.tokenizer.convert_ids_to_tokens(several[:_LISTED_TOKENS])))
+            advice = "a target is one; give a word that is one token, or one of these"
+            raise target_error(f": {word!r} is {len(several)} tokens in ", Argument(name), f" ({listed}), and {advice}")
         raise target_error(f": {word!r} is no token of the model's vocabulary, nor a word that it knows")
 
     def _fill_in(self, word: str, encoding: Encoding, position: int) -> Iterator[list[int]]:

@@ -29,8 +29,6 @@ from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Proce
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import as_integer
 
-__all__ = ["name_tokens", "read_pictures", "read_sounds"]
-
 _MOST_SPECIAL_TOKENS = 16  # before the patches
 _SECONDS_PER_COLUMN = 0.01  # of a spectrogram that is cut into patches
 _SAMPLES_PER_COLUMN = 160  # of a spectrogram, as Whisper's, if the config does not say
@@ -96,7 +94,8 @@ def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
         if count - rows * columns > _MOST_SPECIAL_TOKENS:
             raise UnsupportedModelError(f"the model makes {count} tokens of a picture, which are no grid of patches")
     tokens = _special_tokens(count - rows * columns)
-    segments = [-1] * len(tokens) + [0] * (rows * columns)
+    segments = [-1] * len(tokens)
+    segments += [0] * (rows * columns)
     for row in range(1, rows + 1):
         for column in range(1, columns + 1):
             tokens.append(f"row {row}, column {column}")
@@ -184,7 +183,7 @@ def _open_picture(item: Any, name: str) -> tuple[Any, str]:
         except (OSError, PIL.Image.DecompressionBombError) as error:
             raise ArgumentError(Argument(name), f": {str(item)!r} is no picture that can be read ({error})") from error
     if isinstance(item, np.ndarray | Tensor):
-        return PIL.Image.fromarray(_as_bytes(np.asarray(item), name)), "a picture"
+        item = PIL.Image.fromarray(_as_bytes(np.asarray(item), name))
     if hasattr(item, "convert"):
         return item.convert("RGB"), "a picture"
     raise ArgumentTypeError(
@@ -193,13 +192,11 @@ def _open_picture(item: Any, name: str) -> tuple[Any, str]:
 
 
 def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
-    """An array (h, w, 3) of bytes."""
+    """An array (h, w) or (h, w, 3) of bytes."""
     shape = values.shape
-    if values.ndim == 2:
-        values = np.stack([values] * 3, -1)
-    elif values.ndim == 3 and values.shape[-1] != 3:
+    if values.ndim == 3 and shape[-1] != 3:
         values = np.moveaxis(values, 0, -1)
-    if values.ndim != 3 or values.shape[-1] != 3 or not values.size:
+    if not values.size or (values.ndim != 2 and values.shape[2:] != (3,)):
         raise ArgumentError(Argument(name), f" is an array of shape {shape}, not (h, w, 3), (3, h, w) or (h, w)")
     if values.dtype != np.uint8:
         in_range = (values >= 0) & (values <= 1)

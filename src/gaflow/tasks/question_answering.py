@@ -23,10 +23,16 @@ from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-from gaflow.tasks.targets import ExplainedOutput, as_integer, contrast_terms, logits_on_host, target_error, two_sides
+from gaflow.tasks.targets import (
+    ExplainedOutput,
+    Head,
+    as_integer,
+    contrast_terms,
+    logits_on_host,
+    target_error,
+    two_sides,
+)
 from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
-
-__all__ = ["AnswerTarget", "QuestionAnsweringHead", "ResolvedAnswer"]
 
 _CONTEXT = 1  # segment
 _COLUMNS = {"span": (0, 1), "start": (0,), "end": (1,)}  # of the logits
@@ -50,7 +56,7 @@ class ResolvedAnswer:
 
 
 @dataclass(frozen=True)
-class QuestionAnsweringHead:
+class QuestionAnsweringHead(Head[AnswerTarget, ResolvedAnswer]):
     """The output of a model that finds answers: where they start and end."""
 
     longest: int = 15  # tokens of the model's own answer
@@ -87,17 +93,12 @@ class QuestionAnsweringHead:
             raise target_error(f" contrasts {answers[0]!r} with itself; give two answers")
         return ResolvedAnswer(target.part, spans)
 
-    def outputs(
-        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedAnswer]
-    ) -> list[ExplainedOutput]:
-        """One output for each text, from logits (b, t, 2)."""
-        outputs = []
-        for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
-            on_host = _checked(text_logits, encoding)
-            predicted = self._best_answers(on_host, encoding, 1)[0]
-            sides = [_highest(on_host, spans, target.part) for spans in target.answers] or [predicted]
-            outputs.append(_output(on_host, encoding, target.part, sides, predicted))
-        return outputs
+    def output(self, logits: Tensor, encoding: Encoding, target: ResolvedAnswer) -> ExplainedOutput:
+        """From logits (t, 2)."""
+        on_host = _checked(logits, encoding)
+        predicted = self._best_answers(on_host, encoding, 1)[0]
+        sides = [_highest(on_host, spans, target.part) for spans in target.answers]
+        return _output(on_host, encoding, target.part, sides or [predicted], predicted)
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The most probable answers."""
@@ -111,16 +112,15 @@ class QuestionAnsweringHead:
         start, end = logits[context].unbind(1)
         n = len(context)
         sums = start[:, None] + end[None, :]
-        distance = torch.arange(n)[None, :] - torch.arange(n)[:, None]
-        sums = sums.masked_fill((distance < 0) | (distance >= self.longest), -torch.inf)
-        values, indices = sums.flatten().topk(min(count, n * n))
+        possible = torch.ones(n, n, dtype=torch.bool).triu().tril(self.longest - 1)
+        sums = sums.masked_fill(~possible, -torch.inf).flatten()
+        count = min(count, int(possible.sum()))
         answers = []
-        for value, index in zip(values.tolist(), indices.tolist(), strict=True):
-            if value > -torch.inf:
-                first = context[index // n]
-                last = context[index % n]
-                characters = (encoding.offsets[first][0], encoding.offsets[last][1])
-                answers.append(TokenSpan(tuple(range(first, last + 1)), characters))
+        for index in sums.topk(count).indices.tolist():
+            first = context[index // n]
+            last = context[index % n]
+            characters = (encoding.offsets[first][0], encoding.offsets[last][1])
+            answers.append(TokenSpan(tuple(range(first, last + 1)), characters))
         return answers
 
 
@@ -157,18 +157,24 @@ def _output(
 ) -> ExplainedOutput:
     """The output for a part of an answer, or for the difference of two answers (`sides`)."""
     terms = contrast_terms(_positions(side, part) for side in sides)
+    read_positions = {term.position[0] for term in terms}
     characters = " minus ".join(f"{side.span[0]}:{side.span[1]}" for side in sides)
     label = " minus ".join(_text(encoding, side) for side in sides)
     prefix = "" if part == "span" else f"{part}: "
-    is_contrast = len(sides) == 2
+    output_kind = _OUTPUT_KINDS[part]
+    if len(sides) == 1:
+        probability = _probability(logits, encoding, part, sides[0])
+    else:
+        probability = None
+        output_kind = f"difference of {output_kind}s"
     return ExplainedOutput(
         target=f"{part}={characters}",
         label=prefix + label,
-        probability=None if is_contrast else _probability(logits, encoding, part, sides[0]),
+        probability=probability,
         prediction=prefix + _text(encoding, predicted),
         terms=terms,
-        output_kind=f"difference of {_OUTPUT_KINDS[part]}s" if is_contrast else _OUTPUT_KINDS[part],
-        read_positions=tuple(sorted({term.position[0] for term in terms})),
+        output_kind=output_kind,
+        read_positions=tuple(sorted(read_positions)),
     )
 
 
@@ -190,7 +196,11 @@ def _probability(logits: Tensor, encoding: Encoding, part: str, answer: TokenSpa
 
 def _highest(logits: Tensor, answers: Sequence[TokenSpan], part: str) -> TokenSpan:
     """The answer of largest `y`."""
-    return max(answers, key=lambda answer: sum(logits[position].item() for position in _positions(answer, part)))
+
+    def y(answer: TokenSpan) -> float:
+        return sum(logits[position].item() for position in _positions(answer, part))
+
+    return max(answers, key=y)
 
 
 def _text(encoding: Encoding, answer: TokenSpan) -> str:

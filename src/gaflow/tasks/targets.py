@@ -5,42 +5,25 @@ Whatever the task, the explained scalar is a weighted sum of one input's logits,
     y = Σ_k weight_k logits[position_k],
 
 never of probabilities. An `ExplainedOutput` holds these terms and what to call them. Each task has a `Head`, which
-turns the user's target into such outputs in three steps: `parse` (no input needed), `resolve` (for one input), and
-`outputs` (with the logits of a batch).
+turns the user's target into such an output in three steps: `parse` (no input needed), `resolve` (for one input), and
+`output` (with its logits).
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TargetError
+from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
-
-__all__ = [
-    "AnyHead",
-    "ExplainedOutput",
-    "Head",
-    "LogitTerm",
-    "ResolvedTarget",
-    "Target",
-    "as_integer",
-    "contrast_sides",
-    "contrast_terms",
-    "explained_scalar",
-    "logits_on_host",
-    "parse_all",
-    "target_error",
-    "two_sides",
-    "whole_target",
-]
 
 ResolvedTarget = int | tuple[int, int] | str  # a class or token, A minus B, or a position in the input and its output
 
@@ -81,34 +64,67 @@ Parsed = TypeVar("Parsed")  # a target without its input
 Resolved = TypeVar("Resolved")  # a target for one input
 
 
-class Head(Protocol[Parsed, Resolved]):
+class Head(ABC, Generic[Parsed, Resolved]):
     """How a task's logits are read."""
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes; empty where they are a vocabulary."""
-        ...
+    labels: tuple[str, ...]  # names of the classes; empty where they are a vocabulary
 
+    @abstractmethod
     def parse(self, target: object) -> Parsed:
         """The meaning of `target` as far as no input is needed; raises TargetError if it can mean nothing."""
-        ...
 
+    @abstractmethod
     def resolve(self, target: Parsed, encoding: Encoding, name: str) -> Resolved:
         """The meaning of a parsed target for one input, which errors call `name`."""
-        ...
+
+    @abstractmethod
+    def output(self, logits: Tensor, encoding: Encoding, target: Resolved) -> ExplainedOutput:
+        """The output of one input of a batch, from its logits and its resolved target."""
+
+    @abstractmethod
+    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
+        """The outputs of one input that can be explained, the most probable first, from its logits without padding."""
 
     def outputs(
         self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[Resolved]
     ) -> list[ExplainedOutput]:
-        """One output for each input of a batch, from its logits and its resolved target."""
-        ...
-
-    def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
-        """The outputs of one input that can be explained, the most probable first, from its logits without padding."""
-        ...
+        """The output of each input of a batch."""
+        shape = tuple(logits.shape)
+        if shape[:1] != (len(targets),):
+            raise UnsupportedModelError(f"the model's output for {len(targets)} inputs has shape {shape}")
+        if len(shape) == 2:
+            logits = logits.cpu()  # at once, since they are few
+        return list(map(self.output, logits, encodings, targets))
 
 
 AnyHead = Head[Any, Any]
+
+
+def class_probability(logits: Tensor, classes: Sequence[int]) -> float:
+    """The probability of a class under softmax, from logits (c,); of a contrast, that of one class among the two."""
+    first, *others = classes
+    if not others:
+        return logits.softmax(-1)[first].item()
+    return torch.sigmoid(logits[first] - logits[others[0]]).item()
+
+
+def class_output(
+    logits: Tensor,
+    classes: tuple[int, ...],
+    name_of: Callable[[int], str],
+    probability: float | None,
+    position: tuple[int, ...] = (),
+) -> ExplainedOutput:
+    """The output for a class, or for the contrast of two, from logits (c,), those of the input at `position`."""
+    target = classes[0] if len(classes) == 1 else (classes[0], classes[1])
+    return ExplainedOutput(
+        target=target,
+        label=" minus ".join(map(name_of, classes)),
+        probability=probability,
+        prediction=name_of(int(logits.argmax())),
+        terms=contrast_terms([(*position, k)] for k in classes),
+        read_positions=position,
+    )
 
 
 def parse_all(head: Head[Parsed, Any], target: object, count: int) -> list[Parsed]:

@@ -17,8 +17,6 @@ from gaflow.inputs.transformers_types import Tokenizer
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.text_location import quote
 
-__all__ = ["masks_of", "read_masked", "read_prompts", "read_questions", "read_single", "read_texts"]
-
 
 def read_texts(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts, or pairs of them."""

@@ -17,8 +17,6 @@ from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.segmentation import Span
 from gaflow.tasks.targets import as_integer, target_error
 
-__all__ = ["TextLocation", "TokenSpan", "find_tokens", "parse_location", "quote", "tokens_with_characters"]
-
 TextLocation = int | Span | str  # a token's position, characters, or a piece of the text
 _QUOTED_CHARACTERS = 40  # of a text in an error
 
@@ -78,19 +76,24 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
             spans.append(TokenSpan.of(encoding, tokens))
     if not spans:
         problem = "has no token in" if occurrences else "is not in"
-        truncated = ", truncated" if encoding.truncated else ""
+        length = f"{len(source)} characters"
+        if encoding.truncated:
+            length += ", truncated"
         raise target_error(
-            f": {location!r} {problem} {quote(source)} (",
-            Argument(name),
-            f", {len(source)} characters{truncated}); give a piece of it",
+            f": {location!r} {problem} {quote(source)} (", Argument(name), f", {length}); give a piece of it"
         )
     return spans
 
 
 def tokens_with_characters(encoding: Encoding, segments: Sequence[int] = (0, 1)) -> list[int]:
     """Ordinary tokens, or those of one segment; tokens without characters only if there are no others."""
-    tokens = [k for k, segment in enumerate(encoding.segments) if segment in segments]
-    with_characters = [k for k in tokens if encoding.offsets[k][0] < encoding.offsets[k][1]]
+    tokens = []
+    with_characters = []
+    for k, (start, end) in enumerate(encoding.offsets):
+        if encoding.segments[k] in segments:
+            tokens.append(k)
+            if start < end:
+                with_characters.append(k)
     return with_characters or tokens
 
 

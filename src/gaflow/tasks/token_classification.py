@@ -19,17 +19,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gaflow.errors import TargetError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.classification import ClassificationHead
-from gaflow.tasks.targets import ExplainedOutput, contrast_terms, logits_on_host, target_error
+from gaflow.tasks.targets import ExplainedOutput, Head, class_probability, contrast_terms, logits_on_host, target_error
 from gaflow.tasks.text_location import TextLocation, TokenSpan, find_tokens, parse_location, tokens_with_characters
-
-__all__ = ["ResolvedTag", "TagTarget", "TokenClassificationHead"]
 
 Tag = int | tuple[int, int] | str  # a label's index, a contrast of two, or a type
 _PREFIX = re.compile(r"([BIESLU])-(.+)")
@@ -54,7 +51,7 @@ class ResolvedTag:
 
 
 @dataclass(frozen=True)
-class TokenClassificationHead:
+class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
     """The output of a tagger: one class for each token."""
 
     labels: tuple[str, ...]  # (c,)
@@ -74,7 +71,9 @@ class TokenClassificationHead:
             return self._parse_string(target)
         if isinstance(target, tuple) and len(target) == 2:
             location, tag = target
-            return TagTarget(parse_location(location), None if tag is None else self._parse_tag(tag, target))
+            if tag is not None:
+                tag = self._parse_tag(tag, target)
+            return TagTarget(parse_location(location), tag)
         return TagTarget(parse_location(target))
 
     def _parse_string(self, target: str) -> TagTarget:
@@ -104,19 +103,16 @@ class TokenClassificationHead:
         spans = [] if target.location is None else find_tokens(target.location, encoding, 0, name)
         return ResolvedTag(spans, target.tag)
 
-    def outputs(
-        self, logits: Tensor, encodings: Sequence[Encoding], targets: Sequence[ResolvedTag]
-    ) -> list[ExplainedOutput]:
-        """One output for each text, from logits (b, t, c)."""
-        outputs = []
-        for text_logits, encoding, target in zip(logits, encodings, targets, strict=True):
-            candidates = self._candidates(logits_on_host(text_logits[: len(encoding)]), encoding, target)
-            outputs.append(max(candidates, key=_probability_or_zero))
-        return outputs
+    def output(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> ExplainedOutput:
+        """From logits (t, c)."""
+        on_host = logits_on_host(logits[: len(encoding)])
+        candidates = self._candidates(on_host, encoding, target)
+        return max(candidates, key=_probability_or_zero)
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The entities, those that the model is surest of first; if there is none, the token closest to being one."""
-        entities = self._candidates(logits_on_host(logits[: len(encoding)]), encoding, ResolvedTag([], None))
+        on_host = logits_on_host(logits[: len(encoding)])
+        entities = self._candidates(on_host, encoding, ResolvedTag([], None))
         entities.sort(key=_probability_or_zero, reverse=True)
         return entities[:count]
 
@@ -140,31 +136,35 @@ class TokenClassificationHead:
     def _output(self, logits: Tensor, encoding: Encoding, span: TokenSpan, tag: Tag | None) -> ExplainedOutput:
         tokens = span.tokens
         predicted = [int(logits[k].argmax()) for k in tokens]
-        sides = [predicted]  # the tags of the tokens, and those that a contrast subtracts
-        if tag is not None:
-            sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
+        types = dict.fromkeys(_type(self.labels[k]) for k in predicted)  # each once
+        predicted_name = ", ".join(types)
         start, end = span.span
         first = tokens[0]
+        target = f"#{first}" if len(tokens) == 1 else f"{start}:{end}"
+        if tag is None:
+            sides = [predicted]  # the tags of the tokens, and those that a contrast subtracts
+            name = predicted_name
+        else:
+            sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
+            name = " minus ".join(map(self._name, _sides(tag)))
+            target = f"{target}={name}"
+            if sides == [predicted]:
+                predicted_name = name
         source = encoding.source(encoding.segments[first])
         text = source[start:end] or encoding.tokens[first]
-        target = f"#{first}" if len(tokens) == 1 else f"{start}:{end}"
-        types = dict.fromkeys(_type(self.labels[k]) for k in predicted)  # each once
-        prediction = f"{', '.join(types)}: {text}"
-        label = prediction
-        if tag is not None:
-            names = [side if isinstance(side, str) else self.labels[side] for side in _sides(tag)]
-            tag_name = " minus ".join(names)
-            target = f"{target}={tag_name}"
-            label = f"{tag_name}: {text}"
+        positions = [list(zip(tokens, tags, strict=True)) for tags in sides]
         return ExplainedOutput(
             target=target,
-            label=label,
+            label=f"{name}: {text}",
             probability=_probability(logits, tokens, sides),
-            prediction=label if sides == [predicted] else prediction,
-            terms=contrast_terms((zip(tokens, tags, strict=True) for tags in sides), len(tokens)),
+            prediction=f"{predicted_name}: {text}",
+            terms=contrast_terms(positions, len(tokens)),
             output_kind=_output_kind(len(tokens), is_contrast=len(sides) == 2),
             read_positions=tokens,
         )
+
+    def _name(self, tag: int | str) -> str:
+        return tag if isinstance(tag, str) else self.labels[tag]
 
     def _entities(self, logits: Tensor, encoding: Encoding, only: str | None) -> list[TokenSpan]:
         """The runs of tokens that the model tags as entities, of one type if `only` names it."""
@@ -227,17 +227,12 @@ def _most_probable(logits: Tensor, encoding: Encoding, tags: Sequence[int]) -> t
 
 def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence[int]]) -> float | None:
     """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
-    if len(sides) == 1:
-        probabilities = logits.softmax(-1)
-        total = 0.0
-        for token, tag in zip(tokens, sides[0], strict=True):
-            total += probabilities[token, tag].item()
-        return total / len(tokens)
-    if len(tokens) > 1:
+    if len(sides) == 2 and len(tokens) > 1:
         return None
-    token = tokens[0]
-    (first_tag,), (second_tag,) = sides
-    return torch.sigmoid(logits[token, first_tag] - logits[token, second_tag]).item()
+    total = 0.0
+    for token, *tags in zip(tokens, *sides, strict=True):
+        total += class_probability(logits[token], tags)
+    return total / len(tokens)
 
 
 def _probability_or_zero(output: ExplainedOutput) -> float:

@@ -16,8 +16,6 @@ from gaflow.terminal.console import Palette, table
 from gaflow.view.summary import Flag, Legend, Passage, Summary, TopUnit, Verdict, summarize
 from gaflow.view.text import visible
 
-__all__ = ["flag_line", "headline", "render", "verdict_line"]
-
 _UNREAD_CHARACTERS = 60
 _NARROW = 60  # columns; narrower windows get shorter bars and legends
 
@@ -35,8 +33,7 @@ def render(
     summary = summarize(att, unit=unit_of(words=words, sentences=sentences))
     palette = Palette(console)
     parts: list[RenderableType] = [headline(summary), ""]
-    for passage in summary.passages(_UNREAD_CHARACTERS):
-        parts.append(_shaded(passage, palette))
+    parts += [_shaded(passage, palette) for passage in summary.passages(_UNREAD_CHARACTERS)]
     legend = summary.legend("blue and underlined")
     if palette.coloured and legend is not None and att.media is None:  # pictures and sounds are not shaded here
         step = 2 if console.width < _NARROW else 1
@@ -89,17 +86,18 @@ def _top_table(summary: Summary, count: int, unit: Unit, console: Console) -> Ta
     narrow = console.width < _NARROW
     cells = 6 if narrow else 12
     block = "#" if console.options.ascii_only else "\u2588"
+    compact = narrow and unit == "sentence"  # the sentences need the room
+    heads = ["score", "share", unit] if compact else ["score", "share", "", "at", unit]
     rows = []
     for row in summary.top(count, unit):
-        text = visible(row.text)
+        numbers = [row.score, row.share]
+        if not compact:
+            numbers += [_bar(row, cells, block, signed=summary.signed), str(row.unit.start)]
+        text = visible(row.unit.text)
         if row.segment:
             text = f"{row.segment}: {text}"
-        bar = _bar(row, cells, block, signed=summary.signed)
-        rows.append([row.score, row.share, bar, str(row.start), text])
-    if narrow and unit == "sentence":  # the sentences need the room
-        compact_rows = [[score, share, text] for score, share, _, _, text in rows]
-        return table(["score", "share", unit], compact_rows)
-    return table(["score", "share", "", "at", unit], rows)
+        rows.append([*numbers, text])
+    return table(heads, rows)
 
 
 def _bar(row: TopUnit, cells: int, block: str, *, signed: bool) -> str:
@@ -124,6 +122,4 @@ def _notes(summary: Summary) -> list[Text]:
         lines.append(verdict_line(summary.verdict))
     if summary.diagnostics:
         lines.append(Text(", ".join(summary.diagnostics), style="dim"))
-    for flag in summary.flags:
-        lines.append(flag_line(flag))
-    return lines
+    return [*lines, *map(flag_line, summary.flags)]

@@ -20,10 +20,8 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.terminal.attribution import flag_line, headline, verdict_line
 from gaflow.terminal.console import Palette
 from gaflow.view.shades import level_of
-from gaflow.view.summary import Summary, named_attributions, require_same_text, summarize
+from gaflow.view.summary import Summary, summarize_all
 from gaflow.view.text import one_line
-
-__all__ = ["render_all"]
 
 _NARROWEST = 4  # columns of a cell: -100
 _DIM = Style(dim=True)
@@ -31,31 +29,25 @@ _DIM = Style(dim=True)
 
 @dataclass(frozen=True)
 class _MethodColumn:
-    """One method: a number and a style for every row."""
+    """One method: a number for every row, in its shade."""
 
     name: str
-    cells: tuple[tuple[str, Style], ...]
-
-    @property
-    def width(self) -> int:
-        return max(_NARROWEST, len(self.name), *(len(text) for text, _ in self.cells))
+    width: int
+    cells: tuple[Text, ...]
 
 
 def render_all(attributions: Mapping[str, Attribution], console: Console, *, tokens: bool = False) -> RenderableType:
     """The scores of every method for each word, or for each token, of one text."""
-    named = named_attributions(attributions)
-    require_same_text(named)
-    summaries = [summarize(att, name) for name, att in named]
+    summaries = summarize_all(attributions)
     palette = Palette(console)
     labels = _row_labels(summaries[0], tokens)
-    columns = [_column(summary, tokens, palette) for summary in summaries]
-
     longest = max(Text(label).cell_len for label in labels)
     label_width = min(longest, max(8, console.width // 4))
     room = max(console.width - label_width, _NARROWEST + 1)
+    columns = [_column(summary, tokens, palette, room) for summary in summaries]
     parts: list[RenderableType] = [headline(summaries[0], method=False)]
     for block in _blocks(columns, room):
-        parts += ["", _table(block, labels, room)]
+        parts += ["", _table(block, labels)]
     if tokens:
         note = "100: a method's largest token, special ones aside"
     else:
@@ -73,7 +65,7 @@ def _row_labels(summary: Summary, tokens: bool) -> list[str]:
     return [*labels, "special"]
 
 
-def _column(summary: Summary, tokens: bool, palette: Palette) -> _MethodColumn:
+def _column(summary: Summary, tokens: bool, palette: Palette, room: int) -> _MethodColumn:
     """The scores of one method in percent of its largest."""
     scores = summary.att.scores
     special = summary.att.special_mask
@@ -89,7 +81,10 @@ def _column(summary: Summary, tokens: bool, palette: Palette) -> _MethodColumn:
     if not tokens:
         share = summary.special_share
         cells.append(("-" if share is None else f"{share:.0%}", _DIM))
-    return _MethodColumn(one_line(summary.name), tuple(cells))
+    name = one_line(summary.name)
+    longest = max(_NARROWEST, len(name), *(len(text) for text, _ in cells))
+    width = min(longest, room - 1)
+    return _MethodColumn(name, width, tuple(Text(text.rjust(width), style=style) for text, style in cells))
 
 
 def _blocks(columns: Sequence[_MethodColumn], room: int) -> list[list[_MethodColumn]]:
@@ -105,18 +100,14 @@ def _blocks(columns: Sequence[_MethodColumn], room: int) -> list[list[_MethodCol
     return blocks
 
 
-def _table(block: Sequence[_MethodColumn], labels: Sequence[str], room: int) -> Table:
+def _table(block: Sequence[_MethodColumn], labels: Sequence[str]) -> Table:
     """One part of the table; labels come last, where the width of their characters shifts nothing."""
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    widths = [min(column.width, room - 1) for column in block]
-    for column, width in zip(block, widths, strict=True):
-        grid.add_column(Text(column.name), justify="right", width=width, overflow="fold")
+    for column in block:
+        grid.add_column(Text(column.name), justify="right", width=column.width, overflow="fold")
     grid.add_column("", overflow="fold")
     for row, label in enumerate(labels):
-        cells = []
-        for column, width in zip(block, widths, strict=True):
-            text, style = column.cells[row]
-            cells.append(Text(text.rjust(width), style=style))
+        cells = [column.cells[row] for column in block]
         grid.add_row(*cells, Text(label))
     return grid
 
@@ -130,6 +121,4 @@ def _notes(summaries: Sequence[Summary]) -> list[Text]:
             lines.append(name + verdict_line(summary.verdict))
         for flag in summary.method_flags:
             lines.append(name + flag_line(flag))
-    for flag in summaries[0].text_flags:
-        lines.append(flag_line(flag))
-    return lines
+    return [*lines, *map(flag_line, summaries[0].text_flags)]

@@ -16,8 +16,6 @@ from rich.text import Text
 
 from gaflow.view.shades import LEVELS, foreground, hex_code, shade
 
-__all__ = ["Palette", "make_console", "paint", "show", "table"]
-
 _RIGHT_ALIGNED = ("score", "share", "at")  # columns of numbers
 # Exact colours of terminals that have 256, whose nearest to the shades of a page would change hue from step to step
 _COARSE = {

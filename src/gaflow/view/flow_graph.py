@@ -14,16 +14,13 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import Flow
 
-__all__ = ["EdgeSelection", "Graph"]
-
 
 @dataclass(frozen=True)
 class Graph:
     """Amounts on the edges of one layered network: flows, or capacities."""
 
     edges: np.ndarray  # (l, t, t) from node i of layer l+1 to node j of layer l
-    source: np.ndarray  # (t,) at the output end
-    target: np.ndarray  # (t,) at the input end
+    ends: np.ndarray  # (2, t) of the terminals, first at the input, then at the output
     through: np.ndarray  # (l+1, t) of the nodes
     is_flow: bool = True  # otherwise capacities, of which only those of the edges are drawn in proportion
 
@@ -36,12 +33,8 @@ class Graph:
         if len(flow.value) != 1:
             message = f" must be one flow, not a batch of {len(flow.value)}: index it, flow[0]"
             raise ArgumentError(Argument(name), message)
-        return cls(
-            edges=_only_item(flow.edges),
-            source=_only_item(flow.source),
-            target=_only_item(flow.target),
-            through=_only_item(flow.through()),
-        )
+        ends = np.stack([_only_item(flow.target), _only_item(flow.source)])
+        return cls(edges=_only_item(flow.edges), ends=ends, through=_only_item(flow.through()))
 
     def strongest(self, count: int, other: np.ndarray | None = None, *, complete_paths: bool = False) -> EdgeSelection:
         """The strongest edges, about `count` in all, weakest first; `other` (l, t, t) is a flow whose edges count too.
@@ -69,18 +62,19 @@ def _only_item(batch: Tensor) -> np.ndarray:
 
 
 def _path_edges(amounts: np.ndarray) -> np.ndarray:
-    """Which edges are on the paths from end to end, (l, t, t) bool; paths that meet stay together."""
-    layers, t, _ = amounts.shape
+    """Which edges are on the paths from end to end, (l, t, t) bool."""
+    upwards = _paths_from_input(amounts)
+    downwards = _paths_from_input(amounts[::-1].swapaxes(1, 2))  # the network seen from the output
+    return upwards | downwards[::-1].swapaxes(1, 2)
+
+
+def _paths_from_input(amounts: np.ndarray) -> np.ndarray:
+    """Which edges are strongest into a token on the way up, (l, t, t) bool; paths that meet stay together."""
     on_path = np.zeros(amounts.shape, dtype=bool)
-    tokens = np.arange(t)
-    for layer in range(layers):  # from the input up: the strongest edge into each token j
-        best = amounts[layer].argmax(0)[tokens]
+    tokens = np.arange(amounts.shape[-1])
+    for layer, strengths in enumerate(amounts):
+        best = strengths.argmax(0)[tokens]
         on_path[layer, best, tokens] = True
-        tokens = np.unique(best)
-    tokens = np.arange(t)
-    for layer in reversed(range(layers)):  # from the output down: the strongest edge out of each token i
-        best = amounts[layer].argmax(1)[tokens]
-        on_path[layer, tokens, best] = True
         tokens = np.unique(best)
     return on_path
 

@@ -16,8 +16,6 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.inputs.media import Image, Sound
 from gaflow.view.shades import LEVELS, level_of, shade
 
-__all__ = ["Frame", "envelope", "frames", "heat_map"]
-
 _OPACITY = 0.8  # of the strongest shade, over the picture
 _ENVELOPE_POINTS = 450
 
@@ -80,5 +78,4 @@ def envelope(sound: Sound, points: int = _ENVELOPE_POINTS) -> np.ndarray:
 def _levels(scores: np.ndarray) -> np.ndarray:
     """The shades of scores; the largest has the strongest."""
     largest = float(np.abs(scores).max(initial=0.0))
-    levels = [level_of(score, largest) for score in scores.ravel().tolist()]
-    return np.array(levels, dtype=int).reshape(scores.shape)
+    return np.vectorize(level_of, otypes=[int])(scores, largest)

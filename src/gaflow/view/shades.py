@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["LEVELS", "contrast", "foreground", "hex_code", "level_of", "luminance", "shade", "underline"]
-
 RGB = tuple[int, int, int]
 BLACK: RGB = (0, 0, 0)
 WHITE: RGB = (255, 255, 255)

@@ -14,31 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.attribution.words import UNITS, TextUnit, Unit
+from gaflow.attribution.words import ALL_ZERO, UNITS, TextUnit, Unit
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import VALUE_AGAINST, Certificate
 from gaflow.inputs.media import Image
 from gaflow.view.shades import LEVELS, level_of
-from gaflow.view.text import Run, number_format, one_line, runs, shortened
-
-__all__ = [
-    "NO_CERTIFICATE",
-    "Attributions",
-    "Flag",
-    "Legend",
-    "Passage",
-    "Summary",
-    "TextPiece",
-    "TokenScore",
-    "TopUnit",
-    "Verdict",
-    "named_attributions",
-    "relative_legend",
-    "require_same_text",
-    "score_legend",
-    "shared_legend",
-    "summarize",
-]
+from gaflow.view.text import number_format, one_line, runs, shortened
 
 Attributions = Attribution | Iterable[Attribution] | Mapping[str, Attribution]
 
@@ -119,23 +100,12 @@ class Passage:
 class TopUnit:
     """A word or sentence of large absolute score, as tables show it."""
 
-    text: str
-    start: int  # in characters of its text
-    end: int
+    unit: TextUnit
     segment: str  # "text" or "pair"; empty if there is only one text
     occurrence: str  # "2 of 3" if the text has the word more than once
     score: str
     share: str
     fraction: float  # of the largest score in the table, -1 to 1
-
-
-@dataclass(frozen=True)
-class TokenScore:
-    """A token in the list of all tokens."""
-
-    text: str
-    score: str
-    share: str
 
 
 @dataclass(frozen=True)
@@ -145,7 +115,7 @@ class Summary:
     name: str  # of the method, or as the user calls it
     att: Attribution
     unit: Unit  # what is shaded as one
-    runs: tuple[tuple[Run, ...], ...]  # of the text and, if there is one, of the pair
+    runs: tuple[TextUnit, ...]  # the shaded parts of the text and, if there is one, of the pair
     largest: float  # absolute score of a run
     largest_token: float  # absolute score of a token, special ones included
     total: float  # sum of all absolute scores, divided by `largest_token`: the sum itself may overflow
@@ -209,7 +179,7 @@ class Summary:
         flags = []
         certificate = self.att.certificate
         if certificate is not None and certificate.dead:
-            flags.append(Flag("dead", "nothing flows from the output to the input, so every score is 0"))
+            flags.append(Flag("dead", f"nothing flows from the output to the input, so {ALL_ZERO}"))
         elif certificate is not None and not certificate.converged:
             flags.append(Flag("not converged", "the solver stopped early; do not rely on these scores"))
         if _WARNING in self.att.diagnostics:
@@ -235,8 +205,8 @@ class Summary:
         if certificate.negligible:
             text += f"; {certificate.negligible} negligible capacities were dropped"
         if not certificate.converged:
-            return Verdict("not certified", f"the solver stopped early: {text}", numbers)
-        return Verdict("certified", text, numbers)
+            return Verdict("not certified", one_line(f"the solver stopped early: {text}"), numbers)
+        return Verdict("certified", one_line(text), numbers)
 
     def _flow_values(self) -> str:
         """The value of the flow, or of the flows for and against."""
@@ -289,30 +259,40 @@ class Summary:
         """The scale of the shades, None if every score is 0; `negative` describes scores below 0."""
         if self.largest == 0:
             return None
-        return score_legend(self.largest, self.unit_name, self.label, negative, signed=self.signed)
+        return self.score_legend(negative, self.largest, signed=self.signed)
+
+    def score_legend(self, negative: str, largest: float, *, signed: bool) -> Legend:
+        """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
+        form = number_format(largest)
+        words = f"score per {self.unit_name}; "
+        if signed:
+            words += f"orange speaks for {self.label}, {negative} against it"
+            return Legend(form(-largest), form(largest), signed, words)
+        return Legend("0", form(largest), signed, f"{words}the stronger the shade, the larger")
 
     def passages(self, unread: int) -> list[Passage]:
         """The text and the pair in shaded pieces; at most `unread` characters of what the model has not read."""
         captions = [""] if self.att.text_pair is None else ["text", "pair"]
-        sources = [self.att.text, self.att.text_pair or ""]
         passages = []
-        for caption, source, source_runs in zip(captions, sources, self.runs, strict=False):
+        for segment, (caption, source) in enumerate(zip(captions, _sources(self.att), strict=True)):
             pieces = []
             end = 0
-            for run in source_runs:
+            for run in self.runs:
+                if run.segment != segment:
+                    continue
                 if end < run.start:
                     pieces.append(TextPiece(source[end : run.start]))
-                pieces.append(self._shaded(source, run))
+                pieces.append(self._shaded(run))
                 end = run.end
             if end < len(source):
                 pieces.append(self._rest(source[end:], unread))
             passages.append(Passage(caption, tuple(pieces)))
         return passages
 
-    def _shaded(self, source: str, run: Run) -> TextPiece:
+    def _shaded(self, run: TextUnit) -> TextPiece:
         tokens = " ".join(self.att.tokens[index] for index in run.tokens)
         tooltip = f"{run.score:.6g} ({self.share(run.score)} of all scores): {tokens}"
-        return TextPiece(source[run.start : run.end], level_of(run.score, self.largest), tooltip)
+        return TextPiece(run.text, level_of(run.score, self.largest), tooltip)
 
     def _rest(self, text: str, longest: int) -> TextPiece:
         """The characters after the last token."""
@@ -326,42 +306,38 @@ class Summary:
         """The `count` words (or other units) of largest absolute score."""
         units = UNITS[unit](self.att)
         ranked = sorted(units, key=lambda text_unit: -abs(text_unit.score))[:count]
-        largest = abs(ranked[0].score) if ranked else 0.0
+        largest = max((abs(text_unit.score) for text_unit in ranked), default=0.0)
         form = number_format(largest)
+        segments = ["", ""] if self.att.text_pair is None else ["text", "pair"]
         rows = []
-        for ranked_unit in ranked:
-            segment = "pair" if ranked_unit.segment else "text"
+        for text_unit in ranked:
             row = TopUnit(
-                text=ranked_unit.text,
-                start=ranked_unit.start,
-                end=ranked_unit.end,
-                segment="" if self.att.text_pair is None else segment,
-                occurrence=_occurrence(ranked_unit, units),
-                score=form(ranked_unit.score),
-                share=self.share(ranked_unit.score),
-                fraction=ranked_unit.score / largest if largest > 0 else 0.0,
+                unit=text_unit,
+                segment=segments[text_unit.segment],
+                occurrence=_occurrence(text_unit, units),
+                score=form(text_unit.score),
+                share=self.share(text_unit.score),
+                fraction=text_unit.score / (largest or 1.0),
             )
             rows.append(row)
         return rows
 
-    def tokens(self) -> list[TokenScore]:
+    def tokens(self) -> list[tuple[str, str, str]]:
         """Every token with its score and share."""
         form = number_format(self.largest_token)
-        rows = []
-        for token, score in zip(self.att.tokens, self.att.scores.tolist(), strict=True):
-            rows.append(TokenScore(token, form(score), self.share(score)))
-        return rows
+        scores = self.att.scores.tolist()
+        return [(token, form(score), self.share(score)) for token, score in zip(self.att.tokens, scores, strict=True)]
 
 
 def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -> Summary:
     """The summary of `att`, shaded by token, word or sentence; `name` is used in place of the method's."""
     units = UNITS[unit](att)
-    sources = [att.text] if att.text_pair is None else [att.text, att.text_pair]
-    text_runs = []
-    for segment, source in enumerate(sources):
-        inside = [text_unit for text_unit in units if text_unit.segment == segment and att.media is None]
-        text_runs.append(tuple(runs(source, inside)))
-    shaded = [run for source_runs in text_runs for run in source_runs] or units  # pictures and sounds have no runs
+    text_runs: list[TextUnit] = []
+    if att.media is None:
+        for segment, source in enumerate(_sources(att)):
+            inside = [text_unit for text_unit in units if text_unit.segment == segment]
+            text_runs += runs(source, inside)
+    shaded = text_runs or units  # pictures and sounds have no runs
     return Summary(
         name=name or att.method,
         att=att,
@@ -373,13 +349,9 @@ def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -
     )
 
 
-def score_legend(largest: float, unit: str, label: str, negative: str, *, signed: bool) -> Legend:
-    """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
-    form = number_format(largest)
-    if signed:
-        words = f"score per {unit}; orange speaks for {label}, {negative} against it"
-        return Legend(form(-largest), form(largest), signed, words)
-    return Legend("0", form(largest), signed, f"score per {unit}; the stronger the shade, the larger")
+def _sources(att: Attribution) -> list[str]:
+    """The text and, if there is one, the pair."""
+    return [att.text] if att.text_pair is None else [att.text, att.text_pair]
 
 
 def relative_legend(words: str, label: str, negative: str, *, signed: bool) -> Legend:
@@ -397,32 +369,35 @@ def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:
     return relative_legend(words, summaries[0].label, negative, signed=signed)
 
 
+def summarize_all(attributions: Attributions) -> list[Summary]:
+    """The summaries of one attribution, several, or a dict of them, which must be of the same text."""
+    return [summarize(att, name) for name, att in of_same_text(attributions)]
+
+
 def named_attributions(attributions: Attributions) -> list[tuple[str, Attribution]]:
     """One attribution, several, or a dict of them, as (name, attribution); anything else is refused."""
     if isinstance(attributions, Mapping):
-        results = list(attributions.values())
-    elif isinstance(attributions, Iterable):
-        results = list(attributions)
+        named = [(str(name), att) for name, att in attributions.items()]
     else:
-        results = [attributions]
-    for att in results:
+        results = attributions if isinstance(attributions, Iterable) else [attributions]
+        named = [(getattr(att, "method", ""), att) for att in results]
+    for _, att in named:
         if not isinstance(att, Attribution):
             message = f" must be Attribution objects, in a list or dict, not {type(att).__name__}"
             raise ArgumentTypeError(Argument("attributions"), message)
-    if not results:
+    if not named:
         raise ArgumentError(Argument("attributions"), " is empty; give at least one attribution")
-    names = [att.method for att in results]
-    if isinstance(attributions, Mapping):
-        names = [str(name) for name in attributions]
-    return list(zip(names, results, strict=True))
+    return named
 
 
-def require_same_text(named: Sequence[tuple[str, Attribution]]) -> None:
-    """Refuse attributions of different texts."""
+def of_same_text(attributions: Attributions) -> list[tuple[str, Attribution]]:
+    """The same, of one text; attributions of different texts are refused."""
+    named = named_attributions(attributions)
     _, first = named[0]
     for _, att in named:
         if (att.text, att.text_pair, att.tokens) != (first.text, first.text_pair, first.tokens):
             raise ArgumentError(Argument("attributions"), " are of different texts; show one text at a time")
+    return named
 
 
 def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str], ...]:
@@ -432,7 +407,7 @@ def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str]
     rows = []
     for name, meaning in meanings.items():
         value = getattr(certificate, name)
-        text = str(value)
+        text = one_line(str(value))
         if isinstance(value, bool):
             text = "yes" if value else "no"
         elif isinstance(value, float):

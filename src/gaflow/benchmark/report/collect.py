@@ -6,7 +6,7 @@ all others, the control last.
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gaflow.attribution.attribution import Attribution
-from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS
+from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS, read_settings
 from gaflow.errors import Argument, DataError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
@@ -23,11 +23,10 @@ from gaflow.jobs.folder import TIMINGS
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
 from gaflow.methods.base import MethodInfo
+from gaflow.schemas.check import SCHEMAS, check, parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["AttributionTimes", "DataSetReport", "collect", "family", "method_info", "order_methods"]
 
 REPLACEMENTS = ("pad", "mask", "unk", "delete")  # in the order of the tables
 
@@ -93,6 +92,8 @@ def collect(folder: Path, datasets: Sequence[str] | None = None) -> list[DataSet
     if datasets is None:
         return list(finished.values())
     missing = [name for name in datasets if name not in finished]
+    if not datasets:
+        raise DataError(Argument("datasets"), " is empty; leave it out to report all data sets")
     if missing:
         message = f": no data set {', '.join(missing)} in {str(folder)!r}; there are {', '.join(finished)}"
         raise DataError(Argument("datasets"), message)
@@ -122,24 +123,19 @@ def family(method: str) -> str:
 
 
 def _read_data_set(folder: Path) -> DataSetReport:
-    path = folder / SETTINGS
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-        name = str(settings["asked"]["name"])
-        left_out = dict(settings["left_out"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is damaged ({error}); run the benchmark again in a new folder") from error
+    settings = read_settings(folder)
+    left_out = dict(settings["left_out"])
     evaluations = {}
     skipped = {}
-    for inner in sorted(
-        folder.glob("*/evaluation.json"), key=lambda path: (_position(path.parent.name, REPLACEMENTS), path)
-    ):
-        evaluation = Evaluation.load(inner.parent)
+    results = sorted(path.parent for path in folder.glob("*/evaluation.json"))
+    results.sort(key=lambda result: _position(result.name, REPLACEMENTS))
+    for result in results:
+        evaluation = Evaluation.load(result)
         evaluations[evaluation.replacement] = evaluation
         skipped |= evaluation.manifest.get("skipped", {})
         left_out |= evaluation.manifest.get("left_out", {})
     return DataSetReport(
-        name=name,
+        name=settings["asked"]["name"],
         slug=folder.name,
         evaluations=evaluations,
         left_out=left_out,
@@ -172,25 +168,25 @@ def _read_times(folder: Path) -> AttributionTimes | None:
     if not path.exists():
         return None
     shards: dict[int, dict[str, Any]] = {}
-    for line in path.read_text("utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            entry = json.loads(line)
-            shards[entry["shard"]] = entry  # a shard that was computed again counts once
-        except (ValueError, KeyError, TypeError):  # the last line of a run that was killed
+            entry = parse_json(line)
+            check(entry, SCHEMAS["timing"])
+        except ValueError:  # the last line of a run that was killed
             continue
+        shards[entry["shard"]] = entry  # a shard that was computed again counts once
     timed = [entry for entry in shards.values() if "methods" in entry]
     if not timed:
         return None
-    seconds: dict[str, float] = {}
-    peak: dict[str, int] = {}
+    texts = 0
+    trace = 0.0
+    seconds: dict[str, float] = defaultdict(float)
+    peak: dict[str, int] = defaultdict(int)
     for entry in timed:
+        texts += entry["texts"]
+        trace += entry.get("trace", 0.0)
         for name, value in entry["methods"].items():
-            seconds[name] = seconds.get(name, 0.0) + value
+            seconds[name] += value
         for name, value in entry.get("peak", {}).items():
-            peak[name] = max(peak.get(name, 0), value)
-    return AttributionTimes(
-        texts=sum(entry["texts"] for entry in timed),
-        trace=sum(entry.get("trace", 0.0) for entry in timed),
-        methods=seconds,
-        peak=peak,
-    )
+            peak[name] = max(peak[name], value)
+    return AttributionTimes(texts, trace, seconds, peak)

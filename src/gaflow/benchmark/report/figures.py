@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gaflow.benchmark.folder_layout import slug
 from gaflow.benchmark.report.collect import DataSetReport, order_methods
 from gaflow.benchmark.report.tables import METRIC_NAMES
 from gaflow.plots import compare, curves
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gaflow.plots import Picture
-
-__all__ = ["ReportFigure", "example_figures", "masking_curves"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def masking_curves(
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):
                 picture = curves(table[table["metric"] == metric], highlight=highlighted)
-                name = f"curves-{data.slug}-{replacement}-{metric}.svg"
+                name = f"curves-{data.slug}-{slug(replacement)}-{metric}.svg"
                 caption = f"{data.name}, {METRIC_NAMES[metric]} ({replacement})"
                 figures.append(ReportFigure(name, caption, _svg(picture)))
     return figures
@@ -51,7 +50,8 @@ def example_figures(data_sets: Sequence[DataSetReport]) -> list[ReportFigure]:
     figures = []
     for data in data_sets:
         if data.example:
-            figures.append(ReportFigure(f"sample-{data.slug}.svg", data.name, _svg(compare(data.example))))
+            picture = compare(data.example)
+            figures.append(ReportFigure(f"sample-{data.slug}.svg", data.name, _svg(picture)))
     return figures
 
 

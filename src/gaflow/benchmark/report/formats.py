@@ -6,29 +6,22 @@ they would mean to Markdown, TeX, HTML or a spreadsheet, and control characters 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from gaflow.benchmark.report.collect import DataSetReport
-from gaflow.benchmark.report.tables import Cell, PairMatrix, ReportColumn, ReportSettings, ReportTable
+from gaflow.benchmark.report.tables import Cell, ReportColumn, ReportSettings, ReportTable
 from gaflow.view.text import visible
 
-__all__ = [
-    "cell_text",
-    "latex_table",
-    "latex_text",
-    "markdown_table",
-    "markdown_text",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-]
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_VALUE = "–"
-_ARROWS = {1: "↑", -1: "↓", 0: ""}
-_LATEX_ARROWS = {1: r"$\uparrow$", -1: r"$\downarrow$", 0: ""}
 _LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -52,46 +45,13 @@ def cell_text(value: Cell, column: ReportColumn) -> str:
 def to_markdown(
     data_sets: Sequence[DataSetReport],
     tables: Sequence[ReportTable],
-    matrices: Sequence[PairMatrix],
+    pair_tables: Sequence[ReportTable],
     settings: ReportSettings,
 ) -> str:
-    """All tables as one Markdown file."""
-    names = ", ".join(markdown_text(data.name) for data in data_sets)
-    parts = [f"# Faithfulness on {names}\n"]
-    notes = [f"- {markdown_text(note)}\n" for data in data_sets for note in data.notes()]
-    if notes:
-        parts.append("".join(notes))
-    parts += [markdown_table(table) for table in tables]
-    if matrices:
-        parts.append(
-            f"## All pairs of methods\n\nAlmost Stochastic Order over texts, confidence {settings.confidence:g} shared "
-            f"by all pairs of a table (Bonferroni), {settings.resamples} resamples.\n"
-        )
-    parts += [markdown_table(matrix.table()) for matrix in matrices]
-    return "\n".join(parts)
-
-
-def markdown_table(table: ReportTable) -> str:
-    """A table of GitHub's Markdown with its title and caption; groups are part of the columns' names."""
-    heads = [markdown_text(table.head)]
-    for column in table.columns:
-        name = markdown_text(f"{column.group} {column.name}".strip())
-        heads.append(f"{name} {_ARROWS[column.better]}".rstrip())
-    lines = [
-        f"### {markdown_text(table.title)}",
-        "",
-        markdown_text(table.caption),
-        "",
-        f"| {' | '.join(heads)} |",
-        "|---|" + "---:|" * len(table.columns),
-    ]
-    for row, name in enumerate(table.rows):
-        cells = [markdown_text(name)]
-        for column, value in enumerate(table.cells[row]):
-            text = markdown_text(cell_text(value, table.columns[column]))
-            cells.append(f"**{text}**" if table.is_best(row, column) else text)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    """All tables as one Markdown file, for GitHub; groups are part of the columns' names."""
+    notes = chain.from_iterable(data.notes() for data in data_sets)
+    template = _template("tables.md", markdown_text)
+    return template.render(data_sets=data_sets, notes=notes, tables=tables, pair_tables=pair_tables, settings=settings)
 
 
 def markdown_text(text: str) -> str:
@@ -101,52 +61,10 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
 
 
-def to_latex(data_sets: Sequence[DataSetReport], tables: Sequence[ReportTable], matrices: Sequence[PairMatrix]) -> str:
+def to_latex(data_sets: Sequence[DataSetReport], tables: Sequence[ReportTable]) -> str:
     """All tables as one LaTeX file."""
-    head = "% needs \\usepackage{booktabs} and an encoding that has these characters\n"
-    for data in data_sets:
-        for note in data.notes():
-            head += f"% {latex_text(note)}\n"
-    parts = [latex_table(table) for table in tables]
-    parts += [latex_table(matrix.table()) for matrix in matrices]
-    return "\n".join([head, *parts])
-
-
-def latex_table(table: ReportTable) -> str:
-    """A table for LaTeX with booktabs."""
-    lines = [
-        r"\begin{table*}[ht]",
-        r"\centering\scriptsize\setlength{\tabcolsep}{4pt}",
-        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-        r"\toprule",
-    ]
-    groups = table.groups
-    if any(group.name for group in groups):
-        names = [""]
-        rules = []
-        for group in groups:
-            names.append(rf"\multicolumn{{{group.end - group.start}}}{{c}}{{{latex_text(group.name)}}}")
-            if group.name:
-                rules.append(rf"\cmidrule(lr){{{group.start + 2}-{group.end + 1}}}")
-        lines.append(_latex_row(names))
-        lines.append(" ".join(rules))
-    heads = [latex_text(column.name) + _LATEX_ARROWS[column.better] for column in table.columns]
-    lines += [_latex_row([latex_text(table.head), *heads]), r"\midrule"]
-    for row, name in enumerate(table.rows):
-        if row in table.rules:
-            lines.append(r"\midrule")
-        cells = [_latex_cell(table, row, column) for column in range(len(table.columns))]
-        lines.append(_latex_row([latex_text(name), *cells]))
-    label = re.sub(r"[^a-z0-9-]+", "-", table.key.lower())
-    lines += [
-        r"\bottomrule",
-        r"\end{tabular}",
-        rf"\caption{{{latex_text(table.title)}. {latex_text(table.caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\end{table*}",
-        "",
-    ]
-    return "\n".join(lines)
+    notes = chain.from_iterable(data.notes() for data in data_sets)
+    return _template("tables.tex", latex_text).render(notes=notes, tables=tables)
 
 
 def latex_text(text: str) -> str:
@@ -155,33 +73,38 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX_CHARACTERS.get(character, character) for character in line)
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def _latex_cell(table: ReportTable, row: int, column: int) -> str:
-    value = table.cells[row][column]
-    text = cell_text(value, table.columns[column])
-    if isinstance(value, str) or value is None:
-        return latex_text(text)
-    number = text.replace("-", "$-$").replace(",", "{,}")
-    return rf"\textbf{{{number}}}" if table.is_best(row, column) else number
-
-
-def to_csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def to_csv(table: pd.DataFrame) -> str:
     """Comma-separated values; numbers unrounded, texts never formulas."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        writer.writerow([_csv_cell(value) for value in row])
-    return buffer.getvalue()
+    return table.map(_csv_cell).to_csv(index=False, lineterminator="\n")
 
 
 def _csv_cell(value: object) -> object:
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, str):
-        text = visible(value)
-        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
-    return "" if value is None else value
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _template(name: str, write_text: Callable[[str], str]) -> Template:
+    """A file of templates/ that writes every value by `write_text`, unless it is `Markup`."""
+
+    def finalize(value: object) -> Markup:
+        return value if isinstance(value, Markup) else Markup(write_text(str(value)))
+
+    environment = Environment(
+        loader=PackageLoader("gaflow", "benchmark/report/templates"),
+        autoescape=True,
+        finalize=finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        block_start_string="<%",  # braces are LaTeX's
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+    environment.globals["cell_text"] = cell_text
+    return environment.get_template(name)

@@ -14,21 +14,19 @@ from markupsafe import Markup
 
 from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.formats import cell_text
-from gaflow.benchmark.report.tables import Cell, PairMatrix, ReportTable
-from gaflow.html.document import document, render, trusted_svg
+from gaflow.benchmark.report.tables import Cell, ReportTable
+from gaflow.html.document import NEGATIVE, document, render, trusted_svg
 from gaflow.view.shades import LEVELS
 from gaflow.view.summary import shared_legend, summarize
 
 if TYPE_CHECKING:
     from gaflow.benchmark.report.figures import ReportFigure
 
-__all__ = ["page"]
-
 
 def page(
     data_sets: Sequence[DataSetReport],
     tables: Sequence[ReportTable],
-    matrices: Sequence[PairMatrix],
+    pair_tables: Sequence[ReportTable],
     figures: Sequence[ReportFigure],
 ) -> str:
     """The complete page; `figures` are the masking curves."""
@@ -38,7 +36,7 @@ def page(
         tables=tables,
         figures=figures,
         examples=[_example(data) for data in data_sets if data.example],
-        matrices=[matrix.table() for matrix in matrices],
+        pair_tables=pair_tables,
         cell_text=cell_text,
         shade_level=_shade_level,
         without_ids=_without_ids,
@@ -50,7 +48,7 @@ def page(
 def _example(data: DataSetReport) -> Markup:
     """One text by all methods, a row each."""
     summaries = [summarize(attribution, name) for name, attribution in data.example.items()]
-    legend = shared_legend(summaries, "blue with a dashed line below")
+    legend = shared_legend(summaries, NEGATIVE)
     return render("example.html", name=data.name, summaries=summaries, legend=legend)
 
 

@@ -6,30 +6,19 @@ before rounding, and equal ones are best together. Every table names its replace
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
-from typing import NamedTuple
+from itertools import groupby, pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gaflow.arguments import whole_number
 from gaflow.benchmark.report.collect import AttributionTimes, DataSetReport, family, method_info, order_methods
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.metrics import better
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means
-
-__all__ = [
-    "METRIC_NAMES",
-    "Cell",
-    "ColumnGroup",
-    "PairMatrix",
-    "ReportColumn",
-    "ReportSettings",
-    "ReportTable",
-    "all_tables",
-    "pair_matrices",
-]
 
 Cell = float | int | str | None
 
@@ -48,6 +37,16 @@ class ReportSettings:
     confidence: float = 0.95
     resamples: int = 500
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        whole_number("resamples", self.resamples, least=2)
+        whole_number("seed", self.seed, least=0)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The arguments of tests and intervals."""
+        return {"confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,59 @@ class ColumnGroup(NamedTuple):
     end: int  # excluded
 
 
-_OTHER_MEASURES = {  # by column of Evaluation.table()
-    "comprehensiveness": ReportColumn("Compr", better=1),
-    "sufficiency": ReportColumn("Suff", better=-1),
-    "srg": ReportColumn("SRG", better=1),
-    "normalized_aopc": ReportColumn("NAOPC", better=1),
-    "soft_nc": ReportColumn("Soft-NC", better=1),
-    "soft_ns": ReportColumn("Soft-NS", better=1),
-}
+@dataclass(frozen=True)
+class _Measures:
+    """A table of measures that `Evaluation.table()` has."""
+
+    key: str
+    title: str
+    caption: str
+    columns: Mapping[str, ReportColumn]  # by column of Evaluation.table()
+
+
+_FAITHFULNESS = (
+    _Measures(
+        key="faithfulness-top",
+        title="AOPC and LOdds, top k% masked",
+        caption=f"Table 1 of the paper: average over the masked shares of the tokens, {_FIRST['top']}",
+        columns={"aopc_top": ReportColumn("AOPC", better=1), "lodds_top": ReportColumn("LOdds", better=-1)},
+    ),
+    _Measures(
+        key="faithfulness-bottom",
+        title="AOPC and LOdds, bottom k% masked",
+        caption=f"Table 2 of the paper: average over the masked shares of the tokens, {_FIRST['bottom']}",
+        columns={"aopc_bottom": ReportColumn("AOPC", better=-1), "lodds_bottom": ReportColumn("LOdds", better=1)},
+    ),
+)
+_RATES = (
+    _Measures(
+        key="rates-top",
+        title="F1, accuracy, precision and recall, top k% masked",
+        caption="Table 3 of the paper: predictions for masked texts against gold labels, macro averages, "
+        f"{_FIRST['top']}",
+        columns={f"{rate}_top": ReportColumn(name, better=-1) for rate, name in _RATE_NAMES.items()},
+    ),
+    _Measures(
+        key="rates-bottom",
+        title="F1, accuracy, precision and recall, bottom k% masked",
+        caption=f"Predictions for masked texts against gold labels, macro averages, {_FIRST['bottom']}",
+        columns={f"{rate}_bottom": ReportColumn(name, better=1) for rate, name in _RATE_NAMES.items()},
+    ),
+)
+_OTHERS = _Measures(
+    key="others",
+    title="Other measures of faithfulness",
+    caption="ERASER's comprehensiveness and sufficiency (1, 5, 10, 20, 50% of the tokens) and the area between the top "
+    "and the bottom curve of AOPC (SRG)",
+    columns={
+        "comprehensiveness": ReportColumn("Compr", better=1),
+        "sufficiency": ReportColumn("Suff", better=-1),
+        "srg": ReportColumn("SRG", better=1),
+        "normalized_aopc": ReportColumn("NAOPC", better=1),
+        "soft_nc": ReportColumn("Soft-NC", better=1),
+        "soft_ns": ReportColumn("Soft-NS", better=1),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -86,31 +130,35 @@ class ReportTable:
     title: str
     caption: str
     head: str  # of the first column
-    rows: tuple[str, ...]
-    columns: tuple[ReportColumn, ...]
-    cells: tuple[tuple[Cell, ...], ...]  # (rows, columns)
+    rows: Sequence[str]
+    columns: Mapping[ReportColumn, Sequence[Cell]]
     rules: frozenset[int] = frozenset()  # rows with a line above
 
-    def is_best(self, row: int, column: int) -> bool:
+    @property
+    def label(self) -> str:
+        """The key, as LaTeX refers to it."""
+        return re.sub(r"[^a-z0-9-]+", "-", self.key.lower())
+
+    def is_best(self, column: ReportColumn, row: int) -> bool:
         """Whether a cell is the best of its column."""
-        sign = self.columns[column].better
-        value = self.cells[row][column]
-        if sign == 0 or not isinstance(value, float):
+        values = self.columns[column]
+        value = values[row]
+        if column.better == 0 or not isinstance(value, float):
             return False
-        values = [cells[column] for cells in self.cells]
         numbers = [number for number in values if isinstance(number, float)]
-        best = max(numbers) if sign > 0 else min(numbers)
-        return len(numbers) > 1 and abs(value - best) <= 1e-9 * abs(best)  # differences by rounding do not count
+        best = max(numbers) if column.better > 0 else min(numbers)
+        is_best = abs(value - best) <= 1e-9 * abs(best)  # differences by rounding do not count
+        return is_best and len(numbers) > 1
 
     @property
     def groups(self) -> list[ColumnGroup]:
         """Runs of columns of one group."""
-        groups: list[ColumnGroup] = []
-        for k, column in enumerate(self.columns):
-            if groups and groups[-1].name == column.group:
-                groups[-1] = groups[-1]._replace(end=k + 1)
-            else:
-                groups.append(ColumnGroup(column.group, k, k + 1))
+        groups = []
+        start = 0
+        for name, columns in groupby(column.group for column in self.columns):
+            end = start + len(list(columns))
+            groups.append(ColumnGroup(name, start, end))
+            start = end
         return groups
 
 
@@ -125,25 +173,20 @@ class PairMatrix:
     methods: tuple[str, ...]  # (m,)
     epsilon: np.ndarray  # (m, m), NaN on the diagonal
 
-    @property
-    def title(self) -> str:
-        """What it compares."""
-        return f"{self.data}, {METRIC_NAMES[self.metric]}, {self.order} k% masked ({self.replacement})"
-
     def table(self) -> ReportTable:
         """A row's method against a column's."""
-        rows = []
-        for i, numbers in enumerate(self.epsilon.tolist()):
-            numbers[i] = None
-            rows.append(tuple(numbers))
+        columns = {}
+        for index, name in enumerate(self.methods):
+            values = self.epsilon[:, index].tolist()
+            values[index] = None
+            columns[ReportColumn(name, digits=2)] = values
         return ReportTable(
             key=f"pairs-{self.data}-{self.replacement}-{self.metric}-{self.order}",
-            title=self.title,
+            title=f"{self.data}, {METRIC_NAMES[self.metric]}, {self.order} k% masked ({self.replacement})",
             caption="ε_min of the row's method being better than the column's; below 0.5 it is, 0 in every respect.",
             head="",
             rows=self.methods,
-            columns=tuple(ReportColumn(name, digits=2) for name in self.methods),
-            cells=tuple(rows),
+            columns=columns,
         )
 
 
@@ -153,15 +196,17 @@ def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> 
     tables = [_data_set_table(data_sets)]
     for replacement in replacements:
         evaluated = [data for data in data_sets if replacement in data.evaluations]
-        tables += [_faithfulness_table(evaluated, replacement, order) for order in _FIRST]
         labelled = [data for data in evaluated if data.evaluations[replacement].gold is not None]
+        for measures in _FAITHFULNESS:
+            tables.append(_measures_table(measures, evaluated, replacement))
         if labelled:
-            tables += [_rate_table(labelled, replacement, order) for order in _FIRST]
+            for measures in _RATES:
+                tables.append(_measures_table(measures, labelled, replacement))
         for order in _FIRST:
             columns = _comparisons(evaluated, replacement, order, settings)
             if columns:
                 tables.append(_comparison_table(columns, replacement, order, settings))
-        tables.append(_other_measures_table(evaluated, replacement))
+        tables.append(_measures_table(_OTHERS, evaluated, replacement))
     timed = {data.name: data.times for data in data_sets if data.times is not None}
     if timed:
         tables.append(_runtime_table(timed))
@@ -179,107 +224,52 @@ def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) 
             rows = [evaluation.methods.index(method) for method in methods]
             for order, metric in product(_FIRST, METRIC_NAMES):
                 values = better(metric, order) * evaluation.per_text(metric, order)[rows]
-                epsilon = aso_pairs(
-                    values, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed
-                )
                 matrix = PairMatrix(
                     data=data.name,
                     replacement=replacement,
                     metric=metric,
                     order=order,
                     methods=tuple(methods),
-                    epsilon=epsilon,
+                    epsilon=aso_pairs(values, **settings.sampling),
                 )
                 matrices.append(matrix)
     return matrices
 
 
-def _faithfulness_table(data_sets: Sequence[DataSetReport], replacement: str, order: str) -> ReportTable:
-    """AOPC and LOdds of every method."""
-    measures = {}
-    for metric, name in METRIC_NAMES.items():
-        measures[f"{metric}_{order}"] = ReportColumn(name, better=better(metric, order))
-    number = 1 if order == "top" else 2
-    caption = f"Table {number} of the paper: average over the masked shares of the tokens, {_FIRST[order]}"
-    return _measures_table(
-        data_sets,
-        replacement,
-        measures,
-        key=f"faithfulness-{order}-{replacement}",
-        title=f"AOPC and LOdds, {order} k% masked ({replacement})",
-        caption=f"{caption} {_replacement_note(replacement)}",
-    )
-
-
-def _rate_table(data_sets: Sequence[DataSetReport], replacement: str, order: str) -> ReportTable:
-    """F1, accuracy, precision and recall of every method."""
-    sign = -1 if order == "top" else 1
-    measures = {f"{rate}_{order}": ReportColumn(name, better=sign) for rate, name in _RATE_NAMES.items()}
-    subject = "Table 3 of the paper: predictions" if order == "top" else "Predictions"
-    caption = f"{subject} for masked texts against gold labels, macro averages, {_FIRST[order]}"
-    return _measures_table(
-        data_sets,
-        replacement,
-        measures,
-        key=f"rates-{order}-{replacement}",
-        title=f"F1, accuracy, precision and recall, {order} k% masked ({replacement})",
-        caption=f"{caption} {_replacement_note(replacement)}",
-    )
-
-
-def _other_measures_table(data_sets: Sequence[DataSetReport], replacement: str) -> ReportTable:
-    caption = (
-        "ERASER's comprehensiveness and sufficiency (1, 5, 10, 20, 50% of the tokens) and the area between the top and "
-        f"the bottom curve of AOPC (SRG) {_replacement_note(replacement)}"
-    )
-    if any("normalized_aopc" in data.tables[replacement] for data in data_sets):
-        caption += " NAOPC: AOPC between the worst and the best order of tokens."
-    return _measures_table(
-        data_sets,
-        replacement,
-        _OTHER_MEASURES,
-        key=f"others-{replacement}",
-        title=f"Other measures of faithfulness ({replacement})",
-        caption=caption,
-    )
-
-
-def _measures_table(
-    data_sets: Sequence[DataSetReport],
-    replacement: str,
-    measures: Mapping[str, ReportColumn],
-    *,
-    key: str,
-    title: str,
-    caption: str,
-) -> ReportTable:
-    """Methods down, data sets and `measures` of `Evaluation.table()` across."""
+def _measures_table(measures: _Measures, data_sets: Sequence[DataSetReport], replacement: str) -> ReportTable:
+    """Methods down, data sets and measures across."""
     methods = order_methods(*(data.evaluations[replacement].methods for data in data_sets))
     columns: dict[ReportColumn, Sequence[Cell]] = {}
     for data in data_sets:
         table = data.tables[replacement].reindex(methods)
-        for name, column in measures.items():
+        for name, column in measures.columns.items():
             if name in table:
-                numbers = table[name].astype(float).tolist()
-                finite = [number if np.isfinite(number) else None for number in numbers]
-                columns[replace(column, group=data.name)] = finite
-    return _method_table(methods, columns, key, title, caption)
+                numbers = table[name].astype(float)
+                finite = numbers.astype(object).where(np.isfinite(numbers), None)
+                columns[replace(column, group=data.name)] = finite.tolist()
+    caption = f"{measures.caption} {_replacement_note(replacement)}"
+    if any(column.name == "NAOPC" for column in columns):
+        caption += " NAOPC: AOPC between the worst and the best order of tokens."
+    title = f"{measures.title} ({replacement})"
+    return _method_table(methods, columns, f"{measures.key}-{replacement}", title, caption)
 
 
 def _method_table(
     methods: Sequence[str], columns: Mapping[ReportColumn, Sequence[Cell]], key: str, title: str, caption: str
 ) -> ReportTable:
     """Methods down, with a line between families."""
-    families = [family(method) for method in methods]
+    rules = []
+    for row, (above, below) in enumerate(pairwise(methods), 1):
+        if family(above) != family(below):
+            rules.append(row)
     return ReportTable(
         key=key,
         title=title,
         caption=caption,
         head="method",
-        rows=tuple(methods),
-        columns=tuple(columns),
-        cells=tuple(zip(*columns.values(), strict=True)),
-        rules=frozenset(k for k in range(1, len(families)) if families[k] != families[k - 1]),
+        rows=methods,
+        columns=columns,
+        rules=frozenset(rules),
     )
 
 
@@ -305,9 +295,11 @@ def _comparisons(
 
 def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: ReportSettings) -> tuple[float, float]:
     """`eps_min` over texts, and over runs."""
-    epsilon = partial(aso, confidence=settings.confidence, resamples=settings.resamples, seed=settings.seed)
-    our_runs, their_runs = bootstrap_means(np.stack([ours, theirs], 1), settings.resamples, settings.seed).T
-    return epsilon(ours, theirs), epsilon(our_runs, their_runs)
+    values = np.stack([ours, theirs], 1)
+    our_runs, their_runs = bootstrap_means(values, settings.resamples, settings.seed).T
+    over_texts = aso(ours, theirs, **settings.sampling)
+    over_runs = aso(our_runs, their_runs, **settings.sampling)
+    return over_texts, over_runs
 
 
 def _comparison_table(
@@ -316,71 +308,81 @@ def _comparison_table(
     """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
     method = settings.method
     number = 4 if order == "top" else 5
+    caption = (
+        f"Table {number} of the paper: ε_min of {method} being better than the best method of another kind; "
+        f"below 0.5 it is. Over texts, and over {settings.resamples} runs, a run being the mean over resampled texts"
+    )
     return ReportTable(
         key=f"aso-{order}-{replacement}",
         title=f"Almost Stochastic Order of {method}, {order} k% masked ({replacement})",
-        caption=f"Table {number} of the paper: ε_min of {method} being better than the best method of another kind; "
-        f"below 0.5 it is. Over texts, and over {settings.resamples} runs, a run being the mean over resampled texts "
-        f"{_replacement_note(replacement)}",
+        caption=f"{caption} {_replacement_note(replacement)}",
         head="",
         rows=("ε_min, texts", "ε_min, runs", "compared with"),
-        columns=tuple(columns),
-        cells=tuple(zip(*columns.values(), strict=True)),
+        columns=columns,
     )
 
 
 def _data_set_table(data_sets: Sequence[DataSetReport]) -> ReportTable:
     """What the numbers are about."""
     facts = [_facts(data) for data in data_sets]
+    columns = {}
+    for name in facts[0]:
+        column = ReportColumn(name, digits=_DIGITS.get(name, 0))
+        columns[column] = [row[name] for row in facts]
     return ReportTable(
         key="data",
         title="Data sets",
         caption="What was evaluated. Accuracy: of the model, on the texts as they are. Tokens: without special ones.",
         head="data set",
-        rows=tuple(data.name for data in data_sets),
-        columns=tuple(ReportColumn(name, digits=_DIGITS.get(name, 0)) for name in facts[0]),
-        cells=tuple(tuple(cells.values()) for cells in facts),
+        rows=[data.name for data in data_sets],
+        columns=columns,
     )
 
 
 def _facts(data: DataSetReport) -> dict[str, Cell]:
     """What a data set's first evaluation is of, by column."""
     first = next(iter(data.evaluations.values()))
+    sizes = first.sizes
     model = first.manifest.get("model", {})
-    return {
-        "model": model.get("name"),
-        "texts": len(first.sizes),
-        "skipped": sum(data.skipped.values()),
-        "truncated": first.manifest.get("truncated"),
-        "classes": len(first.classes),
-        "tokens, least": int(first.sizes.min()),
-        "mean": float(first.sizes.mean()),
-        "most": int(first.sizes.max()),
-        "accuracy": None if first.gold is None else float((first.base_prediction == first.gold).mean()),
-        "replacements": ", ".join(data.evaluations),
-        "seed": first.manifest.get("seed"),
-        "device": model.get("device"),
-    }
+    accuracy = None
+    if first.gold is not None:
+        accuracy = float((first.base_prediction == first.gold).mean())
+    facts: dict[str, Cell] = {"model": model.get("name"), "texts": len(sizes), "skipped": sum(data.skipped.values())}
+    facts["truncated"] = first.manifest.get("truncated")
+    facts["classes"] = len(first.classes)
+    facts |= {"tokens, least": int(sizes.min()), "mean": float(sizes.mean()), "most": int(sizes.max())}
+    facts["accuracy"] = accuracy
+    facts["replacements"] = ", ".join(data.evaluations)
+    facts["seed"] = first.manifest.get("seed")
+    facts["device"] = model.get("device")
+    return facts
 
 
 def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportTable:
     """How long explaining takes."""
     rows = [_TRACE, *order_methods(*(times.methods for times in times_by_data_set.values()))]
     columns: dict[ReportColumn, Sequence[Cell]] = {ReportColumn("passes"): [_passes(method) for method in rows]}
-    for name, times in times_by_data_set.items():
-        seconds = {_TRACE: times.trace, **times.methods}
-        per_text = {method: total / times.texts for method, total in seconds.items()}
-        columns[ReportColumn("s/text", name, digits=4)] = [per_text.get(method) for method in rows]
-        if times.peak:
-            mebibytes = {method: size / 2**20 for method, size in times.peak.items()}
-            columns[ReportColumn("MiB", name, digits=0)] = [mebibytes.get(method) for method in rows]
     caption = (
         "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
         "; what only some share counts for the first of them"
     )
-    if any(times.peak for times in times_by_data_set.values()):
-        caption += "; most memory on the GPU, with the model and the trace"
-    return _method_table(rows, columns, "runtime", "Runtime", f"{caption}.")
+    memory_note = ""
+    for name, times in times_by_data_set.items():
+        seconds = {_TRACE: times.trace, **times.methods}
+        columns[ReportColumn("s/text", name, digits=4)] = _scaled(seconds, times.texts, rows)
+        if times.peak:
+            columns[ReportColumn("MiB", name, digits=0)] = _scaled(times.peak, 2**20, rows)
+            memory_note = "; most memory on the GPU, with the model and the trace"
+    return _method_table(rows, columns, "runtime", "Runtime", f"{caption}{memory_note}.")
+
+
+def _scaled(amounts: Mapping[str, float], unit: int, methods: Sequence[str]) -> list[Cell]:
+    """The amounts of `methods` in a unit; None where there is none."""
+    cells: list[Cell] = []
+    for method in methods:
+        amount = amounts.get(method)
+        cells.append(None if amount is None else amount / unit)
+    return cells
 
 
 def _passes(method: str) -> str | None:

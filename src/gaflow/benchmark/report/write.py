@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gaflow.arguments import checked, location
 from gaflow.benchmark.report.collect import DataSetReport, collect, order_methods
 from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
@@ -18,9 +19,8 @@ from gaflow.files import write_atomically
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["report"]
 
-
+@checked
 def report(
     folder: str | Path,
     out: str | Path | None = None,
@@ -39,28 +39,29 @@ def report(
     """
     from gaflow.benchmark.report.figures import example_figures, masking_curves
 
+    source = location("folder", folder)
+    target = source if out is None else location("out", out)
     settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
-    data_sets = collect(Path(folder), datasets)
+    data_sets = collect(source, datasets)
     _check_method(method, data_sets)
     tables = all_tables(data_sets, settings)
     matrices = pair_matrices(data_sets, settings)
+    pair_tables = [matrix.table() for matrix in matrices]
     points = {}
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
-            curves = evaluation.curves(confidence=confidence, resamples=resamples, seed=seed)
-            points[data.name, replacement] = curves
+            points[data.name, replacement] = evaluation.curves(**settings.sampling)
     curve_figures = masking_curves(data_sets, points, method)
     contents = {
-        "tables.md": to_markdown(data_sets, tables, matrices, settings),
-        "tables.tex": to_latex(data_sets, tables, matrices),
-        "tables.csv": _numbers_csv(data_sets),
-        "pairs.csv": _pairs_csv(matrices),
-        "curves.csv": _curves_csv(points),
-        "report.html": page(data_sets, tables, matrices, curve_figures),
+        "tables.md": to_markdown(data_sets, tables, pair_tables, settings),
+        "tables.tex": to_latex(data_sets, tables + pair_tables),
+        "tables.csv": to_csv(_numbers(data_sets)),
+        "pairs.csv": to_csv(_pairs(matrices)),
+        "curves.csv": to_csv(_curves(points)),
+        "report.html": page(data_sets, tables, pair_tables, curve_figures),
     }
     for figure in [*curve_figures, *example_figures(data_sets)]:
         contents[f"figures/{figure.name}"] = figure.svg
-    target = Path(folder) if out is None else Path(out)
     (target / "figures").mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         write_atomically(target / name, text.encode())
@@ -73,35 +74,32 @@ def _check_method(method: str, data_sets: Sequence[DataSetReport]) -> None:
         raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
 
 
-def _numbers_csv(data_sets: Sequence[DataSetReport]) -> str:
-    columns: dict[str, None] = {}  # an ordered set
-    for data in data_sets:
-        for table in data.tables.values():
-            columns |= dict.fromkeys(table.columns.drop("replacement"))
-    rows = []
+def _numbers(data_sets: Sequence[DataSetReport]) -> pd.DataFrame:
+    """`Evaluation.table()` of everything; measures that a table does not have are missing, and NaN is a number."""
+    import pandas as pd
+
+    tables = {}
     for data in data_sets:
         for replacement, table in data.tables.items():
-            for method in order_methods(table.index):
-                numbers = table.loc[method]
-                row: list[Any] = [data.name, replacement, method]
-                for column in columns:
-                    row.append(numbers[column].item() if column in table.columns else None)
-                rows.append(row)
-    return to_csv(["data_set", "replacement", "method", *columns], rows)
+            numbers = table.loc[order_methods(table.index)].drop(columns="replacement")
+            tables[data.name, replacement] = numbers.astype(object).where(numbers.notna(), "nan")
+    return pd.concat(tables, names=["data_set", "replacement"]).reset_index()
 
 
-def _pairs_csv(matrices: Sequence[PairMatrix]) -> str:
+def _pairs(matrices: Sequence[PairMatrix]) -> pd.DataFrame:
+    import pandas as pd
+
     rows = []
     for matrix in matrices:
         pairs = product(matrix.methods, repeat=2)
         for (method, other), epsilon in zip(pairs, matrix.epsilon.ravel().tolist(), strict=True):
             if method != other:
                 rows.append([matrix.data, matrix.replacement, matrix.metric, matrix.order, method, other, epsilon])
-    return to_csv(["data_set", "replacement", "metric", "order", "method", "other", "epsilon"], rows)
+    columns = ["data_set", "replacement", "metric", "order", "method", "other", "epsilon"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _curves_csv(points: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+def _curves(points: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    table = pd.concat(points).rename_axis(["data_set", "replacement", None]).reset_index(level=[0, 1])
-    return to_csv(list(table), table.itertuples(index=False, name=None))
+    return pd.concat(points).rename_axis(["data_set", "replacement", None]).reset_index(level=[0, 1])

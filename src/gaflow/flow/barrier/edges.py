@@ -32,8 +32,6 @@ from torch import Tensor
 
 from gaflow.flow.records import take_items
 
-__all__ = ["MAX_WEIGHT_GROWTH", "MIN_SHARE_LEFT", "Balance", "Edges", "largest"]
-
 MIN_SHARE_LEFT = 0.05  # of a flow or slack, in one step
 MAX_WEIGHT_GROWTH = 50  # the most that one step multiplies a weight by
 ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
@@ -123,14 +121,15 @@ class Edges:
     def _scale(self, cost: Tensor, mu: Tensor, subtraction_free: bool) -> Tensor:
         """d of every edge; `residual` has to be g - f."""
         reach = cost * self.capacity
+        if subtraction_free:  # for an edge that is nearly empty and should be full
+            half = reach.abs_().mul_(0.5)
+            root = torch.hypot(half, mu).add_(half)
+            above_mu = torch.maximum(cost * self.slack, -cost * self.flow)
+            scale = (mu / root).mul_(mu)
+            return scale.add_(mu).add_(above_mu)
         mu_square = mu.square().clamp_min_(TINY)
         square = torch.addcmul(mu_square, reach, reach, value=0.25)  # of r u
         inverse = torch.rsqrt(square)  # three times as fast as sqrt on the CPU
-        if subtraction_free:  # for an edge that is nearly empty and should be full
-            root = inverse.mul_(square).add_(reach.abs_(), alpha=0.5)
-            above_mu = torch.maximum(cost * self.slack, -cost * self.flow)
-            scale = mu.square() / root
-            return scale.add_(mu).add_(above_mu)
         scale = torch.addcmul(mu, square, inverse, out=reach)
         scale.addcmul_(cost, self.residual, value=0.5)
         return torch.maximum(scale, mu, out=scale)  # below mu by rounding only
@@ -150,11 +149,10 @@ class Edges:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
         slack, flow, _, _ = self.variables
         mu = self.target_mu
-        mu_square = mu.square()
         reach = self.capacity * cost
         half = reach.abs().mul_(0.5)
-        root = half.square().add_(mu_square).sqrt_().add_(half)
-        smaller = (mu_square / root).add_(mu)  # u times the multipliers, without a cancellation
+        root = torch.hypot(half, mu).add_(half)
+        smaller = (mu / root).mul_(mu).add_(mu)  # u times the multipliers, without a cancellation
         larger = root.add_(mu)
         positive = cost > 0
         uz = torch.where(positive, larger, smaller)

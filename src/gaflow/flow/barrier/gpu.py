@@ -18,8 +18,6 @@ from torch import Tensor
 
 from gaflow.flow.barrier.edges import MAX_WEIGHT_GROWTH, MIN_SHARE_LEFT, Balance, Edges
 
-__all__ = ["available", "linearize", "step"]
-
 # Of the shapes tried, the fastest at 64 x 128 and 16 x 512 tokens on an H200.
 TILE: dict[str, Any] = {"ROWS": 8, "COLUMNS": 64, "num_warps": 4}
 OUTER: dict[str, Any] = {"BLOCK": 256, "num_warps": 4}  # outer edges at a time

@@ -16,17 +16,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gaflow.arguments import one_of
+from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, SolveError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, per_item
 from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
 from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
+from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.result import BatchCertificate, Flow
-
-__all__ = ["BARRIERS", "Barrier", "LogBarrier", "solve"]
 
 Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
@@ -37,6 +36,7 @@ MAX_SHRINK = 0.7
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
+@checked
 def solve(
     information: ArrayLike,
     *,
@@ -63,13 +63,17 @@ def solve(
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
 
+    Capacities may be any numbers of float64 whose sum does not overflow. Those below 1e-100 of kappa are left out, and
+    `certificate.negligible` counts them. A capacity above 1e100 times the unit of flow counts as that much; the unit is
+    kappa, or what all paths together can carry where that is far less.
+
         flow = gaflow.solve(torch.rand(12, 14, 14))
         flow.target[0]  # the score of each token
     """
     solver = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
     if terminal is None and barrier == "capacity":
         terminal = "adjacent"
-    network = LayeredNetwork.parse(information, terminal, mask, sources, targets)
+    network = LayeredNetwork.build(information, terminal, mask, sources, targets)
     flow = solver(network)
     if throw and not flow.converged.all():
         raise _not_converged(flow)
@@ -102,7 +106,7 @@ class LogBarrier:
     mu: float | Tensor | None = None  # absolute; overrides epsilon
     barrier: Barrier = "uniform"
     steps: int = 150
-    subtraction_free_steps: int = 200  # for the items that failed, from the start, by the factorisation of that name
+    subtraction_free_steps: int = 500  # for the items that failed, from the start, by the factorisation of that name
     way: Way | None = None  # to solve the linear systems of the first `steps`; None: by size and device
 
     def __post_init__(self) -> None:
@@ -130,7 +134,7 @@ class LogBarrier:
                 items = _iterate(state, self.steps, self.way, result)
             if len(items):
                 state = State.start(network, unit, mu_in_units, items, weighted=weighted, subtraction_free=True)
-                _iterate(state, self.subtraction_free_steps, "subtraction_free", result)
+                _iterate(state, self.subtraction_free_steps, self.way, result)
         return result.flow(time.perf_counter() - started)
 
 
@@ -146,6 +150,7 @@ def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tens
         hopeless = ~(error < torch.inf) | (step == steps)
         if (done | hopeless).any():
             errors = torch.stack([balance.max_imbalance, *state.errors()]) / value
+            done |= step == steps  # edges too narrow to matter may be behind the others
             # a weight that may not grow makes its residual look small, which these errors do not
             done &= errors.amax(0) < 10 * TOLERANCE
             leaving = done | hopeless
@@ -171,7 +176,7 @@ def _lower_level(state: State) -> None:
 
 
 def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
-    """The change of every potential, (b, n)."""
+    """The change of every potential, (floats, b, n)."""
     layers, t = state.shape
     sizes = [layers * t * t, t, t, 1]
     inner, source, target, returning = state.edges.weight.split(sizes, 1)
@@ -185,7 +190,9 @@ def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
         down=balance.down,
         top=state.top,
     )
-    return solve_laplacian(system, way)
+    if state.subtraction_free:
+        return solve_subtraction_free(system, len(state.node))
+    return solve_laplacian(system, way).unsqueeze(0)
 
 
 class _Result:

@@ -2,14 +2,15 @@
 
 The arithmetic of one edge is in `edges.py`. The two conventions this file owns:
 
-* **A potential is the sum of two or three floats.** Where nothing binds, potentials differ by `mu / f`, far below the
-  rounding error of a potential near -1, and the flow there depends on just these differences.
+* **A potential is the sum of several floats**, see `multifloat.py`. Where nothing binds, potentials differ by `mu / f`,
+  far below the rounding error of a potential near -1, and the flow there depends on just these differences.
 * **All edges are one row of numbers**: those of the layers in the order (l, t, t), then source edges, target edges and
   the return edge, `m = l t^2 + 2 t + 1` in all. Nodes are `n = (l + 1) t + 1`, the super-source last.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,15 +19,17 @@ import torch
 from torch import Tensor
 
 from gaflow.flow.barrier import gpu
-from gaflow.flow.barrier.edges import Balance, Edges, largest
+from gaflow.flow.barrier.edges import TINY, Balance, Edges, largest
+from gaflow.flow.barrier.multifloat import accumulate, total
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 
-__all__ = ["EdgeGroup", "State"]
-
 CPU_GROUP_EDGES = 1 << 17  # edges worked on at a time, for the passes of a step to stay in cache
 GPU_GROUP_EDGES = 1 << 25  # the memory has to hold the intermediate results of the passes
+WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
 THREE_FLOATS_MU = 1e-20  # a mu below this, in units of flow, needs potentials of three floats: two are good to 1e-32
+FLOAT_DIGITS = 15.9  # decimal digits that one more float adds to a potential
+FLOW_DIGITS = 14  # decimal digits of a flow that potentials have to tell
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,10 @@ class State:
     subtraction_free: bool  # slower formulas, in which nothing cancels
     cut_short: Tensor  # (b,) the share of the live edges that were cut short in the last step
     edges: Edges
-    node: Tensor  # (2 or 3, b, n) potentials, the largest float first
+    node: Tensor  # (floats, b, n) potentials, the largest float first
     shape: tuple[int, int]  # (l, t)
     top: int  # output nodes from this one on are dead in every item
+    group_edges: int  # that are worked on at a time, at most
 
     @classmethod
     def start(
@@ -70,7 +74,7 @@ class State:
         returning = network.returning[items].unsqueeze(1)
         capacity = torch.cat([inner, source, network.target[items], returning], 1)
         del inner  # a copy of all capacities
-        capacity.div_(unit[:, None])
+        capacity.div_(unit[:, None]).clamp_max_(WIDEST)
         count = network.edges[items].to(unit.dtype)
         edge_mu = target[:, None]
         if weighted:
@@ -82,7 +86,10 @@ class State:
             edge_mu = torch.where(weights > 0, weighted_mu, edge_mu)
         level = torch.maximum(target, 2 / count)
         floor = edge_mu.amin(-1)
-        floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
+        if subtraction_free:
+            floats = _count_floats(capacity, edge_mu)
+        else:
+            floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
         nodes = (layers + 1) * t + 1
         live_outputs = (source > 0).any(0).nonzero()
         return cls(
@@ -99,6 +106,7 @@ class State:
             node=capacity.new_zeros(floats, len(items), nodes),
             shape=(layers, t),
             top=int(live_outputs.amax()) + 1,
+            group_edges=GPU_GROUP_EDGES if capacity.is_cuda else CPU_GROUP_EDGES,
         )
 
     def groups(self) -> Iterator[tuple[EdgeGroup, Edges]]:
@@ -106,11 +114,10 @@ class State:
         layers, t = self.shape
         tails = layers * t
         items, row = self.edges.capacity.shape
-        limit = GPU_GROUP_EDGES if self.edges.variables.is_cuda else CPU_GROUP_EDGES
-        if items * row <= limit:
+        if items * row <= self.group_edges:
             yield EdgeGroup(0, tails, True, slice(0, row)), self.edges
             return
-        size = max(1, limit // (items * t))  # tails in a group
+        size = max(1, self.group_edges // (items * t))  # tails in a group
         output_tails = tails - t  # those of the highest layer begin here
         starts = []
         if size < t:
@@ -149,13 +156,10 @@ class State:
 
     def cost(self, group: EdgeGroup) -> Tensor:
         """Reduced costs (b, edges) of a group; the return edge costs -1."""
-        high, *low = self.potential_difference(self.node, group)
+        difference = self.potential_difference(self.node, group)
         if group.outer:
-            high[:, -1].sub_(1)
-        small, *smallest = low
-        if smallest:  # small floats first: the others may cancel
-            small.add_(smallest[0])
-        return high.add_(small)
+            difference[0, :, -1].sub_(1)
+        return total(difference)
 
     def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
@@ -211,17 +215,19 @@ class State:
         return rows, columns, max_residual
 
     def step(self, change: Tensor) -> None:
-        """Add `change` (b, n) to the potentials and let every edge follow."""
-        if gpu.available(self.edges.variables):
-            cut_short = gpu.step(self.edges, self.shape, change)
+        """Add `change` (floats, b, n) to the potentials and let every edge follow."""
+        if len(change) == 1 and gpu.available(self.edges.variables):
+            cut_short = gpu.step(self.edges, self.shape, change[0])
         else:
             cut_short = torch.zeros_like(self.level)
             for group, edges in self.groups():
-                cut_short += edges.step(self.potential_difference(change, group)).sum(-1)
+                difference = total(self.potential_difference(change, group))
+                cut_short += edges.step(difference).sum(-1)
         self.cut_short = cut_short / self.count
         self.before = self.level
         self.first = False
-        self.node = _accumulate(self.node, change)
+        for part in change:
+            self.node = accumulate(self.node, part)
 
     def errors(self) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error of any edge at the target mu, (b,) each."""
@@ -236,43 +242,37 @@ class State:
         return max_dual, max_centrality
 
     def cut(self) -> Tensor:
-        """A bound of every flow: potentials scaled to -1 at the source are a fractional cut, and so is the unit."""
-        source = self.node[0, :, -1]
-        total = torch.zeros_like(self.level)
+        """A bound of every flow: the smallest of the unit and two cuts that the potentials describe.
+
+        Scaled to -1 at the source they are a fractional cut. Where wide edges make much of rounding errors, the nodes
+        nearer to the source than to the target are a better one.
+        """
+        source = self.node[:1, :, -1:]
+        fractional = self._crossing(self.node / -source)
+        plain = self._crossing((self.node[:1] < source / 2).to(source.dtype).neg_())
+        bound = torch.minimum(fractional, plain)
+        bound = torch.nan_to_num(bound, nan=1.0).clamp_max_(1.0)
+        return torch.where(source[0, :, 0] < 0, bound, 1.0)
+
+    def _crossing(self, node: Tensor) -> Tensor:
+        """Capacity of the edges that lead up in potential (floats, b, n), in proportion to how far, (b,)."""
+        crossing = torch.zeros_like(self.level)
         for group, edges in self.groups():
-            share = self.cost(group).neg_().relu_()
+            share = total(self.potential_difference(node, group)).neg_().relu_()
             if group.outer:
                 share[:, -1] = 0
-            crossing = share.mul_(edges.capacity)
-            total += crossing.sum(-1)
-        bound = torch.nan_to_num(total / -source, nan=1.0)
-        bound.clamp_max_(1.0)
-        return torch.where(source < 0, bound, 1.0)
+            crossing += share.mul_(edges.capacity).sum(-1)
+        return crossing
 
     def take(self, items: Tensor) -> State:
         """These items, copied."""
         return take_items(self, items, edges=self.edges.take(items), node=self.node[:, items])
 
 
-def _accumulate(parts: Tensor, change: Tensor) -> Tensor:
-    """A number in two or three floats plus a plain one, in as many floats again."""
-    if len(parts) == 2:  # each rounding error goes to the low float; one of `change` itself is corrected like any other
-        high = parts[0] + change
-        low = (change - (high - parts[0])).add_(parts[1])
-        total = high + low
-        error = low.sub_(total - high)
-        return torch.stack([total, error])
-    high, error = _two_sum(parts[0], change)
-    middle, error = _two_sum(parts[1], error)
-    high, middle = _two_sum(high, middle)
-    middle, low = _two_sum(middle, parts[2] + error)
-    return torch.stack([high, middle, low])
-
-
-def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The rounded sum and its rounding error, exactly (Knuth)."""
-    total = a + b
-    rounded_b = total - a
-    rounded_a = total - rounded_b
-    error = (a - rounded_a) + (b - rounded_b)
-    return total, error
+def _count_floats(capacity: Tensor, mu: Tensor) -> int:
+    """How many floats tell apart potentials that differ by a mu, among the largest that edges (b, m) may need."""
+    smallest = mu.amin().clamp_min(TINY)
+    cost = torch.nan_to_num(mu / capacity.clamp_max(1), posinf=0)  # of a flow of a unit at most; infinite if dead
+    largest_potential = cost.amax().clamp_min(1)  # the source's is near -1, or below
+    digits = FLOW_DIGITS + torch.log10(largest_potential) - torch.log10(smallest)
+    return max(3, math.ceil(digits / FLOAT_DIGITS))

@@ -5,8 +5,6 @@
 import triton
 import triton.language as tl
 
-__all__ = ["gather", "linearize", "step", "step_outer"]
-
 
 @triton.jit
 def magnitude(values):
@@ -15,20 +13,25 @@ def magnitude(values):
 
 
 @triton.jit
+def addresses(variables, stride, edge):
+    """Where slack, flow, residual and weight of edges are."""
+    flow_at = variables + edge + stride
+    residual_at = flow_at + stride
+    return variables + edge, flow_at, residual_at, residual_at + stride
+
+
+@triton.jit
 def weigh(
-    variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
+    variables, stride, capacity, target_mu, item, before, level, first_step,
     edge, valid, cost, weighted: tl.constexpr, GROWTH: tl.constexpr,
 ):  # fmt: skip
     """Set weight and residual of a block of edges; returns their flows, residuals and weights, 0 where not `valid`."""
-    slack_at = variables + edge
-    flow_at = slack_at + stride
-    residual_at = flow_at + stride
-    weight_at = residual_at + stride
+    slack_at, flow_at, residual_at, weight_at = addresses(variables, stride, edge)
     slack = tl.load(slack_at, valid, 0.0)
     flow = tl.load(flow_at, valid, 0.0)
     edge_target = tl.load(target_mu + edge, valid, 1.0) if weighted else tl.load(target_mu + item)
-    edge_mu = tl.maximum(edge_target, level_now)
-    edge_mu_before = tl.maximum(edge_target, level_before)
+    edge_mu = tl.maximum(edge_target, tl.load(level + item))
+    edge_mu_before = tl.maximum(edge_target, tl.load(before + item))
     upper = tl.load(capacity + edge, valid, 0.0)
     half = upper * cost * 0.5
     product = flow * slack
@@ -50,10 +53,7 @@ def weigh(
 @triton.jit
 def follow(variables, stride, edge, valid, potential_difference, LEFT: tl.constexpr):
     """Set flows and slacks of a block of edges; returns 1 for each that was cut short."""
-    slack_at = variables + edge
-    flow_at = slack_at + stride
-    residual_at = flow_at + stride
-    weight_at = residual_at + stride
+    slack_at, flow_at, residual_at, weight_at = addresses(variables, stride, edge)
     slack = tl.load(slack_at, valid, 0.0)
     flow = tl.load(flow_at, valid, 0.0)
     residual = tl.load(residual_at, valid, 0.0)
@@ -67,24 +67,38 @@ def follow(variables, stride, edge, valid, potential_difference, LEFT: tl.conste
 
 
 @triton.jit
-def tails_less_heads(numbers, tail, head, in_row, in_column):
-    """Numbers at the tails less those at the heads, (rows, columns)."""
-    tails = tl.load(numbers + tail, in_row)
-    heads = tl.load(numbers + head, in_column)
-    return tails[:, None] - heads[None, :]
+def tails_less_heads(numbers, tail, head, has_tail, has_head):
+    """Numbers at the tails less those at the heads; the super-target, which is no node, has 0."""
+    return tl.load(numbers + tail, has_tail, 0.0) - tl.load(numbers + head, has_head, 0.0)
 
 
 @triton.jit
-def differences(node, item, items, nodes, tail, head, floats: tl.constexpr, in_row, in_column):
-    """Potential at the tails less that at the heads, (rows, columns): small floats first."""
-    base = node + item * nodes
-    cost = tails_less_heads(base, tail, head, in_row, in_column)
-    base += items * nodes
-    low = tails_less_heads(base, tail, head, in_row, in_column)
+def differences(numbers, stride, tail, head, has_tail, has_head, floats: tl.constexpr):
+    """Potentials at the tails less those at the heads: their large float, and the sum of their small ones."""
+    high = tails_less_heads(numbers, tail, head, has_tail, has_head)
+    low = tails_less_heads(numbers + stride, tail, head, has_tail, has_head)
     if floats == 3:
-        base += items * nodes
-        low += tails_less_heads(base, tail, head, in_row, in_column)
-    return cost + low
+        low += tails_less_heads(numbers + 2 * stride, tail, head, has_tail, has_head)
+    return high, low
+
+
+@triton.jit
+def tails_of_program(layers, t, ROWS: tl.constexpr):
+    """The number of this program, the layer among those of all items, the layer, the item, and the tails."""
+    blocks = tl.cdiv(t, ROWS)
+    program = tl.program_id(0).to(tl.int64)
+    layer_of_item = program // blocks
+    i = program % blocks * ROWS + tl.arange(0, ROWS)
+    return program, layer_of_item, layer_of_item % layers, layer_of_item // layers, i[:, None]
+
+
+@triton.jit
+def edges_to(first_head, item, row, layer, i, t, COLUMNS: tl.constexpr):
+    """The heads of a block of columns, which of them exist, the edges from tails `i` to them, and which of these do."""
+    j = first_head + tl.arange(0, COLUMNS)[None, :]
+    in_column = j < t
+    edge = item * row + (layer * t + i) * t + j
+    return j, in_column, edge, (i < t) & in_column
 
 
 @triton.jit
@@ -94,71 +108,36 @@ def linearize(
     floats: tl.constexpr, weighted: tl.constexpr, GROWTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of `ROWS` tails, and their sums."""
-    blocks = tl.cdiv(t, ROWS)
-    program = tl.program_id(0).to(tl.int64)
-    block = program % blocks
-    layer_of_item = program // blocks
-    layer = layer_of_item % layers
-    item = layer_of_item // layers
-    i = block * ROWS + tl.arange(0, ROWS)
-    in_row = i < t
+    program, layer_of_item, layer, item, i = tails_of_program(layers, t, ROWS)
     item_count = program - program + items  # int64, also where there is one item, which Triton takes for a constant
-    stride = item_count * row
-    tail = (layer + 1) * t + i
-    level_before = tl.load(before + item)
-    level_now = tl.load(level + item)
     flows = tl.zeros((ROWS,), tl.float64)
     residuals = tl.zeros((ROWS,), tl.float64)
     weights = tl.zeros((ROWS,), tl.float64)
     max_residual = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
-        j = start + tl.arange(0, COLUMNS)
-        in_column = j < t
-        valid = in_row[:, None] & in_column[None, :]
-        edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        head = layer * t + j
-        cost = differences(node, item, items, nodes, tail, head, floats, in_row, in_column)
+        j, in_column, edge, valid = edges_to(start, item, row, layer, i, t, COLUMNS)
+        high, low = differences(
+            node + item * nodes, item_count * nodes, (layer + 1) * t + i, layer * t + j, i < t, in_column, floats
+        )
         flow, residual, weight = weigh(
-            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
-            edge, valid, cost, weighted, GROWTH,
+            variables, item_count * row, capacity, target_mu, item, before, level, first_step,
+            edge, valid, high + low, weighted, GROWTH,
         )  # fmt: skip
         flows += tl.sum(flow, 1)
         residuals += tl.sum(residual, 1)
         weights += tl.sum(weight, 1)
         max_residual = tl.maximum(max_residual, tl.max(magnitude(residual), 1))
-        column = columns + (layer_of_item * blocks + block) * t + j
-        column_stride = item_count * layers * blocks * t
-        tl.store(column, tl.sum(flow, 0), in_column)
-        tl.store(column + column_stride, tl.sum(residual, 0), in_column)
-        tl.store(column + 2 * column_stride, tl.sum(weight, 0), in_column)
+        column = columns + program * t + j
+        column_stride = item_count * layers * tl.cdiv(t, ROWS) * t
+        tl.store(column, tl.sum(flow, 0)[None, :], in_column)
+        tl.store(column + column_stride, tl.sum(residual, 0)[None, :], in_column)
+        tl.store(column + 2 * column_stride, tl.sum(weight, 0)[None, :], in_column)
     row_sum = rows + layer_of_item * t + i
     row_stride = item_count * layers * t
-    tl.store(row_sum, flows, in_row)
-    tl.store(row_sum + row_stride, residuals, in_row)
-    tl.store(row_sum + 2 * row_stride, weights, in_row)
+    tl.store(row_sum, flows[:, None], i < t)
+    tl.store(row_sum + row_stride, residuals[:, None], i < t)
+    tl.store(row_sum + 2 * row_stride, weights[:, None], i < t)
     tl.store(max_residuals + program, tl.max(max_residual, 0))
-
-
-@triton.jit
-def sum_layers(rows, columns, right, up, down, item, layers, t, nodes, stride, j, valid, leaving, residual, weight):
-    """Sums at nodes `j` of all layers but the output, from the target edges up.
-
-    Returns flow, residual and weight that leave the output layer, and the largest imbalance.
-    """
-    max_imbalance = leaving * 0
-    for k in range(layers):
-        position = (item * layers + k) * t + j
-        node = item * nodes + k * t + j
-        imbalance = leaving - tl.load(columns + position, valid, 0.0)
-        residual_excess = residual - tl.load(columns + stride + position, valid, 0.0)
-        tl.store(right + node, imbalance + residual_excess, valid)
-        tl.store(up + node, tl.load(columns + 2 * stride + position, valid, 0.0), valid)
-        tl.store(down + node, weight, valid)
-        max_imbalance = tl.maximum(max_imbalance, magnitude(imbalance))
-        leaving = tl.load(rows + position, valid, 0.0)
-        residual = tl.load(rows + stride + position, valid, 0.0)
-        weight = tl.load(rows + 2 * stride + position, valid, 0.0)
-    return leaving, residual, weight, max_imbalance
 
 
 @triton.jit
@@ -174,22 +153,16 @@ def gather(
     stride = item_count * row
     layer_stride = item_count * layers * t
     float_stride = item_count * nodes
-    level_before = tl.load(before + item)
-    level_now = tl.load(level + item)
     outer = item * row + row - 2 * t - 1  # where source edges, target edges and the return edge begin
     lane = tl.arange(0, BLOCK)
     one_lane = lane < 1  # scalars are vectors of one here
+    nowhere = lane < 0
     base = node + item * nodes
-    source_node = base + nodes - 1 + lane * 0
-    high_source = tl.load(source_node)
-    low_source = tl.load(source_node + float_stride)
-    low = -low_source
-    if floats == 3:
-        low -= tl.load(source_node + 2 * float_stride)
-    cost = (-high_source - 1) + low
+    source = nodes - 1 + lane * 0
+    high, low = differences(base, float_stride, source, source, nowhere, one_lane, floats)
     flow, residual, weight = weigh(
-        variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
-        outer + 2 * t + lane, one_lane, cost, weighted, GROWTH,
+        variables, stride, capacity, target_mu, item, before, level, first_step,
+        outer + 2 * t + lane, one_lane, (high - 1) + low, weighted, GROWTH,
     )  # fmt: skip
     flows = -flow
     residuals = -residual
@@ -201,31 +174,33 @@ def gather(
         j = start + lane
         valid = j < t
         top = layers * t + j
-        low = tl.load(base + float_stride + j, valid, 0.0)
-        low_top = low_source - tl.load(base + float_stride + top, valid, 0.0)
-        if floats == 3:
-            low += tl.load(base + 2 * float_stride + j, valid, 0.0)
-            low_top += tl.load(source_node + 2 * float_stride) - tl.load(base + 2 * float_stride + top, valid, 0.0)
-        cost = tl.load(base + j, valid, 0.0) + low
+        high, low = differences(base, float_stride, j, j, valid, nowhere, floats)
         leaving, leaving_residual, leaving_weight = weigh(
-            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
-            outer + t + j, valid, cost, weighted, GROWTH,
+            variables, stride, capacity, target_mu, item, before, level, first_step,
+            outer + t + j, valid, high + low, weighted, GROWTH,
         )  # fmt: skip
         residual_so_far = tl.maximum(residual_so_far, magnitude(leaving_residual))
-        cost = (high_source - tl.load(base + top, valid, 0.0)) + low_top
+        high, low = differences(base, float_stride, source, top, valid, valid, floats)
         flow, residual, weight = weigh(
-            variables, stride, capacity, target_mu, item, level_before, level_now, first_step,
-            outer + j, valid, cost, weighted, GROWTH,
+            variables, stride, capacity, target_mu, item, before, level, first_step,
+            outer + j, valid, high + low, weighted, GROWTH,
         )  # fmt: skip
         residual_so_far = tl.maximum(residual_so_far, magnitude(residual))
         flows += flow
         residuals += residual
         weights += weight
-        leaving, leaving_residual, leaving_weight, imbalance = sum_layers(
-            rows, columns, right, up, down, item, layers, t, nodes, layer_stride, j, valid,
-            leaving, leaving_residual, leaving_weight,
-        )  # fmt: skip
-        imbalance_so_far = tl.maximum(imbalance_so_far, imbalance)
+        for k in range(layers):  # from the target edges up
+            position = (item * layers + k) * t + j
+            below = item * nodes + k * t + j
+            imbalance = leaving - tl.load(columns + position, valid, 0.0)
+            residual_excess = leaving_residual - tl.load(columns + layer_stride + position, valid, 0.0)
+            tl.store(right + below, imbalance + residual_excess, valid)
+            tl.store(up + below, tl.load(columns + 2 * layer_stride + position, valid, 0.0), valid)
+            tl.store(down + below, leaving_weight, valid)
+            imbalance_so_far = tl.maximum(imbalance_so_far, magnitude(imbalance))
+            leaving = tl.load(rows + position, valid, 0.0)
+            leaving_residual = tl.load(rows + layer_stride + position, valid, 0.0)
+            leaving_weight = tl.load(rows + 2 * layer_stride + position, valid, 0.0)
         imbalance = leaving - flow
         residual_excess = leaving_residual - residual
         output = item * nodes + top
@@ -252,26 +227,13 @@ def step(
     LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """New flows and slacks of the edges of `ROWS` tails."""
-    blocks = tl.cdiv(t, ROWS)
-    program = tl.program_id(0).to(tl.int64)
-    block = program % blocks
-    layer_of_item = program // blocks
-    layer = layer_of_item % layers
-    item = layer_of_item // layers
-    i = block * ROWS + tl.arange(0, ROWS)
-    in_row = i < t
+    program, _, layer, item, i = tails_of_program(layers, t, ROWS)
     item_count = program - program + items  # int64, as above
-    base = change + item * nodes
-    tails = tl.load(base + (layer + 1) * t + i, in_row)
     total = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
-        j = start + tl.arange(0, COLUMNS)
-        in_column = j < t
-        valid = in_row[:, None] & in_column[None, :]
-        edge = item * row + (layer * t + i[:, None]) * t + j[None, :]
-        heads = tl.load(base + layer * t + j, in_column)
-        potential_difference = tails[:, None] - heads[None, :]
-        short = follow(variables, item_count * row, edge, valid, potential_difference, LEFT)
+        j, in_column, edge, valid = edges_to(start, item, row, layer, i, t, COLUMNS)
+        difference = tails_less_heads(change + item * nodes, (layer + 1) * t + i, layer * t + j, i < t, in_column)
+        short = follow(variables, item_count * row, edge, valid, difference, LEFT)
         total += tl.sum(short, 1)
     tl.store(cut_short + program, tl.sum(total, 0))
 

@@ -26,8 +26,6 @@ from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import MAX_INTEGER_SUM, Arcs, Direction, integral_scale, layered_arcs
 
-__all__ = ["IntegerFlow", "IntegerNetwork", "Problem", "maximum", "new_solver", "run_solver", "spare_bits"]
-
 HEADROOM_BITS = 62  # every node's inflow stays below 2^62, and no sum of capacities overflows
 
 
@@ -52,7 +50,8 @@ class Problem:
     """A batch of networks, before and after pruning."""
 
     network: LayeredNetwork
-    unpruned: list[Tensor]  # (l, t', t') each: real tokens only, dead edges included, as Algorithms 1 and 2 see them
+    unpruned: Tensor  # (b, l, t, t), dead edges included
+    real: Tensor  # (b, t) bool: not padding
     wide_terminals: bool  # no terminal capacity was given: terminals are wider than all edges beside them
 
     @classmethod
@@ -67,12 +66,8 @@ class Problem:
         """Check the arguments, which are those of `solve`, and prune."""
         networks = as_networks(information)
         real = as_mask(mask, networks)
-        unpruned = list(networks)
-        if real is not None:  # the numbers at padding positions must not choose gamma
-            for item, row in enumerate(real):
-                unpruned[item] = networks[item][:, row][:, :, row]
-        network = LayeredNetwork.parse(networks, terminal, real, sources, targets)
-        return cls(network, unpruned, wide_terminals=terminal is None)
+        network = LayeredNetwork.build(networks, terminal, real, sources, targets)
+        return cls(network, networks, real, wide_terminals=terminal is None)
 
     def integers(self, item: int, direction: Direction = "backward", integral: bool = False) -> IntegerNetwork:
         """Item `item` in integers: those of Algorithms 1 and 2, or as fine as possible."""
@@ -85,7 +80,8 @@ class Problem:
         clamped = False
         limit = math.inf
         if integral:
-            gamma, clamped = integral_scale(self.unpruned[item])
+            tokens = self.real[item]  # the numbers at padding positions must not choose gamma
+            gamma, clamped = integral_scale(self.unpruned[item][:, tokens][:, :, tokens])
         elif not network.dead[item]:
             limit = 2 * network.unit()[item].item()
             layer_sums = np.minimum(layers, limit).sum((-2, -1))

@@ -13,20 +13,22 @@ and `clamped` are those of `dense_network`.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from gaflow.arguments import checked
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import Direction, check_direction
 from gaflow.flow.result import BatchCertificate, Flow
 
-__all__ = ["max_flow"]
 
-
+@checked
 def max_flow(
     information: ArrayLike,
     direction: Direction = "backward",
@@ -49,72 +51,46 @@ def max_flow(
     new_solver()  # a missing library is the first thing to report
     check_direction(direction)
     problem = Problem.build(information, terminal, mask, sources, targets)
-    batch = _Batch(problem.network)
-    for item in range(len(problem.unpruned)):
-        batch.solve(problem, item, direction, integral)
-    return batch.flow()
-
-
-class _Batch:
-    """Flows and certificates of a batch, filled in item by item on the CPU."""
-
-    def __init__(self, network: LayeredNetwork):
-        b, layers, t, _ = network.capacity.shape
-        self.network = network
-        edges = layers * t * t + 2 * t
-        self.flows = np.zeros((b, edges))  # in the units of the input
-        self.value = np.zeros(b)
-        self.cut = np.zeros(b)
-        self.gamma = np.zeros(b)
-        self.clamped = np.zeros(b, dtype=bool)
-        self.negligible = np.zeros(b, dtype=np.int64)
-        self.seconds = np.zeros(b)
-
-    def solve(self, problem: Problem, item: int, direction: Direction, integral: bool) -> None:
-        """Solve one item."""
+    b, layers, t, _ = problem.network.capacity.shape
+    flows = np.zeros((b, layers * t * t + 2 * t))  # in the units of the input
+    facts = defaultdict(list)  # of each item; all but the value are fields of its certificate
+    for item in range(b):
         started = time.perf_counter()
         integers = problem.integers(item, direction, integral)
         solution = run_solver(integers)
         arcs = integers.arcs
-        self.flows[item, arcs.slot] = integers.to_units(solution.flow)
-        self.value[item] = integers.to_units(solution.value)
+        flows[item, arcs.slot] = integers.to_units(solution.flow)
+        facts["value"].append(integers.to_units(solution.value))
         crossing = arcs.crossing(solution.near_source)
-        self.cut[item] = arcs.capacity[crossing].sum()
-        if integral:
-            self.gamma[item] = integers.gamma
-        self.clamped[item] = integers.clamped
-        self.negligible[item] = (integers.capacity == 0).sum()
-        self.seconds[item] = time.perf_counter() - started
+        facts["cut"].append(arcs.capacity[crossing].sum())
+        facts["gamma"].append(integers.gamma if integral else 0.0)
+        facts["clamped"].append(integers.clamped)
+        facts["negligible"].append((integers.capacity == 0).sum())
+        facts["seconds"].append(time.perf_counter() - started)
+    return _flow(problem.network, flows, facts)
 
-    def flow(self) -> Flow:
-        """One Flow of all items, on the device of the network."""
-        network = self.network
-        b, layers, t, _ = network.capacity.shape
-        device = network.capacity.device
-        flows = torch.as_tensor(self.flows, device=device)
-        edges, source, target = flows.split([layers * t * t, t, t], 1)
-        edges = edges.reshape(b, layers, t, t)
-        value = torch.as_tensor(self.value, device=device)
-        cut = torch.as_tensor(self.cut, device=device)
-        inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
-        outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
-        imbalance = (inflow - outflow).abs().amax((-2, -1))
-        tiny = torch.finfo(value.dtype).tiny
-        certificate = replace(
-            BatchCertificate.start(network, value, cut),
-            conservation=imbalance / value.clamp_min(tiny),
-            negligible=torch.as_tensor(self.negligible, device=device),
-            gamma=torch.as_tensor(self.gamma, device=device),
-            clamped=torch.as_tensor(self.clamped, device=device),
-            seconds=torch.as_tensor(self.seconds, device=device),
-        )
-        return Flow(
-            edges=edges,
-            source=source,
-            target=target,
-            value=value,
-            mu=certificate.mu,
-            converged=certificate.converged,
-            certificate=certificate,
-            capacity=network.capacity,
-        )
+
+def _flow(network: LayeredNetwork, flows: np.ndarray, facts: Mapping[str, list]) -> Flow:
+    """One Flow of all items, on the device of the network."""
+    b, layers, t, _ = network.capacity.shape
+    device = network.capacity.device
+    edges, source, target = torch.as_tensor(flows, device=device).split([layers * t * t, t, t], 1)
+    edges = edges.reshape(b, layers, t, t)
+    tensors = {name: torch.as_tensor(np.array(values), device=device) for name, values in facts.items()}
+    value = tensors.pop("value")
+    inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
+    outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
+    imbalance = (inflow - outflow).abs().amax((-2, -1))
+    tiny = torch.finfo(value.dtype).tiny
+    certificate = BatchCertificate.start(network, value, tensors["cut"])
+    certificate = replace(certificate, conservation=imbalance / value.clamp_min(tiny), **tensors)
+    return Flow(
+        edges=edges,
+        source=source,
+        target=target,
+        value=value,
+        mu=certificate.mu,
+        converged=certificate.converged,
+        certificate=certificate,
+        capacity=network.capacity,
+    )

@@ -19,15 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.arguments import one_of
+from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, only_network
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import Terminal
 from gaflow.flow.paper_algorithms import Arcs
 from gaflow.flow.result import Flow
-
-__all__ = ["CutEdge", "MinCut", "min_cut"]
 
 TERMINAL_TOLERANCE = 1e-9  # relative: a cut wider than the flow's bound by more means that a terminal binds
 
@@ -59,6 +57,7 @@ class MinCut:
         return None if self.dead else int(self.share.argmax()) - 1
 
 
+@checked
 def min_cut(
     information: ArrayLike | Flow,
     *,
@@ -93,7 +92,7 @@ def min_cut(
     if nearest == "input":
         side = solution.near_target
         crossing = crossing_input
-    edges = _edges(arcs, crossing, layers, t)
+    edges = _edges(arcs, crossing, t)
     alive = np.zeros(arcs.nodes, dtype=bool)
     alive[arcs.tail] = True
     layer_sums = np.zeros(layers + 2)
@@ -140,23 +139,14 @@ def _check_terminals(flow: Flow, value: float) -> None:
         )
 
 
-def _edges(arcs: Arcs, crossing: np.ndarray, layers: int, t: int) -> tuple[CutEdge, ...]:
+def _edges(arcs: Arcs, crossing: np.ndarray, t: int) -> tuple[CutEdge, ...]:
     """The crossing edges, widest first; ties in the order of the information tensor."""
-    slots = arcs.slot[crossing]
-    capacities = arcs.capacity[crossing]
-    order = np.lexsort((slots, -capacities))
-    inner = layers * t * t
+    cut = np.flatnonzero(crossing)
+    order = np.lexsort((arcs.slot[cut], -arcs.capacity[cut]))
     edges = []
-    for index in order:
-        slot = int(slots[index])
-        capacity = float(capacities[index])
-        if slot < inner:
-            tail, j = divmod(slot, t)
-            layer, i = divmod(tail, t)
-            edge = CutEdge(layer, i, j, capacity)
-        elif slot < inner + t:
-            edge = CutEdge(layers, 0, slot - inner, capacity)
-        else:
-            edge = CutEdge(-1, slot - inner - t, 0, capacity)
-        edges.append(edge)
+    for arc in cut[order]:
+        tail_layer, i = divmod(int(arcs.tail[arc]) - 1, t)
+        head = max(1, int(arcs.head[arc]))  # 0 is the super-target
+        j = (head - 1) % t
+        edges.append(CutEdge(tail_layer - 1, i, j, float(arcs.capacity[arc])))
     return tuple(edges)

@@ -18,22 +18,18 @@ and output nodes even `through-flow <= high`. For `solve`, `d` is at most `certi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.errors import Argument, ArgumentTypeError
+from gaflow.arguments import checked
 from gaflow.extras import need
-from gaflow.flow.arguments import ArrayLike, Mask, Nodes
+from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_tensor
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
 from gaflow.flow.network import Terminal
 from gaflow.flow.result import check_layer_exists
-
-__all__ = ["ScoreRanges", "score_ranges"]
 
 # Of the flow: 0.1 + 0.2 and 0.3 are a tie, but not as floats, which leaves scores open by a last digit.
 ROUNDING_SHARE = 1e-12
@@ -62,6 +58,7 @@ class ScoreRanges(NamedTuple):
         return (self.high == 0).all(-1)
 
 
+@checked
 def score_ranges(
     information: ArrayLike,
     *,
@@ -84,10 +81,8 @@ def score_ranges(
     new_solver()
     problem = Problem.build(information, terminal, mask, sources, targets)
     b, layers, t, _ = problem.network.capacity.shape
-    if isinstance(layer, bool) or not isinstance(layer, Integral):
-        raise ArgumentTypeError(Argument("layer"), f" must be a whole number, not {layer!r}")
     check_layer_exists(layer, layers + 1)
-    node_layer = int(layer) % (layers + 1)
+    node_layer = layer % (layers + 1)
     ranges = np.zeros((2, b, t))
     for item in range(b):
         integers = problem.integers(item, integral=integral)
@@ -95,18 +90,9 @@ def score_ranges(
             item_ranges = _ranges(integers, node_layer, t)
             ranges[:, item] = integers.to_units(item_ranges)
     low, high = torch.as_tensor(ranges, device=problem.network.capacity.device)
-    if _axes(information) == 3:
+    if as_tensor(information).dim() == 3:
         return ScoreRanges(low[0], high[0])
     return ScoreRanges(low, high)
-
-
-def _axes(information: Any) -> int:
-    """The number of axes, also of a list of tensors."""
-    if hasattr(information, "ndim"):
-        return information.ndim
-    if isinstance(information, list | tuple):
-        return 1 + _axes(information[0])
-    return 0
 
 
 def _ranges(integers: IntegerNetwork, layer: int, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -124,64 +110,36 @@ def _ranges(integers: IntegerNetwork, layer: int, t: int) -> tuple[np.ndarray, n
     np.add.at(limit, arcs.head, integers.capacity + 1)  # more than can enter: no node binds
     node_slack = limit[entry] - through
     arc_slack = integers.capacity - flow
-    graph = _Residual(
-        tail=np.concatenate([entry, outlet, tail, arcs.head]),
-        head=np.concatenate([outlet, entry, arcs.head, tail]),
+    more, less = _slack(
+        tail=np.concatenate([entry, outlet, tail, arcs.head]).astype(np.int32),
+        head=np.concatenate([outlet, entry, arcs.head, tail]).astype(np.int32),
         capacity=np.concatenate([node_slack, through, arc_slack, flow]),
-        nodes=t,
+        t=t,
     )
-    more, less = graph.slack()
     return through - less, through + more
 
 
-@dataclass(frozen=True)
-class _Residual:
-    """The residual graph: first the arcs through the `nodes` in question, as many back, then all others."""
+def _slack(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """How much the through-flow of each node can grow and shrink, (t,) twice, from the arcs (m,) of the residual graph.
 
-    tail: np.ndarray  # (m,)
-    head: np.ndarray  # (m,)
-    capacity: np.ndarray  # (m,) int64
-    nodes: int
-
-    def slack(self) -> tuple[np.ndarray, np.ndarray]:
-        """How much the through-flow of each node can grow and shrink, (t,) twice."""
-        component = _components(self.tail, self.head, self.capacity)
-        tail_component = component[self.tail]
-        inner = (self.capacity > 0) & (tail_component == component[self.head])
-        entry_component = tail_component[: self.nodes]
-        outlet_component = component[self.head[: self.nodes]]
-        open_nodes = entry_component == outlet_component
-        more = np.zeros(self.nodes, dtype=np.int64)
-        less = np.zeros(self.nodes, dtype=np.int64)
-        for label in np.unique(entry_component[open_nodes]):
-            nodes = np.flatnonzero(open_nodes & (entry_component == label))
-            self._search(inner & (tail_component == label), nodes, more, less)
-        return more, less
-
-    def _search(self, inside: np.ndarray, nodes: np.ndarray, more: np.ndarray, less: np.ndarray) -> None:
-        """Fill in how much the `nodes` of one strongly connected component can gain and lose."""
-        arcs = np.flatnonzero(inside)
-        all_ends = np.concatenate([self.tail[arcs], self.head[arcs]])
-        labels, ends = np.unique(all_ends, return_inverse=True)
-        tail, head = ends.astype(np.int32).reshape(2, -1)
+    The first t arcs lead through the nodes, the next t back. An arc from source to target adds its capacity to the
+    maximum flow, and an arc from target to source nothing, so the arcs of a node itself need not be taken out.
+    """
+    component = _components(tail, head, capacity)
+    tail_component = component[tail]
+    inner = (capacity > 0) & (tail_component == component[head])
+    entry_component = tail_component[:t]
+    is_open = entry_component == component[head[:t]]
+    more = np.zeros(t, dtype=np.int64)
+    less = np.zeros(t, dtype=np.int64)
+    for label in np.unique(entry_component[is_open]):
+        inside = inner & (tail_component == label)
         solver = new_solver()
-        solver.add_arcs_with_capacity(tail, head, self.capacity[arcs])
-        others = arcs >= 2 * self.nodes
-        out_degree = np.bincount(tail[others], minlength=len(labels))
-        in_degree = np.bincount(head[others], minlength=len(labels))
-        entries = np.searchsorted(labels, self.tail[nodes]).tolist()
-        outlets = np.searchsorted(labels, self.head[nodes]).tolist()
-        for node, entry, outlet in zip(nodes.tolist(), entries, outlets, strict=True):
-            through_arcs = [arc for arc in (node, self.nodes + node) if inside[arc]]
-            positions = np.searchsorted(arcs, through_arcs).tolist()
-            for position in positions:
-                solver.set_arc_capacity(position, 0)
-            if out_degree[outlet] and in_degree[entry]:
-                more[node] = maximum(solver, outlet, entry)
-            if out_degree[entry] and in_degree[outlet]:
-                less[node] = maximum(solver, entry, outlet)
-            for position, arc in zip(positions, through_arcs, strict=True):
-                solver.set_arc_capacity(position, int(self.capacity[arc]))
+        solver.add_arcs_with_capacity(tail[inside], head[inside], capacity[inside])
+        for node in np.flatnonzero(is_open & (entry_component == label)):
+            more[node] = maximum(solver, head[node], tail[node]) - capacity[t + node]
+            less[node] = maximum(solver, tail[node], head[node]) - capacity[node]
+    return more, less
 
 
 def _components(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> np.ndarray:

@@ -13,8 +13,6 @@ import numpy as np
 from gaflow.flow.maxflow.integer_network import maximum, new_solver, spare_bits
 from gaflow.flow.paper_algorithms import layered_arcs
 
-__all__ = ["pair_values"]
-
 
 def pair_values(capacity: np.ndarray, outputs: Sequence[int]) -> np.ndarray:
     """Maximum flows (n, t) from each of `outputs` to every input node of one network (l, t, t), each pair by itself."""

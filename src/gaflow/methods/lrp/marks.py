@@ -17,8 +17,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gaflow.methods.lrp.rules import Identity
 
-__all__ = ["CARRIER", "STATISTIC", "Mark", "Marks", "float_tensors"]
-
 Values = TypeVar("Values")  # a tensor, or tensors and other values in any nested structure
 
 
@@ -48,7 +46,7 @@ class Marks:
 
     def carries(self, value: object) -> bool:
         """Whether `value` is a tensor that relevance can go back from."""
-        return isinstance(value, Tensor) and value in self._marks and not self._marks[value].statistic
+        return isinstance(value, Tensor) and value in self and not self._marks[value].statistic
 
     def carriers(self, values: Iterable[object]) -> list[Tensor]:
         """Those of the values that carry relevance."""

@@ -16,22 +16,6 @@ from torch.overrides import resolve_name
 
 from gaflow.errors import UnsupportedModelError
 
-__all__ = [
-    "BILINEAR",
-    "BINARY",
-    "CAST",
-    "CONSTANT",
-    "ELEMENTWISE",
-    "NORMALISING",
-    "REDUCTION",
-    "ROUTING",
-    "START",
-    "Call",
-    "Operation",
-    "operation",
-    "uncovered",
-]
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())

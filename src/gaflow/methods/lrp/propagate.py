@@ -24,11 +24,9 @@ from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.methods.lrp.rules import RULES, Linear
 from gaflow.models.attention_tensors import detached_without_padding, stack_layers
 from gaflow.models.embeddings import roots
-from gaflow.models.forward import ForwardPass, forward
+from gaflow.models.forward import ForwardPass, forward, graph_nodes
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, TracedModel
-
-__all__ = ["Relevance", "propagate"]
 
 _LARGEST_LOSS = 1e-4  # of relevance that is lost or won by rounding, in float64
 _OUTPUT_TOLERANCE = {torch.float16: 0.25, torch.bfloat16: 0.25}  # of y; otherwise 0.01, wide enough for TF32
@@ -88,9 +86,10 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
 
 def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
     """Make the layer that gives the logits and the combination of logits to `y` one linear layer."""
-    nodes = _first_rules(y)
-    if len(nodes) == 1 and isinstance(nodes[0], Linear._backward_cls):  # type: ignore[attr-defined]
-        nodes[0].readout = marks.items_in
+    rules = tuple(rule._backward_cls for rule in RULES)  # type: ignore[attr-defined]
+    first_rules: list[Any] = [node for node in graph_nodes(y, borders=rules) if isinstance(node, rules)]
+    if len(first_rules) == 1 and isinstance(first_rules[0], Linear._backward_cls):  # type: ignore[attr-defined]
+        first_rules[0].readout = marks.items_in
         return
     (slope,) = torch.autograd.grad(y.sum(), logits, retain_graph=True)
     slope = slope.reshape(len(y), -1)
@@ -100,22 +99,8 @@ def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
         )
 
 
-def _first_rules(y: Tensor) -> list[Any]:
-    """The autograd nodes with a rule that `y` is read from by mere routing."""
-    kinds = tuple(rule._backward_cls for rule in RULES)
-    nodes = {}
-    waiting = [y.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, kinds):
-            nodes[id(node)] = node
-        elif node is not None:
-            waiting += [parent for parent, _ in node.next_functions]
-    return list(nodes.values())
-
-
 def _check_carriers(mode: RelevanceMode, forward_pass: ForwardPass) -> None:
-    if any(layer.layout or layer.edges for layer in forward_pass.layers):
+    if any(layer.layout or layer.copied_from for layer in forward_pass.layers):
         raise UnsupportedModelError(
             f"relevance propagation does not follow attention that comes in parts ({forward_pass.adapter.name}); use a "
             "method of another family, such as agf or attgrads"

@@ -34,8 +34,6 @@ from gaflow.methods.lrp.operation_table import Call, operation, uncovered
 from gaflow.methods.lrp.rules import Sum
 from gaflow.methods.lrp.two_operands import combine, multiply
 
-__all__ = ["RelevanceMode"]
-
 
 class RelevanceMode(TorchFunctionMode):
     """Makes autograd propagate relevance, down to what the `roots` (weights of the input embedding) give."""
@@ -163,8 +161,7 @@ class RelevanceMode(TorchFunctionMode):
             raise uncovered(call.op)
         x = self.marks.lift(x)
         parts = x.movedim(axes, list(range(-len(axes), 0))).flatten(-len(axes))  # reduced axes as one, the last
-        total = Sum.apply(parts, parts.dim() - 1, self.marks.items_in(x.shape)).reshape(value.shape)
-        return self.marks.identity([self.marks.put(total)], result)
+        return self.marks.put(Sum.apply(parts, -1, self.marks.items_in(x.shape), lambda: result))
 
     def _gate(self, call: Call) -> Tensor:
         """GLU: the product of one half and the activated other half."""

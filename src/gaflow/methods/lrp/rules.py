@@ -15,14 +15,13 @@ lie one after another along the first axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import Function
-
-__all__ = ["RULES", "Add", "Bilinear", "Identity", "Linear", "Product", "Sum", "div"]
+from torch.func import vjp
 
 Bilinear = Callable[[Tensor, Tensor], Tensor]
 Relevances = tuple[Tensor | None, ...]  # of the arguments of `forward`; None for those that get none
@@ -77,7 +76,8 @@ class Linear(Function):
         positive = x.clamp(min=0)
         negative = x.clamp(max=0)
         if ctx.readout is not None:
-            (v,) = _pull(lambda x: f(x, w), (x,), lambda _: relevance)
+            _, pull, *_ = vjp(lambda x: f(x, w), x)
+            (v,) = pull(relevance)
             z = positive * v.clamp(min=0) + negative * v.clamp(max=0)
             z = z.reshape(ctx.readout(x.shape), -1)
             total = z.sum(1, keepdim=True)
@@ -85,11 +85,8 @@ class Linear(Function):
             return shares.reshape(x.shape), None, None, None
         positive_w = w.clamp(min=0)
         negative_w = w.clamp(max=0)
-        to_positive, to_negative = _pull(
-            lambda x_positive, x_negative: f(x_positive, positive_w) + f(x_negative, negative_w),
-            (positive, negative),
-            lambda z: div(relevance, z),
-        )
+        z, pull, *_ = vjp(lambda above, below: f(above, positive_w) + f(below, negative_w), positive, negative)
+        to_positive, to_negative = pull(div(relevance, z))
         return positive * to_positive + negative * to_negative, None, None, None
 
 
@@ -101,7 +98,7 @@ class Product(Function):
         """`f(x, y)`; the result is not kept, since models may go on writing into attention scores."""
         ctx.save_for_backward(x, y)
         ctx.f = f
-        ctx.carrying = (x.requires_grad, y.requires_grad)
+        ctx.carriers = 2 if x.requires_grad and y.requires_grad else 1
         return _owned(f(x, y))
 
     @staticmethod
@@ -109,60 +106,40 @@ class Product(Function):
         """Relevance in proportion to contributions, shared out evenly."""
         (relevance,) = results
         x, y = ctx.saved_tensors
-        f = ctx.f
-        x_carries, y_carries = ctx.carrying
-        if x_carries and y_carries:
-            to_x, to_y = _pull(f, (x, y), lambda z: div(relevance, z))
-            return x * to_x / 2, y * to_y / 2, None
-        if x_carries:
-            (to_x,) = _pull(lambda x: f(x, y), (x,), lambda z: div(relevance, z))
-            return x * to_x, None, None
-        (to_y,) = _pull(lambda y: f(x, y), (y,), lambda z: div(relevance, z))
-        return None, y * to_y, None
-
-
-class Add(Function):
-    """`x + y` of two operands, which may be broadcast."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, items: int) -> Tensor:
-        """The sum."""
-        ctx.save_for_backward(x, y)
-        ctx.items = items
-        return x + y
-
-    @staticmethod
-    def backward(ctx: Any, *results: Tensor) -> Relevances:
-        """Relevance in proportion to contributions, balanced between the two."""
-        (relevance,) = results
-        x, y = ctx.saved_tensors
-        share = div(relevance, x + y)
-        parts = _balance(torch.stack([x * share, y * share]), relevance, ctx.items)
-        return parts[0].sum_to_size(x.shape), parts[1].sum_to_size(y.shape), None
+        z, pull, *_ = vjp(ctx.f, x, y)
+        to_x, to_y = pull(div(relevance, z))
+        return x * to_x / ctx.carriers, y * to_y / ctx.carriers, None
 
 
 class Sum(Function):
-    """Sum of `x` over `axis`, which stays with length 1."""
+    """Sum of `x` over `axis`, or a multiple of it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, items: int) -> Tensor:
-        """The sum."""
+    def forward(ctx: Any, x: Tensor, axis: int, items: int, value: Callable[[], Tensor]) -> Tensor:
+        """The result that `value` gives, of any shape."""
         ctx.save_for_backward(x)
         ctx.axis = axis
         ctx.items = items
-        return x.sum(axis, keepdim=True)
+        return _owned(value())
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> Relevances:
         """Relevance in proportion to contributions, balanced between the positions along the axis."""
         (relevance,) = results
         (x,) = ctx.saved_tensors
-        contributions = x * div(relevance, x.sum(ctx.axis, keepdim=True))
+        total = x.sum(ctx.axis, keepdim=True)
+        contributions = x * div(relevance.reshape(total.shape), total)
         parts = _balance(contributions.movedim(ctx.axis, 0), relevance, ctx.items)
-        return parts.movedim(0, ctx.axis), None, None
+        return parts.movedim(0, ctx.axis), None, None, None
 
 
-RULES = (Identity, Linear, Product, Add, Sum)
+def add(x: Tensor, y: Tensor, items: int) -> Tensor:
+    """`x + y` of two operands, which may be broadcast."""
+    parts = torch.stack(torch.broadcast_tensors(x, y))
+    return Sum.apply(parts, 0, items, lambda: x + y)
+
+
+RULES = (Identity, Linear, Product, Sum)
 
 
 def _balance(parts: Tensor, relevance: Tensor, items: int) -> Tensor:
@@ -178,11 +155,3 @@ def _balance(parts: Tensor, relevance: Tensor, items: int) -> Tensor:
 def _owned(result: Tensor) -> Tensor:
     """`result` in memory of its own: autograd lets nobody write into views that such functions give."""
     return result.clone() if result._is_view() else result
-
-
-def _pull(f: Callable[..., Tensor], operands: Sequence[Tensor], back: Callable[[Tensor], Tensor]) -> Sequence[Tensor]:
-    """`back(f(operands))` through the transpose of `f`, in every operand."""
-    with torch.enable_grad():
-        leaves = [operand.detach().requires_grad_() for operand in operands]
-        z = f(*leaves)
-    return torch.autograd.grad(z, leaves, back(z.detach()))

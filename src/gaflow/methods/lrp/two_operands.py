@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from gaflow.methods.lrp.marks import Marks
 from gaflow.methods.lrp.operation_table import Call, uncovered
-from gaflow.methods.lrp.rules import Add, Bilinear, Linear, Product
-
-__all__ = ["combine", "multiply"]
+from gaflow.methods.lrp.rules import Bilinear, Linear, Product, add
 
 Operand = Any  # a tensor or a number
 
@@ -55,7 +52,7 @@ def multiply(marks: Marks, a: Operand, b: Operand) -> Tensor:
 
 def _add(marks: Marks, a: Operand, b: Operand) -> Tensor:
     def rule(x: Tensor, y: Tensor) -> Tensor:
-        return Add.apply(x, y, marks.items_in(torch.broadcast_shapes(x.shape, y.shape)))
+        return add(x, y, marks.items_in(torch.broadcast_shapes(x.shape, y.shape)))
 
     return _elementwise(marks, a, b, operator.add, rule)
 
@@ -103,11 +100,6 @@ def _matmul(marks: Marks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
     return _bilinear(marks, torch.matmul, a, b, bias, weight=fixed.dim() <= 2)
 
 
-def _linear(marks: Marks, call: Call) -> Tensor:
-    bias = marks.lift(call.get(2, "bias"))
-    return _bilinear(marks, functional.linear, call.get(0, "input"), call.get(1, "weight"), bias)
-
-
 def _add_product(marks: Marks, call: Call) -> Tensor:
     """`beta * input + alpha * a @ b`."""
     added = marks.lift(call.get(0, "input"))
@@ -138,17 +130,18 @@ def _einsum(marks: Marks, call: Call) -> Tensor:
     return _bilinear(marks, lambda a, b: torch.einsum(equation, a, b), a, b, weight=weight)
 
 
-def _convolve(marks: Marks, call: Call) -> Tensor:
+def _layer(marks: Marks, call: Call) -> Tensor:
+    """A linear layer or a convolution."""
     weight = call.get(1, "weight")
     bias = marks.lift(call.get(2, "bias"))
     options = {name: value for name, value in call.kwargs.items() if name not in ("input", "weight", "bias")}
-    if bias is not None:
+    if bias is not None and weight.dim() > 2:
         bias = bias.reshape(-1, *[1] * (weight.dim() - 2))
 
-    def convolve(x: Tensor, w: Tensor) -> Tensor:
+    def apply(x: Tensor, w: Tensor) -> Tensor:
         return call.func(x, w, None, *call.args[3:], **options)
 
-    return _bilinear(marks, convolve, call.get(0, "input"), weight, bias)
+    return _bilinear(marks, apply, call.get(0, "input"), weight, bias)
 
 
 def _in_place(marks: Marks, call: Call) -> Tensor:
@@ -162,10 +155,10 @@ def _in_place(marks: Marks, call: Call) -> Tensor:
 
 
 _SPECIAL = {  # operations whose operands are not simply their first two arguments
-    "linear": _linear,
+    "linear": _layer,
     "addmm": _add_product,
     "baddbmm": _add_product,
     "einsum": _einsum,
-    "conv1d": _convolve,
-    "conv2d": _convolve,
+    "conv1d": _layer,
+    "conv2d": _layer,
 }

@@ -14,15 +14,6 @@ from gaflow.errors import unsupported
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, Softmax
 
-__all__ = [
-    "encoder_attention",
-    "encoder_softmaxes",
-    "full_nystrom_attention",
-    "one_softmax_per_layer",
-    "returned_attention",
-    "softmaxes",
-]
-
 
 def returned_attention(observed: ObservedPass) -> list[AttentionLayer]:
     """The attention weights that the model returns."""
@@ -79,8 +70,7 @@ def one_softmax_per_layer(
     layers = []
     for softmax in layer_softmaxes:
         layout = None if softmax.weights.dim() == 4 else separate_heads
-        edges = () if softmax.edge is None else (softmax.edge,)
-        layers.append(AttentionLayer((softmax.weights,), layout, edges))
+        layers.append(AttentionLayer((softmax.weights,), layout, softmax.copied_from))
     return layers
 
 

@@ -17,28 +17,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from gaflow.inputs.transformers_types import ModelOutput, PretrainedModel
 from gaflow.models.attention_tensors import accumulation_dtype
-
-__all__ = [
-    "AttentionLayer",
-    "ModuleCall",
-    "ObservedPass",
-    "Softmax",
-    "averages",
-    "group_by_call",
-    "positioned_layer",
-    "recorded_softmaxes",
-]
 
 _SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 
@@ -49,11 +38,11 @@ class AttentionLayer:
 
     parts: tuple[Tensor, ...]  # any shapes, as the model used them
     layout: Callable[..., Tensor] | None = None  # parts -> (b, h, t, t), linear; None: the only part is that already
-    edges: tuple[GradientEdge, ...] = ()  # where to differentiate, if the parts are mere copies of what the model used
+    copied_from: tuple[GradientEdge, ...] = ()  # what the model used, if the parts are mere copies of it
 
-    def handles(self) -> Sequence[Tensor | GradientEdge]:
+    def edges(self) -> Sequence[GradientEdge]:
         """What to differentiate by, one for each part."""
-        return self.edges or self.parts
+        return self.copied_from or [get_gradient_edge(part) for part in self.parts]
 
     def weights(self) -> Tensor:
         """A, (b, h, t, t)."""
@@ -61,16 +50,13 @@ class AttentionLayer:
 
     def gradient(self, of_parts: Sequence[Tensor | None]) -> Tensor:
         """dy/dA, (b, h, t, t), from dy/da of the parts; None is zero."""
-        wide_parts = []
-        products = []
+        gradients = []
         for part, of_part in zip(self.parts, of_parts, strict=True):
-            gradient = torch.zeros_like(part) if of_part is None else of_part.view_as(part)
-            if self.layout is None:
-                return gradient
-            wide = part.to(accumulation_dtype(part))
-            wide_parts.append(wide)
-            products.append(wide * gradient.to(wide.dtype))
-        assert self.layout is not None
+            gradients.append(torch.zeros_like(part) if of_part is None else of_part.view_as(part))
+        if self.layout is None:
+            return gradients[0]
+        wide_parts = [part.to(accumulation_dtype(part)) for part in self.parts]
+        products = [part * gradient.to(part) for part, gradient in zip(wide_parts, gradients, strict=True)]
         weights = self.layout(*wide_parts)
         return torch.where(weights > 0, self.layout(*products) / weights.clamp_min(1e-45), 0)
 
@@ -124,11 +110,7 @@ class Softmax:
 
     weights: Tensor  # (..., q, k)
     calls: tuple[ModuleCall, ...]  # outermost first
-    edge: GradientEdge | None = None  # where to differentiate, if the weights are a mere copy
-
-    def inside(self, module: nn.Module) -> bool:
-        """Whether `module` was running."""
-        return any(call.module is module for call in self.calls)
+    copied_from: tuple[GradientEdge, ...] = ()  # what the model used, if the weights are a mere copy of it
 
     def call_with(self, name: str) -> ModuleCall | None:
         """The innermost call with an argument of this name."""
@@ -167,7 +149,11 @@ class ObservedPass:
 
     def softmaxes_inside(self, module: nn.Module) -> list[Softmax]:
         """The softmaxes that `module` computed."""
-        return [softmax for softmax in self.softmaxes if softmax.inside(module)]
+        softmaxes = []
+        for softmax in self.softmaxes:
+            if any(call.module is module for call in softmax.calls):
+                softmaxes.append(softmax)
+        return softmaxes
 
 
 class _Recorder(TorchFunctionMode):
@@ -194,8 +180,8 @@ class _Recorder(TorchFunctionMode):
         """Run torch's own attention, which hides its softmax and returns a view of it."""
         output, weights = func(*args, **kwargs | {"need_weights": True, "average_attn_weights": False})
         if weights.grad_fn is not None:
-            below = weights.grad_fn.next_functions[0]
-            self.softmaxes.append(Softmax(weights, tuple(self.running), GradientEdge(*below)))
+            below = GradientEdge(*weights.grad_fn.next_functions[0])
+            self.softmaxes.append(Softmax(weights, tuple(self.running), (below,)))
         if not kwargs.get("need_weights", True):
             return output, None
         if kwargs.get("average_attn_weights", True):
@@ -214,13 +200,9 @@ def recorded_softmaxes(model: nn.Module) -> Iterator[list[Softmax]]:
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         recorder.running.pop()
 
-    handles = []
-    for module in model.modules():
-        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(module.register_forward_hook(leave, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            hooks.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(leave, always_call=True))
         with recorder:
             yield recorder.softmaxes
-    finally:
-        for handle in handles:
-            handle.remove()

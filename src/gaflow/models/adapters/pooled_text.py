@@ -13,8 +13,6 @@ from gaflow.errors import unsupported
 from gaflow.inputs.transformers_types import ModelConfig, ModelOutput
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, positioned_layer
 
-__all__ = ["canine", "funnel", "perceiver"]
-
 
 def funnel(observed: ObservedPass) -> list[AttentionLayer]:
     """Blocks of layers, each with half the nodes of the one before; heads that read tokens add a decoder on top."""
@@ -70,7 +68,7 @@ def canine(observed: ObservedPass) -> list[AttentionLayer]:
     t = observed.mask.shape[1]
     rate = observed.config.downsampling_rate
     windows = [softmax.weights for softmax in observed.softmaxes_inside(model.initial_char_encoder)]
-    layers = [AttentionLayer(tuple(windows), lambda *parts: _block_diagonal(parts))]
+    layers = [AttentionLayer(tuple(windows), _block_diagonal)]
     molecules = [softmax.weights for softmax in observed.softmaxes_inside(model.encoder)]
     count = molecules[0].shape[-1]
     nodes = [0]  # the first characters, but for [CLS], which has position 0
@@ -89,7 +87,7 @@ def canine(observed: ObservedPass) -> list[AttentionLayer]:
     return layers
 
 
-def _block_diagonal(blocks: tuple[Tensor, ...]) -> Tensor:
+def _block_diagonal(*blocks: Tensor) -> Tensor:
     """Blocks (b, h, n, n) along the diagonal of one matrix."""
     t = sum(block.shape[-1] for block in blocks)
     matrix = blocks[0].new_zeros(*blocks[0].shape[:2], t, t)

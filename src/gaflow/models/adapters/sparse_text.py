@@ -16,8 +16,6 @@ from gaflow.errors import unsupported
 from gaflow.models.adapters.full_attention import one_softmax_per_layer
 from gaflow.models.adapters.observed import AttentionLayer, ModuleCall, ObservedPass, Softmax, group_by_call
 
-__all__ = ["big_bird", "longformer"]
-
 _IS_GLOBAL = "is_index_global_attn"  # an argument of Longformer's attention
 _BIG_BIRD_SOFTMAXES = 5  # in each layer
 
@@ -39,15 +37,15 @@ def _longformer_layer(call: ModuleCall, softmaxes: Sequence[Softmax], t: int) ->
     # (b, g) the positions of the global tokens, of which a text may have fewer
     global_positions = is_global.int().argsort(dim=1, descending=True, stable=True)[:, :g]
     exists = torch.arange(g, device=device) < counts[:, None]
-    offsets = torch.arange(-window, window + 1, device=device)
-    local_keys = torch.arange(n, device=device)[:, None] + offsets  # (n, 2w+1)
-    inside = (local_keys >= 0) & (local_keys < n)
+    first_keys = torch.arange(n, device=device)[:, None]  # in a matrix with `window` more columns on each side
+    local_keys = first_keys + torch.arange(2 * window + 1, device=device)  # (n, 2w+1)
 
     def layout(local: Tensor, of_global: Tensor | None = None) -> Tensor:
         local = local.transpose(1, 2)  # (b, h, n, g + 2w+1)
         h = local.shape[1]
-        matrix = local.new_zeros(b, h, n, n)
-        matrix.scatter_add_(3, local_keys.clamp(0, n - 1).expand(b, h, -1, -1), local[..., g:] * inside)
+        matrix = local.new_zeros(b, h, n, n + 2 * window)
+        matrix.scatter_(3, local_keys.expand(b, h, -1, -1), local[..., g:])
+        matrix = matrix[..., window : window + n]
         if of_global is not None:
             columns = global_positions[:, None, None, :].expand(b, h, n, g)
             matrix.scatter_add_(3, columns, local[..., :g] * exists[:, None, None, :])
@@ -83,20 +81,19 @@ def _big_bird_layer(parts: tuple[Tensor, ...], size: int, t: int) -> AttentionLa
     n = parts[0].shape[-1]
     last = n // size - 1
     random_blocks = [0] * (parts[1].shape[-1] // size - 4)  # in evaluation mode all of them are the first block
-    key_blocks = {1: [0, 1, 2, last, *random_blocks], last - 1: [0, last - 2, last - 1, last, *random_blocks]}
+    key_blocks = [[0, 1, 2, last, *random_blocks]]  # of queries in block 1, 2, ..., last - 1
     for query in range(2, last - 1):
-        key_blocks[query] = [0, query - 1, query, query + 1, *random_blocks, last]
+        key_blocks.append([0, query - 1, query, query + 1, *random_blocks, last])
+    key_blocks.append([0, last - 2, last - 1, last, *random_blocks])
 
     def layout(first: Tensor, second: Tensor, middle: Tensor, second_last: Tensor, final: Tensor) -> Tensor:
         b, h = first.shape[:2]
         matrix = first.new_zeros(b, h, last + 1, size, last + 1, size)
         matrix[:, :, 0] = first.reshape(b, h, size, last + 1, size)
         matrix[:, :, last] = final.reshape(b, h, size, last + 1, size)
-        rows = {1: second, last - 1: second_last}
-        for query in range(2, last - 1):
-            rows[query] = middle[:, :, query - 2]
-        for query, row in rows.items():
-            for key, block in zip(key_blocks[query], row.split(size, -1), strict=True):
+        rows = (second, *middle.unbind(2), second_last)
+        for query, (row, keys) in enumerate(zip(rows, key_blocks, strict=True), 1):
+            for key, block in zip(keys, row.split(size, -1), strict=True):
                 matrix[:, :, query, :, key] += block
         return matrix.reshape(b, h, n, n)[:, :, :t, :t]
 

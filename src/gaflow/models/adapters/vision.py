@@ -18,8 +18,6 @@ from torch import Tensor
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, group_by_call, positioned_layer
 
-__all__ = ["hiera", "levit", "reduced_keys", "swin"]
-
 Grid = tuple[int, int]  # rows and columns of patches
 
 

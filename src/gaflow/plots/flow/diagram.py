@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gaflow.arguments import whole_number
+from gaflow.arguments import checked, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError, MissingExtraError
 from gaflow.flow.arguments import as_networks, only_network
@@ -26,17 +26,18 @@ from gaflow.flow.paper_algorithms import check_direction
 from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route
 from gaflow.flow.routes import routes as widest_routes
-from gaflow.plots.elements import flag_text
+from gaflow.plots.elements import summary_remarks
 from gaflow.plots.figure import fit_text
-from gaflow.plots.flow.frame import LABEL_WIDTH, Diagram
+from gaflow.plots.flow.frame import draw_diagram
+from gaflow.plots.flow.layout import Diagram
+from gaflow.plots.flow.strokes import LABEL_WIDTH
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.summary import summarize
-
-__all__ = ["flow_diagram", "network_diagram"]
 
 _DRAWN_EDGES = 400
 
 
+@checked
 def flow_diagram(
     flow: Flow | Attribution,
     tokens: Sequence[str] | None = None,
@@ -65,15 +66,15 @@ def flow_diagram(
     """
     check_direction(direction)
     whole_number("edges", edges)
-    facts = []
-    special = None
+    facts: list[str] = []
+    special: frozenset[int] = frozenset()
     if isinstance(flow, Attribution):
         summary = summarize(flow)
-        facts = [flag_text(flag) for flag in summary.flags] + summary.facts()
+        facts = summary_remarks(summary)
         if flow.flow_against is not None:
             facts.append("drawn: the flow for, not the flow against")
         tokens = tokens or flow.tokens
-        special = flow.special_mask
+        special = frozenset(np.flatnonzero(flow.special_mask).tolist())
         title = title or summary.headline
         flow = _flow_of(flow)
     graph = Graph.of(flow)
@@ -82,11 +83,11 @@ def flow_diagram(
         message = f" has edges {other.edges.shape}, flow has {graph.edges.shape}: they must be of one network"
         raise ArgumentError(Argument("against"), message)
     names = _names(tokens, graph)
-    drawn_routes = list(widest_routes(flow, routes)) if isinstance(routes, int) else list(routes)
+    if isinstance(routes, int):
+        routes = widest_routes(flow, routes)
+    drawn_routes = list(routes)
     _check_routes(drawn_routes, graph)
     min_cut_of_flow, no_cut_reason = _find_cut(flow, cut)
-    if min_cut_of_flow is not None:
-        _check_cut(min_cut_of_flow, graph)
 
     selection = graph.strongest(edges, other.edges)
     captions = ["nothing flows"]
@@ -98,6 +99,7 @@ def flow_diagram(
         captions.append(_routes_caption(drawn_routes, names))
     crossed = None
     if min_cut_of_flow is not None:
+        _check_cut(min_cut_of_flow, graph)
         crossed = _crossed(min_cut_of_flow, selection)
         captions.append(_cut_caption(min_cut_of_flow, int(crossed.sum())))
     if no_cut_reason:
@@ -106,19 +108,20 @@ def flow_diagram(
         selection=selection,
         other=other,
         names=names,
-        special=np.zeros(len(names), dtype=bool) if special is None else special,
+        special=special,
         forward=direction == "forward",
         terminals=terminals,
         values=values,
         title=title,
-        facts=tuple(facts),
+        facts=facts,
         caption="; ".join(captions),
-        routes=tuple(route.tokens for route in drawn_routes),
+        routes=[route.tokens for route in drawn_routes],
         crossed=crossed,
     )
-    return diagram.draw(axes)
+    return draw_diagram(diagram, axes)
 
 
+@checked
 def network_diagram(
     information: Any,
     tokens: Sequence[str] | None = None,
@@ -140,8 +143,8 @@ def network_diagram(
     whole_number("edges", edges)
     capacities = only_network(as_networks(information), "network_diagram").cpu().numpy()
     layers, t, _ = capacities.shape
-    ends = np.full(t, float(t))
-    graph = Graph(edges=capacities, source=ends, target=ends, through=np.ones((layers + 1, t)), is_flow=False)
+    ends = np.full((2, t), float(t))
+    graph = Graph(edges=capacities, ends=ends, through=np.ones((layers + 1, t)), is_flow=False)
     selection = graph.strongest(edges)
     terminals = terminals or returning
     caption = f"the wider, the more capacity; {selection.describe('capacity')}"
@@ -151,7 +154,6 @@ def network_diagram(
         selection=selection,
         other=graph,
         names=_names(tokens, graph),
-        special=np.zeros(t, dtype=bool),
         forward=direction == "forward",
         terminals=terminals,
         values=values,
@@ -159,7 +161,7 @@ def network_diagram(
         caption=caption,
         returning=returning,
     )
-    return diagram.draw(axes)
+    return draw_diagram(diagram, axes)
 
 
 def _flow_of(att: Attribution) -> Flow:
@@ -236,6 +238,7 @@ def _cut_caption(cut: MinCut, drawn: int) -> str:
 
 def _crossed(cut: MinCut, selection: EdgeSelection) -> np.ndarray:
     """Which of the drawn edges are in the cut, (m,) bool."""
-    in_cut = {(edge.layer, edge.i, edge.j) for edge in cut.edges}
-    drawn = np.stack([selection.layer, selection.i, selection.j], 1).tolist()
-    return np.array([tuple(edge) in in_cut for edge in drawn], dtype=bool)
+    in_cut = np.zeros(selection.graph.edges.shape, dtype=bool)
+    for edge in cut.edges:
+        in_cut[edge.layer, edge.i, edge.j] = True
+    return in_cut[selection.layer, selection.i, selection.j]

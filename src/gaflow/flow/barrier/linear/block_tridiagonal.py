@@ -26,14 +26,6 @@ from torch.nn.functional import pad
 from gaflow.flow.barrier.edges import largest
 from gaflow.flow.barrier.linear.system import System, fill_laplacian, split_layers
 
-__all__ = [
-    "LOW_MEMORY_TOKENS",
-    "solve_blocks",
-    "solve_blocks_low_memory",
-    "solve_blocks_two_ended",
-    "solve_mixed_precision",
-]
-
 SYMMETRIC_MIN_NODES = 256  # from which on a quarter of a product that is symmetric is not multiplied out
 LOW_MEMORY_TOKENS = 4096  # from which on memory counts more than a few per cent of time
 RESIDUAL_SHARE = 1e-2  # of the right-hand side that float32 may leave over: Newton's method corrects it
@@ -74,11 +66,11 @@ def solve_blocks_two_ended(system: System) -> Tensor:
     return _assemble(factors, below, node, above)
 
 
-def solve_mixed_precision(system: System) -> Tensor:
+def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE) -> Tensor:
     """The same with factors in float32, corrected by what their solution leaves over; float64 where that fails."""
     factors, right = _eliminate(system, torch.float32, LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
-    limit = RESIDUAL_SHARE * largest(system.right)
+    limit = residual_share * largest(system.right)
     failed = limit < 0
     for _ in range(MAX_CORRECTIONS + 1):
         potentials = potentials + _substitute(factors, right)

@@ -14,11 +14,8 @@ from gaflow.flow.barrier.linear.block_tridiagonal import (
     solve_blocks_two_ended,
     solve_mixed_precision,
 )
-from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.linear.whole_matrix import lapack, solve_banded, solve_dense, solve_odd_even
-
-__all__ = ["WAYS", "Way", "choose_way", "solve_laplacian"]
 
 Way = Literal[
     "banded",
@@ -28,7 +25,6 @@ Way = Literal[
     "blocks_low_memory",
     "blocks_two_ended",
     "mixed_precision",
-    "subtraction_free",
 ]
 
 WAYS: dict[Way, Callable[[System], Tensor]] = {
@@ -39,7 +35,6 @@ WAYS: dict[Way, Callable[[System], Tensor]] = {
     "blocks_low_memory": solve_blocks_low_memory,
     "blocks_two_ended": solve_blocks_two_ended,
     "mixed_precision": solve_mixed_precision,
-    "subtraction_free": solve_subtraction_free,
 }
 
 # Times are of a whole solve of 12 layers on an idle CPU, in milliseconds; n is the number of unknowns.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from gaflow.flow.records import take_items
 
-__all__ = ["System", "fill_laplacian", "split_layers"]
-
 
 @dataclass(frozen=True)
 class System:

@@ -14,9 +14,7 @@ from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
 
 from gaflow.flow.barrier.linear.system import System, fill_laplacian
-from gaflow.flow.barrier.linear.threads import one_core
-
-__all__ = ["lapack", "solve_banded", "solve_dense", "solve_odd_even"]
+from gaflow.flow.threads import one_core
 
 
 @cache

@@ -1,14 +1,16 @@
 import copy
 import json
+import sys
 from dataclasses import dataclass, fields
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 import gaflow
+from gaflow.explainer.provenance import describe_environment, describe_method, describe_model, versions
 from gaflow.methods import METHODS, FlowMethod
-from gaflow.provenance import describe_method, describe_model, differences, versions
 from tests.support.models import bert, byte_bpe, wordpiece
 
 
@@ -40,20 +42,20 @@ def test_the_name_of_a_folder_is_not_its_path(folder):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_setting_of_a_method_is_told_in_json(name):
-    found = describe_method(METHODS[name])
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    described = describe_method(METHODS[name])
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
     method: Any = METHODS[name]
     names = list(method.options) if isinstance(method, FlowMethod) else [f.name for f in fields(method)]
-    assert list(found["settings"]) == names
+    assert list(described["settings"]) == names
 
 
 def test_functions_are_told_by_name_and_positions_as_lists():
-    def own(attention, gradient):
+    def my_information(attention, gradient):
         return attention.mean(2)
 
-    found = describe_method(FlowMethod(own, sources=[0, 2]))["settings"]
-    assert found["information"].endswith("own")
-    assert found["sources"] == [0, 2]
+    described = describe_method(FlowMethod(my_information, sources=[0, 2]))["settings"]
+    assert described["information"].endswith("my_information")
+    assert described["sources"] == [0, 2]
 
 
 def test_a_method_of_no_dataclass_is_told_by_name():
@@ -66,21 +68,41 @@ def test_a_method_of_no_dataclass_is_told_by_name():
     assert describe_method(Plain()) == {"name": "plain", "settings": {}}
 
 
-def test_differences_are_named_by_their_place():
-    there = {"a": 1, "model": {"name": "x", "weights": "p"}, "methods": [{"name": "agf", "settings": {"mu": None}}]}
-    here = {"a": 1, "model": {"name": "y", "weights": "q"}, "methods": [{"name": "agf", "settings": {"mu": 2}}], "b": 0}
-    assert differences(there, here) == [
-        'model.weights is "p" there, "q" here',
-        "methods[0].settings.mu is null there, 2 here",
-        "b is null there, 0 here",
-    ]
-    assert differences(there, there) == []
+def test_code_that_came_with_a_model_is_part_of_it(tmp_path, monkeypatch):
+    model, tokenizer = bert()
+    assert describe_model(gaflow.Explainer(model, tokenizer))["code"] is None
+    module = ModuleType("transformers_modules.foreign")
+    module.__file__ = str(tmp_path / "modeling.py")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    foreign = copy.deepcopy(model)
+    foreign.__class__ = type("Foreign", (type(model),), {"__module__": module.__name__})
+    hashes = set()
+    for code in ("a = 1", "a = 2", "a = 1"):
+        (tmp_path / "modeling.py").write_text(code)
+        hashes.add(describe_model(gaflow.Explainer(foreign, tokenizer, task="text-classification"))["code"])
+    assert len(hashes) == 2
+
+
+def test_an_environment_names_threads_and_processor():
+    environment = describe_environment("cpu")
+    assert environment["threads"] == torch.get_num_threads()
+    assert describe_environment("cpu", threads=3)["threads"] == 3
+    assert environment["processor"]
+    assert environment["versions"] == versions()
+
+
+def test_a_config_is_described_by_what_changes_numbers():
+    model, tokenizer = bert()
+    config = describe_model(gaflow.Explainer(model, tokenizer))["config"]
+    assert (config["num_attention_heads"], config["hidden_act"]) == (4, "gelu")
+    assert not {"_name_or_path", "transformers_version", "id2label"} & set(config)
+    assert json.loads(json.dumps(config, allow_nan=False)) == config
 
 
 def test_versions_name_what_the_numbers_come_from():
-    found = versions()
-    assert {"python", "gaflow", "torch", "transformers", "pyarrow"} <= set(found)
-    assert found["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    installed = versions()
+    assert {"python", "gaflow", "torch", "transformers", "pyarrow"} <= set(installed)
+    assert installed["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
 def test_settings_that_are_records_are_told():

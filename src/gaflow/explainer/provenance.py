@@ -1,36 +1,39 @@
 """A record of what produced a number: hashes of model and tokenizer, settings of methods, versions of libraries.
 
 The convention this file owns: a description holds no time, no host and no path of the machine but the model's name.
-Two runs with equal descriptions give the same numbers.
+Two runs with equal descriptions give the same numbers. If only their environments differ, the numbers are equal up to
+rounding.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
+from platform import machine, python_version
 from typing import Any
 
 import torch
 
-from gaflow.errors import JobError
 from gaflow.explainer.explainer import Explainer
-from gaflow.inputs.transformers_types import PretrainedModel, Tokenizer
+from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import FlowMethod, Method
-
-__all__ = ["describe_method", "describe_model", "differences", "refuse_other", "versions"]
 
 Description = dict[str, Any]  # JSON
 
 _PACKAGES = ("gaflow", "torch", "transformers", "tokenizers", "numpy", "pyarrow", "captum", "ortools")
-_EMBEDDED = Path(__file__).parent / "assets"
-_NAMES = ("name", "revision")  # of a model or a data set; they may differ, because the hashes decide
-_LISTED_DIFFERENCES = 3  # in an error message
-_LONGEST_VALUE = 60  # characters, in an error message
+_EMBEDDED = Path(__file__).parents[1] / "assets"
+_NOT_DECISIVE = {  # keys of a config that change no number, or that are recorded elsewhere
+    "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",
+    "transformers_version", "use_cache",
+}  # fmt: skip
+_TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the backend do not show
+    "add_prefix_space", "do_lower_case", "model_input_names", "padding_side", "split_special_tokens", "truncation_side",
+)  # fmt: skip
 
 
 def describe_model(explainer: Explainer) -> Description:
@@ -45,11 +48,18 @@ def describe_model(explainer: Explainer) -> Description:
         "name": _model_name(model),
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
+        "config": _describe_config(model.config),
+        "code": _hash_foreign_code(model),
+        "attention": getattr(model.config, "_attn_implementation", None),
         "labels": list(explainer.head.labels),
         "weights": _hash_weights(model),
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": weight.device.type,
-        "tokenizer": {"class": type(tokenizer).__name__, "sha256": _hash_tokenizer(tokenizer)},
+        "tokenizer": {
+            "class": type(tokenizer).__name__,
+            "sha256": _hash_tokenizer(tokenizer),
+            "settings": {name: getattr(tokenizer, name, None) for name in _TOKENIZER_SETTINGS},
+        },
         "limit": explainer.runner.limit,
     }
 
@@ -62,6 +72,24 @@ def _model_name(model: PretrainedModel) -> str:
     if path.is_absolute():  # folders differ from machine to machine
         return path.name
     return name
+
+
+def _describe_config(config: ModelConfig) -> Description:
+    """The part of a config that changes numbers: weights alone do not say how many heads they make."""
+    values = config.to_dict() if hasattr(config, "to_dict") else vars(config)
+    decisive = {}
+    for name, value in sorted(values.items()):
+        if name not in _NOT_DECISIVE and not name.startswith("_"):
+            decisive[name] = _describe_setting(value)
+    return decisive
+
+
+def _hash_foreign_code(model: PretrainedModel) -> str | None:
+    """A hash of the file that defines the model, if it came with the weights; None if it is of Transformers."""
+    module = sys.modules[type(model).__module__]
+    if not module.__name__.startswith("transformers_modules.") or module.__file__ is None:
+        return None
+    return sha256(Path(module.__file__).read_bytes()).hexdigest()
 
 
 def _hash_weights(model: torch.nn.Module) -> str:
@@ -112,6 +140,14 @@ def _describe_setting(value: Any) -> Any:
     return repr(value)
 
 
+def describe_environment(device: str, threads: int | None = None) -> Description:
+    """What decides the last digits of numbers: versions, threads (None: those of torch here), and the processor."""
+    processor = f"{machine()} {torch.backends.cpu.get_cpu_capability()}"
+    if device == "cuda" and torch.cuda.is_available():
+        processor = torch.cuda.get_device_name()
+    return {"versions": versions(), "threads": threads or torch.get_num_threads(), "processor": processor}
+
+
 def versions() -> dict[str, str]:
     """Of Python, and of the installed libraries that decide numbers or files."""
     installed = {"python": python_version()}
@@ -121,47 +157,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return installed
-
-
-def refuse_other(stored: Mapping[str, Any], current: Mapping[str, Any], folder: Path) -> None:
-    """Raise an error if the description stored in a folder differs from that of the current run."""
-    differing = differences(stored, json.loads(json.dumps(current)))
-    if not differing:
-        return
-    message = "; ".join(differing[:_LISTED_DIFFERENCES])
-    more = len(differing) - _LISTED_DIFFERENCES
-    if more > 0:
-        message += f" and {more} more differences"
-    raise JobError(
-        f"{str(folder)!r} holds another job: {message}. "
-        "Run it with the settings it was begun with, or give a new folder"
-    )
-
-
-def differences(stored: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Where two descriptions differ, each as "setting is VALUE there, VALUE here"."""
-    differing = []
-    for name in dict.fromkeys([*stored, *current]):
-        before: Any = stored.get(name)
-        now: Any = current.get(name)
-        if isinstance(before, Mapping) and isinstance(now, Mapping):
-            differing += differences(before, now, f"{prefix}{name}.")
-        elif _is_list_of_records(before) and _is_list_of_records(now) and len(before) == len(now):
-            for k, (record_before, record_now) in enumerate(zip(before, now, strict=True)):
-                differing += differences(record_before, record_now, f"{prefix}{name}[{k}].")
-        elif before != now and not (prefix in ("model.", "data.") and name in _NAMES):
-            differing.append(f"{prefix}{name} is {_shortened(before)} there, {_shortened(now)} here")
-    return differing
-
-
-def _is_list_of_records(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-
-
-def _shortened(value: Any) -> str:
-    if _is_list_of_records(value):
-        value = [record.get("name") for record in value]
-    text = json.dumps(value)
-    if len(text) <= _LONGEST_VALUE:
-        return text
-    return f"{text[: _LONGEST_VALUE - 3]}..."

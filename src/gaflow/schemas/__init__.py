@@ -1,0 +1,5 @@
+"""What stored files must hold, described in JSON Schema, and checks of their content against it."""
+
+from gaflow.schemas.check import SCHEMAS, check, check_arrays
+
+__all__ = ["SCHEMAS", "check", "check_arrays"]

@@ -1,0 +1,106 @@
+"""A model that draws random numbers in eval mode moves nobody's random state, and its results say what it is."""
+
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from gaflow import Explainer, GaflowWarning, evaluate
+from gaflow.models.randomness import RANDOM
+from gaflow.models.restore import borrow
+from tests.support.models import SENTENCE, bert
+
+WITH_CUDA = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+DEVICES = ["cpu", pytest.param("cuda", marks=WITH_CUDA)]
+
+
+class Noise(nn.Module):
+    """Noise of some scale, in eval mode too."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return x + self.scale * torch.randn_like(x)
+
+
+def noisy(scale=0.5, device="cpu"):
+    """An explainer of a classifier with noise before its head."""
+    model, tokenizer = bert()
+    model.dropout = Noise(scale)
+    return Explainer(model.to(device), tokenizer)
+
+
+def explain_quietly(explainer, *args, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GaflowWarning)
+        return explainer(*args, **options)
+
+
+def random_state(device):
+    state = torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
+    return state.tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_nothing_that_runs_the_model_moves_the_random_state(device):
+    explainer = noisy(device=device)
+    before = random_state(device)
+    explain_quietly(explainer, [SENTENCE, "a dog"], "agf")
+    explain_quietly(explainer, "a dog", "kernel_shap")
+    explainer.predictions("a dog")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GaflowWarning)
+        explainer.compare("a dog", ["agf", "ig"])
+        evaluate(explainer, ["a dog"], methods=["agf"])
+    assert random_state(device) == before
+
+
+def test_the_random_state_is_kept_when_the_first_pass_fails():
+    model = Noise(1.0)
+    model.weight = nn.Parameter(torch.ones(1))
+    before = torch.get_rng_state().tolist()
+    with pytest.raises(TypeError), borrow(model):
+        model(model(torch.ones(3)) + "text")
+    assert torch.get_rng_state().tolist() == before
+
+
+def test_random_outputs_are_warned_of_once_and_every_result_says_so():
+    explainer = noisy()
+    with pytest.warns(GaflowWarning) as caught:
+        results = [explainer(SENTENCE, "agf"), explainer("a dog", "agf")]
+    assert len(caught) == 1
+    assert all("random" in str(att.diagnostics["warning"]) for att in results)
+
+
+def test_the_same_random_state_gives_the_same_output():
+    explainer = noisy()
+    first = explain_quietly(explainer, SENTENCE, "agf")
+    assert explain_quietly(explainer, SENTENCE, "agf").output == first.output
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        assert explain_quietly(explainer, SENTENCE, "agf").output != first.output
+
+
+def test_drawing_numbers_that_change_nothing_is_no_reason_to_warn():
+    att = noisy(scale=0.0)(SENTENCE, "agf")
+    assert "warning" not in att.diagnostics
+
+
+def test_models_that_draw_nothing_are_not_warned_of_and_do_not_wait_after_their_first_pass():
+    explainer = Explainer(*bert())
+    assert "warning" not in explainer(SENTENCE, "agf").diagnostics
+    done = threading.Event()
+
+    def work():
+        explainer(SENTENCE, "agf")
+        done.set()
+
+    with RANDOM:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert done.wait(60)
+    thread.join()

@@ -1,0 +1,179 @@
+import copy
+import warnings
+
+import pytest
+
+import gaflow
+from gaflow.errors import Argument, GaflowWarning, JobError
+from gaflow.jobs import attribute
+from gaflow.jobs.identity import compare
+from gaflow.jobs.manifest import Manifest
+from tests.support.manifests import as_first_written, edit_manifest
+from tests.support.models import bert
+from tests.support.runs import files
+
+TEXTS = [f"a dog {'is very ' * k}smart" for k in range(5)]
+MODEL = {"name": "x", "weights": "p", "config": {"hidden_act": "gelu"}, "tokenizer": {"sha256": "t"}}
+JOB = {
+    "shard_size": 4,
+    "model": MODEL,
+    "methods": [{"name": "agf", "settings": {"mu": None}}, {"name": "ig", "settings": {"steps": 50}}],
+    "threads": 1,
+    "versions": {"torch": "2.13.0+cpu", "transformers": "5.22.2"},
+}
+
+
+def changed(**values):
+    return {**copy.deepcopy(JOB), **values}
+
+
+def plain(differences):
+    return ["".join(str(part) for part in parts) for parts in differences]
+
+
+def test_a_run_is_its_own():
+    comparison = compare(JOB, copy.deepcopy(JOB))
+    assert (comparison.decisive, comparison.rounding, comparison.unrecorded) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("current", "difference"),
+    [
+        (changed(shard_size=5), "shard_size is 4 there, 5 here"),
+        (changed(model={**MODEL, "weights": "q"}), "the weights of the model differ"),
+        (changed(model={**MODEL, "tokenizer": {"sha256": "u"}}), "the vocabulary or the rules of the tokenizer differ"),
+        (
+            changed(model={**MODEL, "config": {"hidden_act": "relu"}}),
+            "hidden_act in the model's config is 'gelu' there, 'relu' here",
+        ),
+        (changed(methods=JOB["methods"][:1]), "methods: agf, ig there, but agf here"),
+        (changed(methods=JOB["methods"][::-1]), "methods: agf, ig there, but ig, agf here"),
+        (
+            changed(methods=[{"name": "agf", "settings": {"mu": 2}}, JOB["methods"][1]]),
+            "mu of method agf is None there, 2 here",
+        ),
+        (changed(windows={"size": None, "reads": 2}), "windows is None there, set here"),
+        (changed(sample={"size": 22, "seed": 0}), "sample is None there, 22 here"),
+        (changed(versions={**JOB["versions"], "torch": "2.14.0"}), "torch is '2.13.0+cpu' there, '2.14.0' here"),
+    ],
+)
+def test_another_run_is_told_by_what_its_user_has_chosen(current, difference):
+    comparison = compare(JOB, current)
+    assert plain(comparison.decisive) == [difference]
+    assert comparison.rounding == []
+
+
+@pytest.mark.parametrize(
+    ("current", "difference"),
+    [
+        (changed(threads=2), "the number of threads is 1 there, 2 here"),
+        (changed(versions={**JOB["versions"], "torch": "2.13.1"}), "torch is '2.13.0+cpu' there, '2.13.1' here"),
+        (changed(versions={**JOB["versions"], "numpy": "2.0"}), "numpy is None there, '2.0' here"),
+    ],
+)
+def test_another_machine_is_the_same_run_but_for_rounding(current, difference):
+    comparison = compare(JOB, current)
+    assert comparison.decisive == []
+    assert plain(comparison.rounding) == [difference]
+
+
+def test_names_of_a_model_and_of_a_data_set_do_not_matter():
+    assert compare(JOB, changed(model={**MODEL, "name": "y"})).decisive == []
+
+
+def test_numbers_that_equal_nothing_equal_themselves():
+    job = changed(model={**MODEL, "config": {"scale": float("nan")}})
+    assert compare(job, copy.deepcopy(job)).decisive == []
+
+
+def test_what_an_earlier_version_did_not_record_is_no_difference():
+    earlier = changed(model={name: MODEL[name] for name in ("name", "weights", "tokenizer")})
+    del earlier["threads"]
+    comparison = compare(earlier, JOB)
+    assert (comparison.decisive, comparison.rounding) == ([], [])
+    assert comparison.unrecorded == ["the model's config", "the number of threads"]
+    with pytest.warns(GaflowWarning, match="the model's config"):
+        comparison.warn(folder="why")
+
+
+def test_a_refusal_carries_the_arguments_so_that_the_command_line_can_name_its_options():
+    with pytest.raises(JobError) as error:
+        compare(JOB, changed(shard_size=5)).refuse(folder="why")
+    assert error.value.argument == "shard_size"
+    assert Argument("shard_size") in error.value.args
+    assert "'why'" in str(error.value)
+
+
+def explainer_with(**settings):
+    """A tiny BERT of the same weights under another config."""
+    model, tokenizer = bert()
+    config = copy.deepcopy(model.config)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    other = type(model)(config).eval()
+    other.load_state_dict(model.state_dict())
+    return gaflow.Explainer(other, tokenizer)
+
+
+def run(explainer, folder, stop_after=99):
+    calls = []
+
+    def stop():
+        calls.append(1)
+        return len(calls) > stop_after
+
+    return attribute(explainer, TEXTS, folder, ["attcat"], batch_size=2, shard_size=2, stop=stop)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_attention_heads": 2}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}, {"_attn_implementation": "eager"}],
+)
+def test_the_same_weights_under_another_config_are_another_model(tmp_path, settings):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    before = files(tmp_path / "job")
+    with pytest.raises(JobError):
+        run(explainer_with(**settings), tmp_path / "job")
+    assert files(tmp_path / "job") == before
+
+
+def test_settings_of_the_tokenizer_that_its_vocabulary_does_not_show_are_part_of_the_model(tmp_path):
+    model, tokenizer = bert()
+    run(gaflow.Explainer(model, tokenizer), tmp_path / "job", stop_after=2)
+    other = copy.deepcopy(tokenizer)
+    other.truncation_side = "left"
+    with pytest.raises(JobError, match="truncation_side of the tokenizer"):
+        run(gaflow.Explainer(model, other), tmp_path / "job")
+
+
+def test_where_a_model_lies_and_which_version_saved_it_do_not_matter(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = run(explainer_with(_name_or_path="elsewhere", transformers_version="5.0.0"), tmp_path / "job")
+    assert outcome.finished
+
+
+def test_another_number_of_threads_is_told_and_written_down(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    edit_manifest(tmp_path / "job", lambda job: job.update(threads=7))
+    with pytest.warns(GaflowWarning, match="rounding"):
+        assert run(explainer_with(), tmp_path / "job").finished
+    manifest = Manifest.read(tmp_path / "job")
+    assert manifest.job["threads"] == 7
+    assert [environment["threads"] for environment in manifest.environments] == [1]
+    with warnings.catch_warnings():  # all is there: nothing is computed, and so nothing is mixed
+        warnings.simplefilter("error")
+        assert run(explainer_with(), tmp_path / "job").computed == 0
+
+
+def test_a_run_begun_by_the_first_version_goes_on_with_a_warning(tmp_path):
+    run(explainer_with(), tmp_path / "whole")
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    edit_manifest(tmp_path / "job", as_first_written)
+    with pytest.warns(GaflowWarning, match="config"):
+        assert run(explainer_with(), tmp_path / "job").finished
+    shards = files(tmp_path / "job")
+    expected = files(tmp_path / "whole")
+    del shards["manifest.json"], expected["manifest.json"]
+    assert shards == expected
