@@ -65,7 +65,9 @@ class Writers:
 
 
 def wait_for(log, lines):
+    end = time.monotonic() + 60
     while len(log.read_text().splitlines()) < lines:
+        assert time.monotonic() < end, log.read_text()
         time.sleep(0.001)
 
 

@@ -1,8 +1,11 @@
 """A model that draws random numbers in eval mode moves nobody's random state, and its results say what it is."""
 
+import random
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,17 +30,41 @@ class Noise(nn.Module):
         return x + self.scale * torch.randn_like(x)
 
 
-def noisy(scale=0.5, device="cpu"):
-    """An explainer of a classifier with noise before its head."""
+class NoiseAtTimes(nn.Module):
+    """Noise from one of the libraries that have a random state, but not before it is switched on."""
+
+    def __init__(self, library: str):
+        super().__init__()
+        self.library = library
+        self.on = False
+
+    def forward(self, x):
+        if not self.on:
+            return x
+        draws = {"torch": lambda: float(torch.rand(1)), "numpy": np.random.rand, "python": random.random}
+        return x + draws[self.library]()
+
+
+def explainer_with(layer, device="cpu"):
+    """An explainer of a classifier with this layer before its head."""
     model, tokenizer = bert()
-    model.dropout = Noise(scale)
+    model.dropout = layer
     return Explainer(model.to(device), tokenizer)
+
+
+def noisy(scale=0.5, device="cpu"):
+    return explainer_with(Noise(scale), device)
 
 
 def explain_quietly(explainer, *args, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GaflowWarning)
         return explainer(*args, **options)
+
+
+def all_random_states():
+    numpy_state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return torch.get_rng_state().tolist(), numpy_state["key"].tolist(), numpy_state["pos"], random.getstate()
 
 
 def random_state(device):
@@ -104,3 +131,31 @@ def test_models_that_draw_nothing_are_not_warned_of_and_do_not_wait_after_their_
         thread.start()
         assert done.wait(60)
     thread.join()
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy", "python"])
+def test_a_model_that_begins_to_draw_later_moves_nothing_either(library):
+    noise = NoiseAtTimes(library)
+    explainer = explainer_with(noise)
+    assert "warning" not in explainer(SENTENCE, "agf").diagnostics
+    noise.on = True
+    before = all_random_states()
+    with pytest.warns(GaflowWarning):
+        att = explainer(SENTENCE, "agf")
+    assert "random" in str(att.diagnostics["warning"])
+    assert all_random_states() == before
+
+
+def test_threads_with_models_that_draw_do_not_wait_for_each_other_forever():
+    explainers = [noisy(), noisy()]
+    before = all_random_states()
+
+    def explain(number):
+        explainer = explainers[number % len(explainers)]
+        return [explainer(text, method).output for text in (SENTENCE, "a dog") for method in ("agf", "lime")]
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
+        warnings.simplefilter("ignore", GaflowWarning)
+        outputs = list(pool.map(explain, range(16)))
+    assert all(row == outputs[0] for row in outputs)
+    assert all_random_states() == before

@@ -12,7 +12,7 @@ from gaflow.inputs.batch import collate, neutral_tokens
 from gaflow.inputs.encoding import encode
 from gaflow.methods import Cat, FlowMethod, IntegratedGradients
 from gaflow.methods.paths import Paths, along_path
-from gaflow.methods.text_random import TextGenerator
+from gaflow.methods.text_random import torch_generator
 from gaflow.models.cost import _BYTES_PER_PASS, MethodCost, estimate
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import geometry_of
@@ -62,8 +62,8 @@ def test_with_as_many_groups_as_tokens_the_input_gets_shapley_values_of_the_draw
     ordinary = torch.tensor([s >= 0 for s in encoding.segments])
     m = int(ordinary.sum())
     path = along_path(trace, Paths(50, groups=m, orders=3))
-    with TextGenerator(0, [int(k) for k in encoding.inputs["input_ids"]]):
-        drawn = [torch.randperm(m) for _ in range(3)]
+    generator = torch_generator(0, [int(k) for k in encoding.inputs["input_ids"]])
+    drawn = [torch.randperm(m, generator=generator) for _ in range(3)]
     expected = torch.zeros(m, dtype=torch.float64)
     for order in [walk for one in drawn for walk in (one, one.flip(0))]:
         parts, last = torch.zeros(1, m), float(at(traced_model, torch.zeros(1, m)).output)

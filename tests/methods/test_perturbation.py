@@ -6,9 +6,12 @@ from dataclasses import replace
 from itertools import product
 from math import comb, factorial
 
+import captum.attr
 import numpy as np
 import pytest
 import torch
+from captum._utils.models.linear_model import SkLearnRidge
+from captum.attr._core.lime import get_exp_kernel_similarity_function as exp_kernel
 from tokenizers import pre_tokenizers, processors
 from torch import nn
 from transformers import PreTrainedTokenizerFast
@@ -19,6 +22,7 @@ from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
 from gaflow.methods.removal import Removal
+from gaflow.methods.text_random import torch_generator
 from gaflow.models.tracing import Trace, TracedModel
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
 from tests.support.traces import TraceRecorder
@@ -27,6 +31,7 @@ from tests.support.tracing import logit_terms, state
 SHORT = "this dog is very smart"
 NAMES = ["ig", "kernel_shap", "lime"]
 DEFAULTS = {"ig": IntegratedGradients(), "kernel_shap": KernelShap(), "lime": Lime()}
+LIBRARIES = {"ig": "captum", "kernel_shap": "sklearn", "lime": "sklearn"}
 SMALL = {"ig": IntegratedGradients(steps=6), "kernel_shap": KernelShap(samples=70), "lime": Lime(samples=60)}
 
 
@@ -293,10 +298,43 @@ def test_drawn_shapley_values_come_near_the_exact_ones():
 def test_the_shapley_kernel_is_that_of_the_paper():
     from gaflow.methods.perturbation import _shapley_kernel
 
-    empty = torch.zeros(1, 5)
-    for k in range(1, 5):
-        subset = torch.tensor([[1] * k + [0] * (5 - k)])
-        assert _shapley_kernel(empty, empty, subset) == pytest.approx(4 / (comb(5, k) * k * (5 - k)))
+    subsets = torch.tensor([[1.0] * k + [0.0] * (5 - k) for k in range(1, 5)])
+    expected = [4 / (comb(5, k) * k * (5 - k)) for k in range(1, 5)]
+    assert _shapley_kernel(subsets).tolist() == pytest.approx(expected)
+
+
+def captum_scores(ex, text, captum_method, method, **options):
+    """Captum's scores of the ordinary tokens, where torch draws the numbers of the text."""
+    encoding = ex.tokenizer(text)["input_ids"]
+    att = ex(text, method)
+    oracle = Oracle(ex, text, att.target)
+
+    def output(inclusion):
+        with torch.no_grad():
+            return torch.stack([oracle(row) for row in inclusion])
+
+    tokens = len(oracle.places)
+    with torch.random.fork_rng():
+        torch.set_rng_state(torch_generator(method.seed, encoding).get_state())
+        expected = captum_method(output, **options).attribute(
+            torch.ones(1, tokens),
+            torch.zeros(1, tokens),
+            n_samples=method.samples,
+            perturbations_per_eval=method.samples,
+        )
+    return att.scores, oracle.full(expected[0].numpy())
+
+
+def test_kernel_shap_is_captum_s():
+    actual, expected = captum_scores(make(), SENTENCE, captum.attr.KernelShap, KernelShap(samples=90))
+    assert_near(actual, expected, 1e-4)
+
+
+def test_lime_is_captum_s():
+    method = Lime(samples=80, width=0.5, alpha=2.0)
+    options = {"interpretable_model": SkLearnRidge(alpha=2.0), "similarity_func": exp_kernel("cosine", 0.5)}
+    actual, expected = captum_scores(make(), SENTENCE, captum.attr.Lime, method, **options)
+    assert_near(actual, expected, 1e-4)
 
 
 # LIME
@@ -580,7 +618,7 @@ def test_names_tell_what_differs_from_the_defaults():
 def test_what_they_say_of_themselves(name):
     info = DEFAULTS[name].info
     assert (info.family, info.signed, info.class_specific) == ("perturbation", True, True)
-    assert (info.libraries, info.extra) == (("captum", "sklearn"), "baselines")
+    assert (info.libraries, info.extra) == ((LIBRARIES[name],), "baselines")
     assert not info.one_trace
 
 
@@ -608,20 +646,19 @@ def test_settings_that_make_no_sense_are_refused(build, setting, value):
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("library", ["captum", "sklearn"])
-def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_library_is_named_with_its_extra(name, monkeypatch):
     ex = make()
-    for name in list(sys.modules):
-        if name.split(".")[0] == library:
-            monkeypatch.setitem(sys.modules, name, None)
-    for method in SMALL.values():
-        with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[baselines\]'"):
-            ex("dog", method)
-        with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[baselines\]'"):
-            method(linear_trace(2)[0])
-    if library == "captum":
-        with pytest.raises(MissingExtraError, match=r"'lime' needs captum.*gaflow\[baselines\]"):
-            find_method("lime")
+    library = LIBRARIES[name]
+    for module in list(sys.modules):
+        if module.split(".")[0] == library:
+            monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, library, None)
+    method = SMALL[name]
+    for use in (lambda: ex("dog", method), lambda: method(linear_trace(2)[0]), lambda: find_method(name)):
+        with pytest.raises(MissingExtraError, match=r"pip install 'gaflow\[baselines\]'") as caught:
+            use()
+        assert library in str(caught.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

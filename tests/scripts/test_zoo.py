@@ -31,7 +31,7 @@ def test_every_type_of_a_task_has_its_row(task):
 
 
 def test_the_page_is_made_of_the_stored_findings():
-    assert page(stored()) == PAGE
+    assert page(stored(), STORED["transformers"]) == PAGE
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.methods.media_removal import MediaRemoval, removal_for
 from gaflow.methods.removal import Removal, Replacement, check_replacement
-from gaflow.methods.text_random import TextGenerator, token_ids
+from gaflow.methods.text_random import token_ids, torch_generator
 from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
@@ -152,7 +152,7 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
             PathAccumulator(
                 removal=removal,
                 paths=paths.for_tokens(len(removal)),
-                generator=TextGenerator(paths.seed, token_ids(encoding)),
+                generator=torch_generator(paths.seed, token_ids(encoding)),
                 batch_size=batch_size,
                 gradients=[g[item, :, :n, :n] for g in gradients],
                 contributions=contributions[:, item, :n],
@@ -186,7 +186,7 @@ class PathAccumulator:
 
     removal: Removal
     paths: Paths
-    generator: TextGenerator
+    generator: torch.Generator
     batch_size: int  # points in one pass
     gradients: list[Tensor]  # l x (h, n, n) to add to: in the end the mean over the steps of all paths
     contributions: Tensor  # (k, n) of hidden states and streams, to add to: in the end the mean over paths
@@ -237,8 +237,7 @@ class PathAccumulator:
         tokens = len(self.removal)
         if self.paths.orders == 0:
             return [[torch.arange(tokens)]]
-        with self.generator:
-            orders = [torch.randperm(tokens) for _ in range(self.paths.orders)]
+        orders = [torch.randperm(tokens, generator=self.generator) for _ in range(self.paths.orders)]
         paths = []
         for order in orders:
             paths += self._both_directions(order)

@@ -1,4 +1,4 @@
-"""Perturbation methods, by Captum: integrated gradients, KernelSHAP and LIME over the tokens of a text.
+"""Perturbation methods: integrated gradients (by Captum), KernelSHAP and LIME over the tokens of a text.
 
 All three see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
 
@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import product
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from gaflow.arguments import optional_whole_number, positive_number, whole_number
 from gaflow.extras import need
@@ -34,14 +33,16 @@ from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
 from gaflow.methods.media_removal import removal_for
 from gaflow.methods.removal import Removal, Replacement, check_replacement
-from gaflow.methods.text_random import TextGenerator, token_ids
+from gaflow.methods.text_random import token_ids, torch_generator
 from gaflow.models.tracing import Trace
 from gaflow.progress import Report, within
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LinearRegression, Ridge
 
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
-_Output = Callable[[Tensor], Tensor]  # `y` (s,) for inclusion weights (s, m)
 _TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens of one text
 
 
@@ -49,6 +50,7 @@ class _Perturbation(NamedSettings, ABC):
     """What the three methods have in common: they explain one text after the other."""
 
     reference: ClassVar[str]
+    library: ClassVar[str]
     replacement: Replacement
     batch_size: int | None
 
@@ -58,14 +60,14 @@ class _Perturbation(NamedSettings, ABC):
 
     @property
     def info(self) -> MethodInfo:
-        """What its scores mean and cost. Captum imports scikit-learn only once everything is computed."""
+        """What its scores mean and cost."""
         return MethodInfo(
             family="perturbation",
             signed=True,
             class_specific=True,
             passes=self._passes,
             reference=self.reference,
-            libraries=("captum", "sklearn"),
+            libraries=(self.library,),
             extra="baselines",
         )
 
@@ -76,9 +78,7 @@ class _Perturbation(NamedSettings, ABC):
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch; the diagnostics say what replaced the tokens, and how exact the scores are."""
-        purpose = "ig, kernel_shap and lime need Captum and scikit-learn"
-        need("sklearn.linear_model", "baselines", purpose)
-        need("captum.attr", "baselines", purpose)
+        need(self.library, "baselines", f"{self.base_name} needs {self.library}")
         traced_model = trace.require_model()
         encodings = traced_model.batch.encodings
         values = torch.zeros(trace.mask.shape, dtype=torch.float64)
@@ -108,6 +108,7 @@ class IntegratedGradients(_Perturbation):
     batch_size: int | None = None  # points in one pass; None: as many as fit, fewer for long texts
 
     base_name = "ig"
+    library = "captum"
     reference = "Sundararajan, Taly and Yan 2017, ICML"
 
     def __post_init__(self) -> None:
@@ -145,8 +146,9 @@ class IntegratedGradients(_Perturbation):
 
 
 class _Sampling(_Perturbation):
-    """What KernelSHAP and LIME have in common: a regression of `y` on 0/1 vectors, done by Captum."""
+    """What KernelSHAP and LIME have in common: a weighted regression of `y` on 0/1 vectors, by scikit-learn."""
 
+    library = "sklearn"
     samples: int
     seed: int
 
@@ -161,26 +163,21 @@ class _Sampling(_Perturbation):
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         tokens = len(removal)
-        generator = TextGenerator(self.seed, seeds)
-
-        def output(inclusion: Tensor) -> Tensor:
-            """`y` of all samples at once, in as many passes as it needs. The model has the global random state."""
-            with generator.suspended():
-                return removal.outputs(inclusion, report).cpu()
-
-        regression, samples = self._regression(output, tokens)
-        with generator:
-            scores = regression.attribute(
-                torch.ones(1, tokens), torch.zeros(1, tokens), n_samples=samples, perturbations_per_eval=samples
-            )[0]
+        subsets, weights = self._draw(tokens, torch_generator(self.seed, seeds))
+        outputs = removal.outputs(subsets, report).cpu().float()
+        model = self._regression().fit(subsets.numpy(), outputs.numpy(), weights.numpy())
         diagnostics: Diagnostics = {}
-        if samples <= tokens:  # more unknowns than equations
-            diagnostics["warning"] = f"{samples} samples are too few for {tokens} tokens; take more than {tokens}"
-        return scores, diagnostics
+        if len(subsets) <= tokens:  # more unknowns than equations
+            diagnostics["warning"] = f"{len(subsets)} samples are too few for {tokens} tokens; take more than {tokens}"
+        return torch.from_numpy(model.coef_), diagnostics
 
     @abstractmethod
-    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
-        """Captum's method for so many tokens, and the vectors that it draws."""
+    def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Vectors (s, m) of 0 and 1, and the weight (s,) of each in the regression."""
+
+    @abstractmethod
+    def _regression(self) -> LinearRegression | Ridge:
+        """The regression, not fitted yet."""
 
 
 @dataclass(frozen=True)
@@ -199,14 +196,17 @@ class KernelShap(_Sampling):
         scores, diagnostics = super()._score(removal, seeds, report)
         return scores, _completeness(removal, scores) | diagnostics
 
-    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
-        from captum import attr
-        from captum._utils.models.linear_model import SkLearnLinearRegression
+    def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        if 2**tokens <= self.samples:
+            subsets = _all_subsets(tokens)
+            return subsets, _shapley_kernel(subsets)
+        subsets = _subsets_by_shapley_kernel(tokens, self.samples, generator)
+        return subsets, torch.where(_is_end(subsets), _END_WEIGHT, 1.0)
 
-        subsets = 2**tokens
-        if subsets > self.samples:
-            return attr.KernelShap(output), self.samples
-        return attr.Lime(output, SkLearnLinearRegression(), _shapley_kernel, _all_subsets), subsets
+    def _regression(self) -> LinearRegression:
+        from sklearn.linear_model import LinearRegression
+
+        return LinearRegression()
 
 
 @dataclass(frozen=True)
@@ -228,13 +228,16 @@ class Lime(_Sampling):
         positive_number("alpha", self.alpha)
         super().__post_init__()
 
-    def _regression(self, output: _Output, tokens: int) -> tuple[Any, int]:
-        from captum import attr
-        from captum._utils.models.linear_model import SkLearnRidge
-        from captum.attr._core.lime import get_exp_kernel_similarity_function
+    def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        even = torch.full((self.samples, tokens), 0.5)
+        subsets = torch.bernoulli(even, generator=generator)
+        distances = 1 - cosine_similarity(subsets, torch.ones(1, tokens))
+        return subsets, torch.exp(-(distances**2) / (2 * self.width**2))
 
-        kernel = get_exp_kernel_similarity_function("cosine", self.width)
-        return attr.Lime(output, SkLearnRidge(alpha=self.alpha), kernel), self.samples
+    def _regression(self) -> Ridge:
+        from sklearn.linear_model import Ridge
+
+        return Ridge(alpha=self.alpha)
 
 
 def _seeds(encoding: Encoding) -> list[int]:
@@ -244,19 +247,38 @@ def _seeds(encoding: Encoding) -> list[int]:
     return list(blake2b(encoding.media.tensor.numpy().tobytes(), digest_size=16).digest())
 
 
-def _all_subsets(_complete: Tensor, num_interp_features: int, **_: Any) -> Iterator[Tensor]:
-    """Every 0/1 vector (1, m) once, with the signature that Captum calls."""
-    for subset in product((0, 1), repeat=num_interp_features):
-        yield torch.tensor([subset])
+def _all_subsets(tokens: int) -> Tensor:
+    """Every 0/1 vector once, (2^m, m)."""
+    numbers = torch.arange(2**tokens)[:, None]
+    digits = torch.arange(tokens - 1, -1, -1)
+    return (numbers >> digits & 1).float()
 
 
-def _shapley_kernel(_complete: Tensor, _changed: Tensor, subset: Tensor, **_: Any) -> float:
-    """The weight under which linear regression gives Shapley values, with the signature that Captum calls."""
-    m = subset.shape[1]
-    k = int(subset.sum())
-    if k in (0, m):
-        return _END_WEIGHT
-    return (m - 1) / (math.comb(m, k) * k * (m - k))
+def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Generator) -> Tensor:
+    """The complete text, the empty one, and vectors drawn by the Shapley kernel, (s, m)."""
+    sizes = torch.arange(tokens)
+    chances = 1 / (sizes * (tokens - sizes))
+    chances[0] = 0
+    subsets = [torch.ones(tokens), torch.zeros(tokens)]
+    while len(subsets) < samples:
+        size = int(torch.multinomial(chances, 1, generator=generator))
+        values = torch.randn(1, tokens, generator=generator)[0]
+        threshold = values.kthvalue(tokens - size).values
+        subsets.append((values > threshold).float())
+    return torch.stack(subsets)
+
+
+def _is_end(subsets: Tensor) -> Tensor:
+    """Whether each vector (s, m) is the complete or the empty text."""
+    return (subsets == subsets[:, :1]).all(1)
+
+
+def _shapley_kernel(subsets: Tensor) -> Tensor:
+    """The weights (s,) under which linear regression on all vectors (s, m) gives Shapley values."""
+    m = subsets.shape[1]
+    sizes = subsets.sum(1).int().tolist()
+    weights = [_END_WEIGHT if k in (0, m) else (m - 1) / (math.comb(m, k) * k * (m - k)) for k in sizes]
+    return torch.tensor(weights)
 
 
 def _completeness(removal: Removal, scores: Tensor) -> Diagnostics:

@@ -1,14 +1,12 @@
 """Random numbers of one text: whoever draws numbers for a text seeds them here.
 
 The convention this file owns: the numbers come from a seed and the text's input alone, so a batch gives the same as
-each text alone. Libraries that draw from torch's global state find it replaced by one of the text (`TextGenerator`),
-for one text at a time; it is put back while the model runs, and afterwards.
+each text alone. Nothing is drawn from a global random state, so threads draw the same numbers as a single one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -16,35 +14,12 @@ import torch
 
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
-from gaflow.models.randomness import RANDOM
 
 
-class TextGenerator:
-    """A context in which torch draws the numbers of one text. It can be suspended, and continues where it was."""
-
-    def __init__(self, seed: int, ids: Sequence[int]):
-        number = _digest(f"{seed} {list(ids)}", size=8) >> 1  # torch takes 63 bits
-        self._state = torch.Generator().manual_seed(number).get_state()
-        self._global_state = self._state
-
-    def __enter__(self) -> None:
-        RANDOM.acquire()
-        self._global_state = torch.get_rng_state()
-        torch.set_rng_state(self._state)
-
-    def __exit__(self, *_: object) -> None:
-        self._state = torch.get_rng_state()
-        torch.set_rng_state(self._global_state)
-        RANDOM.release()
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Put the global state back for a while."""
-        self.__exit__()
-        try:
-            yield
-        finally:
-            self.__enter__()
+def torch_generator(seed: int, ids: Sequence[int]) -> torch.Generator:
+    """Torch's generator for the text of these token ids."""
+    number = _digest(f"{seed} {list(ids)}", size=8) >> 1  # torch takes 63 bits
+    return torch.Generator().manual_seed(number)
 
 
 def token_ids(encoding: Encoding) -> list[int]:

@@ -216,7 +216,7 @@ def is_random(model: nn.Module, inputs: Mapping[str, Tensor], logits: Tensor) ->
     if not draws_numbers(model):
         return False
     if model not in _IS_RANDOM:
-        with moved_random_state(model), torch.no_grad():
+        with borrow(model, eager=False), moved_random_state(model), torch.no_grad():
             other_logits = compute_logits(model, inputs)
         _IS_RANDOM[model] = not torch.allclose(logits, other_logits, rtol=_SAME, atol=_SAME)
         if _IS_RANDOM[model]:

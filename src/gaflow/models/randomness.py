@@ -1,24 +1,28 @@
 """Models that draw random numbers in a pass for inference, and the random state that everybody shares.
 
 BigBird draws the weights of layers that it exchanges; models with layerdrop draw and then keep every layer; others add
-noise to their output.
+noise to their output. They may draw from torch, NumPy or Python's `random`, in some passes and not in others.
 
-The convention this file owns: nobody notices. The random state is put back after every pass of a model that draws, and
-the first pass shows whether a model does. All passes begin with the caller's state, so they draw the same numbers.
+The convention this file owns: nobody notices. Every pass is watched, and the random state is put back if it moved. All
+passes begin with the caller's state, so they draw the same numbers. Whoever waits for `RANDOM` may hold the lock of a
+model, never the other way round.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import nn
 
-RANDOM = threading.RLock()  # taken by whoever exchanges torch's random state, which all threads share
-_DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what the first pass of a model showed
+RANDOM = threading.RLock()  # held during passes that draw: all threads share one random state
+_DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether a pass of the model has drawn numbers
 
 
 def draws_numbers(model: nn.Module) -> bool:
@@ -27,34 +31,34 @@ def draws_numbers(model: nn.Module) -> bool:
 
 
 @contextmanager
-def random_state_kept(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
+def random_state_kept(model: nn.Module) -> Iterator[None]:
     """Put the random state back after a pass. Passes of models that draw nothing need not wait for each other."""
-    if not (_DRAWS.get(model, True) or _draws_at_times(model, modules)):
-        yield
-        return
-    devices = _gpus(model)
-    with RANDOM, torch.random.fork_rng(devices):
-        before = _states(devices)
-        yield
-        moved = _states(devices) != before
-    if moved or model not in _DRAWS:
-        _DRAWS[model] = moved
+    with RANDOM if _DRAWS.get(model, True) else nullcontext():
+        gpus = _gpus(model)
+        before = _random_states(gpus)
+        try:
+            yield
+        finally:
+            if not _same(_random_states(gpus), before):
+                _set_random_states(before, gpus)
+                _DRAWS[model] = True
+    _DRAWS.setdefault(model, False)
 
 
 @contextmanager
 def moved_random_state(model: nn.Module) -> Iterator[None]:
-    """Another random state, for as long as it takes to see whether it makes a difference to the model."""
-    devices = _gpus(model)
-    with RANDOM, torch.random.fork_rng(devices):
-        for device in ["cpu", *devices]:
-            torch.rand(1, device=device)
-        yield
-
-
-def _draws_at_times(model: nn.Module, modules: Sequence[nn.Module]) -> bool:
-    settings = vars(getattr(model, "config", object))
-    has_layerdrop = any("layerdrop" in name for name in settings)  # also encoder_layerdrop
-    return has_layerdrop or any(hasattr(type(module), "set_attention_type") for module in modules)
+    """Other random states, for as long as it takes to see whether they make a difference to the borrowed model."""
+    with RANDOM:
+        gpus = _gpus(model)
+        before = _random_states(gpus)
+        try:
+            random.random()
+            np.random.random_sample()  # noqa: NPY002  # the global state is the one to move
+            for device in ["cpu", *gpus]:
+                torch.rand(1, device=device)
+            yield
+        finally:
+            _set_random_states(before, gpus)
 
 
 def _gpus(model: nn.Module) -> list[int]:
@@ -62,6 +66,29 @@ def _gpus(model: nn.Module) -> list[int]:
     return sorted({weight.device.index for weight in model.parameters() if weight.device.type == "cuda"})
 
 
-def _states(devices: Sequence[int]) -> list[bytes]:
-    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
-    return [state.numpy().tobytes() for state in states]
+def _random_states(gpus: Sequence[int]) -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # models draw from the global state
+        "torch": [torch.get_rng_state().numpy(), *(torch.cuda.get_rng_state(gpu).numpy() for gpu in gpus)],
+    }
+
+
+def _set_random_states(states: dict[str, Any], gpus: Sequence[int]) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    on_cpu, *on_gpus = map(torch.from_numpy, states["torch"])
+    torch.set_rng_state(on_cpu)
+    for gpu, state in zip(gpus, on_gpus, strict=True):
+        torch.cuda.set_rng_state(state, gpu)
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two random states are equal; arrays lie at any depth in dictionaries and lists."""
+    if isinstance(first, np.ndarray):
+        return np.array_equal(first, second)
+    if isinstance(first, dict):
+        return all(_same(value, second[name]) for name, value in first.items())
+    if isinstance(first, list):
+        return all(map(_same, first, second))
+    return first == second

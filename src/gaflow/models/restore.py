@@ -43,7 +43,7 @@ def borrow(model: nn.Module, *, eager: bool = True) -> Iterator[None]:
         modules = modules_of(model)
         weights = roots(model)
         _check_weights(model, modules, weights)
-        with random_state_kept(model, modules), _prepared(modules, weights, eager):
+        with random_state_kept(model), _prepared(modules, weights, eager):
             yield
 
 
