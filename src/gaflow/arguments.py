@@ -45,14 +45,15 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     An argument of another type is an error that names it: an ArgumentError where a number is needed, as for numbers
     out of range, and an ArgumentTypeError elsewhere. Whether a value makes sense is for the function to check. A type
-    that cannot be told from a value, such as a protocol, accepts everything.
+    that cannot be told from a value, such as a protocol, accepts everything. NumPy's numbers become Python's.
     """
     signature = inspect.signature(function)
 
     @wraps(function)
     def check_and_call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         hints = _hints(function)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        bound = signature.bind(*map(plain_number, args), **{name: plain_number(kwargs[name]) for name in kwargs})
+        for name, value in bound.arguments.items():
             hint = hints.get(name, Any)
             if not _matches(value, hint):
                 expected = " or ".join(dict.fromkeys(_describe(hint)))
@@ -60,7 +61,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
                 raise error(Argument(name), f" must be {expected}, not {reprlib.repr(value)}")
             if Path in get_args(hint) and "\0" in str(value):
                 raise ArgumentError(Argument(name), f" has a NUL character, which no path has: {value!r}")
-        return function(*args, **kwargs)
+        return function(*bound.args, **bound.kwargs)
 
     return check_and_call
 
@@ -124,6 +125,11 @@ def _matches(value: Any, hint: Any) -> bool:
     return all(isinstance(item, plain[0]) for item in value)
 
 
+def plain_number(value: Any) -> Any:
+    """Python's number for one of NumPy's; anything else as it is."""
+    return value.item() if isinstance(value, np.integer | np.floating) else value
+
+
 def is_whole_number(value: object) -> TypeGuard[int]:
     """Whether a value is an int; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -131,6 +137,7 @@ def is_whole_number(value: object) -> TypeGuard[int]:
 
 def whole_number(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """A whole number from `least` to `most` (None: no upper bound)."""
+    value = plain_number(value)
     if is_whole_number(value) and value >= least and (most is None or value <= most):
         return value
     bounds = f">= {least}" if most is None else f"from {least} to {most}"
@@ -145,6 +152,7 @@ def optional_whole_number(name: str, value: object) -> None:
 
 def positive_number(name: str, value: object) -> float:
     """A finite number above 0."""
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ArgumentError(Argument(name), f" must be a number > 0, not {value!r}")
     return value
@@ -152,6 +160,7 @@ def positive_number(name: str, value: object) -> float:
 
 def open_fraction(name: str, value: object) -> float:
     """A number between 0 and 1, both excluded, as levels of confidence are."""
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         raise ArgumentError(Argument(name), f" must lie between 0 and 1, not {value!r}")
     return value

@@ -215,9 +215,11 @@ def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"),
     [(field, INJECTIONS[0]) for field in ("edges", "cut", "kappa", "epsilon", "negligible", "iterations")]
-    + [("iterations", "\x1b[31m"), ("edges", -1), ("dead", 1), ("converged", None)],
+    + [("iterations", "\x1b[31m"), ("edges", -1), ("dead", 1), ("converged", None)]
+    + [(field, 0.5) for field in ("conservation", "dual", "centrality")]  # it says that it converged
+    + [(field, -1.0) for field in ("conservation", "cut", "kappa", "mu", "epsilon", "gamma")],
 )
-def test_a_certificate_holds_numbers(tmp_path, field, value):
+def test_a_certificate_holds_numbers_that_can_be_true(tmp_path, field, value):
     content = json.loads(attribution_files()["agf.json"])
     content["gaflow"]["certificate"][field] = value
     (tmp_path / "a.json").write_text(json.dumps(content))
@@ -231,6 +233,15 @@ def test_a_certificate_holds_numbers(tmp_path, field, value):
     if value is not None:  # which stands for numbers that are not finite there
         with pytest.raises(DataError, match=rf"a\.parquet.*row 0.*certificate\.{field}"):
             list(read_attributions(tmp_path / "a.parquet"))
+
+
+def test_the_certificate_of_a_stored_flow_can_be_true(tmp_path):
+    gaflow.explain("a good film", method="agf").save(tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["tensors"]["certificate.dual"]["values"] = [float("nan")]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"a\.json.*certificate\.dual"):
+        gaflow.load(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("target", [1e999, [1], [0, 1, 2], -1, [0, -1], 10**30, True])

@@ -149,30 +149,32 @@ def test_an_error_in_the_model_gives_the_cores_back(two_threads):
     assert torch.get_num_threads() == 2
 
 
-FORK = """
-import os
-import numpy as np
-import torch
-from gaflow import Explainer
-from tests.hostile.test_threads import scores_of
-from tests.support.models import bert
+def run_in_process(call: str) -> None:
+    """Run a function of this file in a process of its own, where nothing but gaflow and its libraries runs.
 
-torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
-explainer = Explainer(*bert())
-expected = scores_of(explainer)
-child = os.fork()
-if child == 0:
-    same = all(map(np.array_equal, scores_of(explainer), expected))
-    os._exit(0 if same else 1)
-_, status = os.waitpid(child, 0)
-raise SystemExit(os.waitstatus_to_exitcode(status))
-"""
+    The threads of a test runner do not survive a fork, and what they lock stays locked. An interrupt inside the
+    bookkeeping of coverage leaves its lock locked forever.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    script = f"from tests.hostile.test_threads import *; {call}"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=240, cwd=ROOT, env=environment)
+
+
+def compare_with_a_fork() -> None:
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    explainer = Explainer(*bert())
+    expected = scores_of(explainer)
+    child = os.fork()
+    if child == 0:
+        same = all(map(np.array_equal, scores_of(explainer), expected))
+        os._exit(0 if same else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_gives_the_same_scores():
-    """In a process of its own: the threads of a test runner do not survive a fork, and what they lock stays locked."""
-    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120, cwd=ROOT)
+    run_in_process("compare_with_a_fork()")
 
 
 @contextmanager
@@ -189,9 +191,8 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
-@pytest.mark.parametrize("method", ["agf", "ig", "lime", None])
-def test_an_interrupt_at_any_moment_leaves_everything_as_it_was(method, two_threads):
+def interrupt_explanations(method: str | None) -> None:
+    torch.set_num_threads(2)
     explainer = Explainer(*bert())
     expected = explainer(TEXTS[0], method).scores
     generator = random.Random(7)
@@ -211,8 +212,10 @@ def test_an_interrupt_at_any_moment_leaves_everything_as_it_was(method, two_thre
         np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
-def test_an_interrupted_solve_gives_the_cores_back(two_threads, with_or_without_scipy):
+def interrupt_solves(scipy: bool) -> None:
+    torch.set_num_threads(2)
+    if not scipy:
+        sys.modules["scipy.linalg"] = None  # pyright: ignore[reportArgumentType]
     information = torch.rand(6, 36, 36, generator=torch.Generator().manual_seed(1))
     expected = solve(information).edges
     generator = random.Random(3)
@@ -224,3 +227,15 @@ def test_an_interrupted_solve_gives_the_cores_back(two_threads, with_or_without_
             pass
         assert torch.get_num_threads() == 2
     torch.testing.assert_close(solve(information).edges, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+@pytest.mark.parametrize("method", ["agf", "ig", "lime", None])
+def test_an_interrupt_at_any_moment_leaves_everything_as_it_was(method):
+    run_in_process(f"interrupt_explanations({method!r})")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+@pytest.mark.parametrize("scipy", [True, False])
+def test_an_interrupted_solve_gives_the_cores_back(scipy):
+    run_in_process(f"interrupt_solves({scipy})")

@@ -2,6 +2,7 @@ import copy
 import warnings
 
 import pytest
+import torch
 
 import gaflow
 from gaflow.errors import Argument, GaflowWarning, JobError
@@ -135,6 +136,14 @@ def test_the_same_weights_under_another_config_are_another_model(tmp_path, setti
     with pytest.raises(JobError):
         run(explainer_with(**settings), tmp_path / "job")
     assert files(tmp_path / "job") == before
+
+
+def test_a_model_with_another_layer_is_another_model(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    changed = explainer_with()
+    changed.model.bert.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
+    with pytest.raises(JobError, match="layers of the model"):
+        run(changed, tmp_path / "job")
 
 
 def test_settings_of_the_tokenizer_that_its_vocabulary_does_not_show_are_part_of_the_model(tmp_path):

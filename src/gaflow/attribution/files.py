@@ -181,7 +181,9 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
         raise ValueError(f"places has {last_position}, but there are {count} tokens")
     if record["certificate"] is not None:
         numbers = {field.name: record["certificate"][field.name] for field in fields(Certificate)}
-        record["certificate"] = Certificate(**numbers)
+        certificate = Certificate(**numbers)
+        certificate.check_possible()
+        record["certificate"] = certificate
     layers = arrays.get("layers")
     return record | {
         "output": float(record["output"]),
@@ -255,4 +257,6 @@ def _flow(tensors: dict[str, Tensor], prefix: str) -> Flow | None:
     for name in SCHEMAS["arrays"]["flow"]:
         record, _, field = name.partition(".")
         parts[record][field] = tensors.get(prefix + name)  # None: older files have no capacity
-    return Flow(**parts["flow"], certificate=BatchCertificate(**parts["certificate"]))
+    certificate = BatchCertificate(**parts["certificate"])
+    certificate[0].check_possible()
+    return Flow(**parts["flow"], certificate=certificate)

@@ -49,6 +49,7 @@ def describe_model(explainer: Explainer) -> Description:
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
         "config": _describe_config(model.config),
+        "modules": sha256(str(model).encode()).hexdigest(),  # a layer may have been exchanged since it was built
         "code": _hash_foreign_code(model),
         "attention": getattr(model.config, "_attn_implementation", None),
         "labels": list(explainer.head.labels),

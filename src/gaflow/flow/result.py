@@ -18,6 +18,8 @@ from gaflow.flow.records import take_items
 
 NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
 
+LARGEST_ERROR = 1e-6  # of a converged flow, relative to its value; solvers stop far below it
+
 VALUE_AGAINST = "value_against"  # the diagnostic of signed scores that holds the value of the subtracted flow
 
 Array = TypeVar("Array", Tensor, np.ndarray)
@@ -46,6 +48,15 @@ class Certificate:
     iterations: int  # factorisations used
     seconds: float  # wall-clock time of the solve that held this network
     converged: bool
+
+    def check_possible(self) -> None:
+        """Refuse a certificate that no solver gives, as files of strangers may hold one: ValueError."""
+        for name in ("cut", "kappa", "mu", "epsilon", "gamma", "seconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"certificate.{name} is {getattr(self, name)}, which is below 0")
+        for name in ("conservation", "dual", "centrality"):
+            if self.converged and not 0 <= getattr(self, name) <= LARGEST_ERROR:
+                raise ValueError(f"certificate.{name} is {getattr(self, name)}, yet certificate.converged is true")
 
     def combine(self, other: Certificate) -> Certificate:
         """The certificate of scores that are the difference of two flows."""

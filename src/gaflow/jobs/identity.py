@@ -23,7 +23,8 @@ ENVIRONMENT = ("versions", "threads", "processor")
 _COMPUTING_LIBRARIES = ("versions.torch", "versions.transformers", "versions.tokenizers")
 _NAMES = ("model.name", "model.revision", "data.name")  # may differ, because the hashes decide
 _RECORDED_LATER = (
-    "model.config", "model.code", "model.attention", "model.tokenizer.settings", "threads", "processor",
+    "model.config", "model.modules", "model.code", "model.attention", "model.tokenizer.settings",
+    "threads", "processor",
 )  # fmt: skip
 _FOLLOWING = (  # entries that differ only if others do
     "texts", "skipped", "unlabelled", "sample.mode", "sample.shorter", "sample.longer", "sample.equal",
@@ -48,6 +49,7 @@ _PHRASES = {  # for entries that are no arguments
     "model.labels": "the list of labels",
     "model.limit": "the longest input of the model",
     "model.config": "the model's config",
+    "model.modules": "the layers of the model",
     "model.code": "the code that came with the model",
     "model.attention": "the model's attention implementation",
     "model.tokenizer.class": "the class of the tokenizer",
@@ -66,6 +68,7 @@ _GROUPS = {  # prefixes of entries that are settings of something
 _HASHES = {
     "data.sha256": "the texts or the labels of the data set differ",
     "model.weights": "the weights of the model differ",
+    "model.modules": "the layers of the model differ",
     "model.code": "the code that came with the model differs",
     "model.tokenizer.sha256": "the vocabulary or the rules of the tokenizer differ",
     "attributions": "the attributions differ",

@@ -189,7 +189,9 @@ def _parse_certificate(stored: str | None) -> Mapping[str, Any] | None:
         certificate = {"seconds": 0.0, **certificate}
     schema = _FIELDS["certificate"]
     check(certificate, schema, "certificate")
-    return {name: certificate[name] for name in schema["required"]}
+    numbers = {name: certificate[name] for name in schema["required"]}
+    Certificate(**numbers).check_possible()
+    return numbers
 
 
 def _with_nan(values: Any) -> Any:

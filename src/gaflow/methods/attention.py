@@ -53,6 +53,7 @@ class _WithResidual(NamedSettings):
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         residual = self.residual
         if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual < 1:
             raise ArgumentError(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from gaflow.arguments import plain_number
 from gaflow.flow.result import Flow, NodeLayer
 from gaflow.models.tracing import Trace
 
@@ -75,6 +76,11 @@ class NamedSettings:
     """Base of settings, a dataclass, whose name shows those that are not the defaults."""
 
     base_name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Store NumPy's numbers as Python's, because names and manifests write them out."""
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, plain_number(value))
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ class Random(NamedSettings):
     info = MethodInfo(family="control", signed=False, class_specific=False, passes="none", reference="none")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole_number("seed", self.seed, least=0)
 
     def __call__(self, trace: Trace) -> Scores:

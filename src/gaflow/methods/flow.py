@@ -30,7 +30,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from gaflow.arguments import checked
+from gaflow.arguments import checked, plain_number
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.information import INFORMATION, Information, by_layer, split_nodes, token_information
@@ -97,7 +97,7 @@ class FlowMethod:
                 )
         object.__setattr__(self, "preset", preset)
         for record_name, kind in RECORDS.items():
-            record_values = {field.name: values[field.name] for field in fields(kind)}
+            record_values = {field.name: plain_number(values[field.name]) for field in fields(kind)}
             object.__setattr__(self, record_name, kind(**record_values))
         if self.scoring.signed and not self.network.uses_gradient:
             raise ArgumentError(

@@ -55,6 +55,7 @@ class _Perturbation(NamedSettings, ABC):
     batch_size: int | None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_replacement(self.replacement)
         optional_whole_number("batch_size", self.batch_size)
 

@@ -48,6 +48,7 @@ class _RelevanceMethod(NamedSettings, ABC):
     double: bool = True  # propagate in float64 whatever the model's precision; False is quicker and less exact
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         boolean("double", self.double)
 
     def __call__(self, trace: Trace) -> Scores:

@@ -255,6 +255,10 @@ def _naming(name: str, argument: str = "model") -> Iterator[None]:
         if "trust_remote_code" in str(error):
             problem = f"{name!r} comes with code of its own, which is not run; read it, and if you trust it, pass "
             raise GaflowError(problem, Argument("trust_remote_code", True)) from error
+        if "weights_only" in str(error):  # torch's advice is to switch it off
+            problem = f" {name!r} has weights in a pickled file that holds more than tensors, and could run code"
+            advice = "; ask its authors for safetensors"
+            raise GaflowError(Argument(argument), problem, advice) from error
         reason = str(error).strip().split("\n")[0]
         advice = "give a hub id or a folder with config, weights and tokenizer"
         raise GaflowError("cannot load ", Argument(argument), f" {name!r}: {reason} ({advice})") from error
