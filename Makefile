@@ -9,9 +9,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
-# every test; then how many statements and branches of each room they run
+# every test, with the stacks of all threads for one that waits forever; then how many statements and branches of each
+# room they run
 test: lint types browser
-	$(BIN)/python -m pytest -n 2 --durations=20 --cov --cov-report=json:build/coverage.json
+	$(BIN)/python -m pytest -n 2 --durations=20 --timeout=300 --timeout-method=thread --cov --cov-report=json:build/coverage.json
 	$(BIN)/python -m tests.support.coverage_by_room build/coverage.json
 
 # the part of the tests that takes under two minutes
