@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 # every test, with the stacks of all threads for one that waits forever; then how many statements and branches of each
 # room they run
 test: lint types browser
-	$(BIN)/python -m pytest -n 2 --durations=20 --timeout=300 --timeout-method=thread --cov --cov-report=json:build/coverage.json
+	$(BIN)/python -m pytest -n 2 --durations=20 --timeout=600 --timeout-method=thread --cov --cov-report=json:build/coverage.json
 	$(BIN)/python -m tests.support.coverage_by_room build/coverage.json
 
 # the part of the tests that takes under two minutes
