@@ -56,7 +56,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "flow/barrier/linear/dispatch": LINEAR_TESTS,
     "flow/barrier/linear/subtraction_free": LINEAR_TESTS,
     "flow/barrier/linear/system": LINEAR_TESTS,
-    "flow/threads": LINEAR_TESTS,
+    "flow/threads": ("flow/test_threads", *LINEAR_TESTS),
     "flow/barrier/linear/whole_matrix": LINEAR_TESTS,
     "flow/maxflow/integer_network": ("flow/test_integer_network", "flow/test_paper_algorithms", *MAXFLOW_TESTS),
     "flow/maxflow/max_flow": ("flow/test_max_flow", "flow/test_paper_algorithms"),
@@ -71,7 +71,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/soft_masking": ("evaluation/test_soft_masking", "evaluation/test_faithfulness"),
     "methods/removal": REMOVAL_TESTS,
     "methods/token_removal": (*REMOVAL_TESTS, "evaluation/test_masking"),
-    "methods/perturbation": ("methods/test_perturbation", "methods/test_media_removal"),
+    "methods/perturbation": ("methods/test_perturbation", "methods/test_media_removal", "test_arguments"),
 }
 
 

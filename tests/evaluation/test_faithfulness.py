@@ -197,6 +197,12 @@ def test_progress_goes_to_the_end_with_every_measure(explainer, measures):
     assert reports[-1] == pytest.approx(len(TEXTS))
 
 
+def test_dear_measures_are_taken_only_if_asked_for(explainer):
+    evaluation = evaluate(explainer, ["good"], methods=[])
+    assert (evaluation.soft, evaluation.zero) == (None, None)
+    assert "normalized_aopc" not in evaluation.table()
+
+
 def test_no_bar_is_drawn_unless_asked_for(explainer, capsys):
     evaluate(explainer, ["good"], methods=[])
     assert capsys.readouterr().err == ""

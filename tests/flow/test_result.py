@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 
 from gaflow.errors import ArgumentError
 from gaflow.flow.network import LayeredNetwork
-from gaflow.flow.result import BatchCertificate, Certificate, Flow, layer_scores
+from gaflow.flow.result import LARGEST_ERROR, BatchCertificate, Certificate, Flow, layer_scores
 
 
 def make_flow() -> Flow:
@@ -109,3 +110,26 @@ def test_a_flow_of_many_items_shows_the_first_three_values():
     many = replace(flow, value=torch.arange(4.0), converged=torch.ones(4, dtype=torch.bool))
     assert "value 0, 1, 2, ...;" in repr(many)
     assert "value 0, 1, 2;" in repr(replace(many, value=torch.arange(3.0)))
+
+
+def certificate(**changes):
+    network = LayeredNetwork.build(torch.ones(1, 1, 2, 2))
+    return replace(BatchCertificate.start(network, torch.tensor([3.0]), torch.tensor([3.0]))[0], **changes)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dual": LARGEST_ERROR}, {"converged": False, "dual": math.nan}])
+def test_a_certificate_that_can_be_true_is_accepted(changes):
+    certificate(**changes).check_possible()
+
+
+@pytest.mark.parametrize("name", ["cut", "kappa", "mu", "epsilon", "gamma", "seconds"])
+def test_amounts_below_zero_cannot_be_true(name):
+    with pytest.raises(ValueError, match=name):
+        certificate(**{name: -1e-9, "converged": False}).check_possible()
+
+
+@pytest.mark.parametrize("name", ["conservation", "dual", "centrality"])
+@pytest.mark.parametrize("error", [-1e-9, 2 * LARGEST_ERROR, math.nan, math.inf])
+def test_a_converged_flow_has_small_errors(name, error):
+    with pytest.raises(ValueError, match=name):
+        certificate(**{name: error}).check_possible()
