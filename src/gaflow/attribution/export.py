@@ -26,7 +26,7 @@ def to_dict(att: Attribution) -> StoredValues:
     values = stored_fields(att)
     values["special_mask"] = att.special_mask
     values["words"] = [asdict(word) for word in att.words()]
-    return _as_json(values)
+    return as_json(values)
 
 
 @checked
@@ -85,14 +85,14 @@ def to_captum(att: Attribution, true_label: str | None = None) -> Any:
     )
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """The value in types that JSON has: no tuples, arrays or infinities."""
     if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
+        return [as_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -28,12 +28,14 @@ from gaflow.files import write_atomically
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer_exists
 from gaflow.inputs.media import Sound, media_from_array
 from gaflow.inputs.segmentation import Span
-from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json, reading
+from gaflow.schemas.check import SCHEMAS, as_tuples, check, check_arrays, parse_json, reading
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
 StoredValues = dict[str, Any]  # as JSON has them
+_Tensors = dict[str, Tensor]  # by name
+_Content = tuple[_Tensors, StoredValues]  # of a file
 
 FORMAT = 1
 STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
@@ -102,7 +104,7 @@ def read(path: str | Path) -> StoredValues:
         return from_tensors_and_json(tensors, values)
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
+def _read_safetensors(path: Path) -> _Content:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -114,7 +116,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
     return tensors, parse_json(metadata.get(_KEY, "null"))
 
 
-def _read_json(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
+def _read_json(path: Path) -> _Content:
     content = parse_json(path.read_bytes())
     check(content, SCHEMAS["attribution file"])  # the JSON of `att.to_dict()` has no tensors
     tensors = {}
@@ -127,7 +129,7 @@ def _read_json(path: Path) -> tuple[dict[str, Tensor], StoredValues]:
     return tensors, content[_KEY]
 
 
-def to_tensors_and_json(att: Attribution) -> tuple[dict[str, Tensor], StoredValues]:
+def to_tensors_and_json(att: Attribution) -> _Content:
     """The arrays of an attribution as tensors that share no memory, and its other fields as JSON values."""
     tensors = {"scores": torch.tensor(att.scores)}
     if att.layers is not None:
@@ -156,7 +158,7 @@ def stored_fields(att: Attribution) -> StoredValues:
     return values
 
 
-def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> StoredValues:
+def from_tensors_and_json(tensors: _Tensors, values: StoredValues) -> StoredValues:
     """The fields of an Attribution; ValueError if they are not as the schema says, or do not fit together.
 
     Keys that this version does not know are ignored, and fields that older versions did not have get their default.
@@ -167,7 +169,7 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
     record = {}
     for key, value in values.items():
         if key in schema["properties"]:
-            record[names.get(key, key)] = _as_tuples(value)
+            record[names.get(key, key)] = as_tuples(value)
     count = len(record["tokens"])
     arrays = _check_tensors(tensors, count)
     length = len(record["text"])
@@ -196,14 +198,7 @@ def from_tensors_and_json(tensors: dict[str, Tensor], values: StoredValues) -> S
     }
 
 
-def _as_tuples(value: Any) -> Any:
-    """Lists as tuples, at every depth."""
-    if isinstance(value, list):
-        return tuple(map(_as_tuples, value))
-    return value
-
-
-def _check_tensors(tensors: dict[str, Tensor], count: int) -> dict[str, np.ndarray]:
+def _check_tensors(tensors: _Tensors, count: int) -> dict[str, np.ndarray]:
     """All tensors as arrays; ValueError if those of an attribution of `count` tokens are not as they should be."""
     arrays = {}
     for name, tensor in tensors.items():
@@ -239,7 +234,7 @@ def _layer(values: StoredValues, layers: np.ndarray | None) -> NodeLayer | None:
     return layer
 
 
-def _flow_tensors(flow: Flow, prefix: str) -> dict[str, Tensor]:
+def _flow_tensors(flow: Flow, prefix: str) -> _Tensors:
     """The tensors of a flow and of its certificate."""
     tensors = {}
     for name in SCHEMAS["arrays"]["flow"]:
@@ -249,7 +244,7 @@ def _flow_tensors(flow: Flow, prefix: str) -> dict[str, Tensor]:
     return tensors
 
 
-def _flow(tensors: dict[str, Tensor], prefix: str) -> Flow | None:
+def _flow(tensors: _Tensors, prefix: str) -> Flow | None:
     """The flow that `_flow_tensors` took apart; None if there is none."""
     if f"{prefix}flow.edges" not in tensors:
         return None

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
+from gaflow.explainer.provenance import Description
 from gaflow.schemas.check import read_json
 
 ATTRIBUTIONS = "attributions"
@@ -30,7 +30,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:80] or "data"
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> Description:
     """The settings of a data set's benchmark."""
     kind = "the settings of a benchmark; restore it, or start again in a new folder"
     return read_json(folder / SETTINGS, "benchmark", kind)

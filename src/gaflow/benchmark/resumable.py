@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.faithfulness import judge_texts
 from gaflow.evaluation.result import Evaluation
 from gaflow.explainer.explainer import Explainer
-from gaflow.explainer.provenance import describe_environment
+from gaflow.explainer.provenance import Description, describe_environment
 from gaflow.jobs.engine import Stop
 from gaflow.jobs.folder import remove_temporary_files
 from gaflow.jobs.identity import ENVIRONMENT, compare
@@ -32,24 +31,6 @@ from gaflow.progress import Progress, Report, reporting, within
 
 _PARTS = ".parts"
 _BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is methods, the second texts
-
-
-def _describe(scores: StoredScores, settings: BenchmarkSettings, model: dict[str, Any]) -> dict[str, Any]:
-    """Everything that decides the numbers, except for the replacement, in JSON."""
-    described_methods = {method["name"]: method for method in scores.source.job.get("methods", ())}
-    evaluation = settings.evaluation
-    description = {
-        "attributions": scores.source.digest,
-        "model": model,
-        "methods": [described_methods.get(name, {"name": name}) for name in scores.methods],
-        "levels": evaluation.levels,
-        "bounds": None if evaluation.bounds is None else asdict(evaluation.bounds),
-        "soft": None if evaluation.soft is None else evaluation.soft.describe(),
-        "seed": evaluation.seed,
-        "tokens_per_pass": evaluation.tokens_per_pass,
-        **describe_environment(model["device"]),
-    }
-    return json.loads(json.dumps(description))
 
 
 class _Stopped(Exception):
@@ -68,7 +49,7 @@ class StoredEvaluations:
     finished: dict[str, Path] = field(default_factory=dict)  # replacement -> folder
     masked: int = 0  # texts masked by this run
 
-    def compute(self, model: dict[str, Any], facts: dict[str, Any], progress: Progress) -> None:
+    def compute(self, model: Description, facts: Description, progress: Progress) -> None:
         """Evaluate for one replacement after the other until `stop`.
 
         `model` is `describe_model(explainer)`; `facts` go into the manifests.
@@ -76,7 +57,7 @@ class StoredEvaluations:
         job = self.scores.source.job
         texts = len(self.scores.texts)
         facts = facts | {"sample": job.get("sample"), "data": job.get("data"), "texts": texts}
-        decisive = _describe(self.scores, self.settings, model)
+        decisive = self._describe(model)
         replacements = self.settings.replacements
         with reporting(progress, texts * len(replacements), "text") as report:
             for k, replacement in enumerate(replacements):
@@ -93,7 +74,25 @@ class StoredEvaluations:
                 self.finished[str(replacement)] = target
                 report((k + 1) * texts)
 
-    def _evaluate(self, folder: Path, description: dict[str, Any], report: Report, texts_before: int) -> Evaluation:
+    def _describe(self, model: Description) -> Description:
+        """Everything that decides the numbers, except for the replacement, in JSON."""
+        source = self.scores.source
+        described_methods = {method["name"]: method for method in source.job.get("methods", ())}
+        settings = self.settings.evaluation
+        description = {
+            "attributions": source.digest,
+            "model": model,
+            "methods": [described_methods.get(name, {"name": name}) for name in self.scores.methods],
+            "levels": settings.levels,
+            "bounds": None if settings.bounds is None else asdict(settings.bounds),
+            "soft": None if settings.soft is None else settings.soft.describe(),
+            "seed": settings.seed,
+            "tokens_per_pass": settings.tokens_per_pass,
+            **describe_environment(model["device"]),
+        }
+        return json.loads(json.dumps(description))
+
+    def _evaluate(self, folder: Path, description: Description, report: Report, texts_before: int) -> Evaluation:
         """Load or compute all parts and join them; `_Stopped` is raised between two batches."""
         parts = []
         first = 0
@@ -131,7 +130,7 @@ class StoredEvaluations:
         )
 
 
-def _is_finished(folder: Path, description: Mapping[str, Any]) -> bool:
+def _is_finished(folder: Path, description: Description) -> bool:
     """Whether the evaluation is stored; one with other settings is refused."""
     try:
         manifest = Evaluation.load(folder).manifest
@@ -144,7 +143,7 @@ def _is_finished(folder: Path, description: Mapping[str, Any]) -> bool:
     return True
 
 
-def _load_part(folder: Path, manifest: Mapping[str, Any]) -> Evaluation | None:
+def _load_part(folder: Path, manifest: Description) -> Evaluation | None:
     """A part that was computed before; None if it is missing, damaged or has other settings."""
     try:
         part = Evaluation.load(folder)
@@ -158,13 +157,13 @@ def _load_part(folder: Path, manifest: Mapping[str, Any]) -> Evaluation | None:
     return part
 
 
-def _join(parts: Sequence[Evaluation], environment: Mapping[str, Any]) -> Evaluation:
+def _join(parts: Sequence[Evaluation], environment: Description) -> Evaluation:
     """One evaluation of the texts of all parts.
 
     Its manifest counts inputs and truncated texts, and lists environments of parts that are not the current one.
     """
     first = parts[0]
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name in vars(first):
         if isinstance(getattr(first, name), np.ndarray):
             axis = 1 if name in _BY_METHOD else 0
@@ -173,7 +172,7 @@ def _join(parts: Sequence[Evaluation], environment: Mapping[str, Any]) -> Evalua
     for name in ("total", "masking", "forward"):
         timings[name] = sum(part.timings.get(name, 0.0) for part in parts)
     timings["forward_share"] = timings["forward"] / timings["masking"] if timings["masking"] else 0.0
-    manifest: dict[str, Any] = {}
+    manifest: Description = {}
     for name in ("inputs", "truncated"):
         manifest[name] = sum(part.manifest[name] for part in parts)
     for part in parts:

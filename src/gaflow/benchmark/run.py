@@ -23,7 +23,7 @@ from gaflow.arguments import checked, distinct, location
 from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, read_settings, slug
 from gaflow.benchmark.resumable import StoredEvaluations
 from gaflow.benchmark.settings import BenchmarkSettings
-from gaflow.benchmark.stored_scores import StoredScores, holds_attributions, open_stored_scores
+from gaflow.benchmark.stored_scores import LeftOut, StoredScores, holds_attributions, open_stored_scores
 from gaflow.data.labels import Classes
 from gaflow.data.rows import rows_of
 from gaflow.data.sources import DataSet, check_source, open_data
@@ -41,7 +41,7 @@ from gaflow.evaluation.files import write_json, write_parquet
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.explainer.provenance import describe_method, describe_model
+from gaflow.explainer.provenance import Description, describe_method, describe_model
 from gaflow.inputs.encoding import Text
 from gaflow.jobs.engine import Local, Stop
 from gaflow.jobs.folder import claim, remove_temporary_files
@@ -64,7 +64,7 @@ class DataSetOutcome:
     texts: int  # that methods are compared on
     explained: int  # texts explained by this run
     skipped: Mapping[str, int]  # reason -> texts
-    left_out: Mapping[str, str]  # method -> reason
+    left_out: LeftOut
     masked: int = 0  # texts masked by this run, once for every replacement
     evaluations: Mapping[str, Path] = field(default_factory=dict)  # replacement -> folder of the Evaluation
 
@@ -197,12 +197,11 @@ def _check_sources(sources: Mapping[str, Any]) -> None:
     for source in sources.values():
         if isinstance(source, str | Path):
             location("inputs", source)
+        check_source("inputs", source)
     folders = {slug(name) for name in sources}
     if len(folders) < len(sources):
         message = f": names must differ by more than signs and case, not {', '.join(sources)}"
         raise ArgumentError(Argument("inputs"), message)
-    for source in sources.values():
-        check_source("inputs", source)
 
 
 def _is_stored(source: Any) -> bool:
@@ -217,7 +216,7 @@ class _DataSetBenchmark:
     name: str
     folder: Path
     settings: BenchmarkSettings
-    model: dict[str, Any]  # `describe_model(explainer)`
+    model: Description  # `describe_model(explainer)`
     stop: Stop
 
     def of_texts(self, data: DataSet, progress: Progress) -> DataSetOutcome:
@@ -226,8 +225,7 @@ class _DataSetBenchmark:
         with claim(self.folder, SETTINGS):
             methods = self.settings.find_methods()
             described = [describe_method(method) for method in methods]
-            limit = self.settings.limit
-            left_out = self._begin(described, False, lambda: _unsupported_methods(self.explainer, data, methods, limit))
+            left_out = self._begin(described, False, lambda: self._unsupported_methods(data, methods))
             methods = tuple(method for method in methods if method.name not in left_out)
             job = self._explain(data, methods, explaining_progress)
             if not job.finished:
@@ -253,9 +251,7 @@ class _DataSetBenchmark:
             self._begin(names, True, dict)
             return self._evaluate(scores, {}, 0, progress)
 
-    def _begin(
-        self, methods: list[Any] | None, stored: bool, find_unsupported: Callable[[], dict[str, str]]
-    ) -> dict[str, str]:
+    def _begin(self, methods: list[Any] | None, stored: bool, find_unsupported: Callable[[], LeftOut]) -> LeftOut:
         """The methods to leave out and why: those of an earlier run with the same settings, or those found now."""
         path = self.folder / SETTINGS
         settings = {"name": self.name, "stored": stored, "methods": methods}
@@ -266,6 +262,36 @@ class _DataSetBenchmark:
         value = read_settings(self.folder)
         compare(value["asked"], settings).refuse(self.folder)
         return value["left_out"]
+
+    def _unsupported_methods(self, data: DataSet, methods: Sequence[Method]) -> LeftOut:
+        """Methods that cannot explain the model, with the reason, tried on a short text."""
+        text = self._short_text(data)
+        if text is None:
+            return {}
+        reasons = {}
+        for method in methods:
+            try:
+                self.explainer.compare(text, [method], truncation=True)
+            except UnsupportedModelError as error:
+                reasons[method.name] = str(error)
+            except (GaflowError, ValueError, ArithmeticError, RuntimeError):
+                continue  # a problem of this text
+        if len(reasons) == len(methods):
+            raise UnsupportedModelError(f"no method can explain this model: {next(iter(reasons.values()))}")
+        return reasons
+
+    def _short_text(self, data: DataSet) -> Text | None:
+        """The shortest of the first texts that the model can read."""
+        classes = Classes.of(data, softmax_head(self.explainer))
+        rows = rows_of(data, classes, self.settings.limit)
+        texts = islice((row.input for row in rows if not row.skipped), _CANDIDATES)
+        for text in sorted(texts, key=lambda text: len("".join(text))):
+            try:
+                self.explainer.compare(text, [Random()], truncation=True)
+            except TextError:
+                continue
+            return text
+        return None
 
     def _explain(self, data: DataSet, methods: tuple[Method, ...], progress: Progress) -> Outcome:
         folder = self.folder / ATTRIBUTIONS
@@ -280,9 +306,7 @@ class _DataSetBenchmark:
                 (self.folder / SETTINGS).unlink()
             raise
 
-    def _evaluate(
-        self, scores: StoredScores, left_out: dict[str, str], explained: int, progress: Progress
-    ) -> DataSetOutcome:
+    def _evaluate(self, scores: StoredScores, left_out: LeftOut, explained: int, progress: Progress) -> DataSetOutcome:
         example = self.folder / EXAMPLE
         if not example.exists():
             write_parquet(example, scores.example())
@@ -306,49 +330,13 @@ class _DataSetBenchmark:
         )
 
 
-def _unsupported_methods(
-    explainer: Explainer, data: DataSet, methods: Sequence[Method], limit: int | None
-) -> dict[str, str]:
-    """Methods that cannot explain the model, with the reason, tried on a short text."""
-    text = _short_text(explainer, data, limit)
-    if text is None:
-        return {}
-    reasons = {}
-    for method in methods:
-        try:
-            explainer.compare(text, [method], truncation=True)
-        except UnsupportedModelError as error:
-            reasons[method.name] = str(error)
-        except (GaflowError, ValueError, ArithmeticError, RuntimeError):
-            continue  # a problem of this text
-    if len(reasons) == len(methods):
-        raise UnsupportedModelError(f"no method can explain this model: {next(iter(reasons.values()))}")
-    return reasons
-
-
-def _short_text(explainer: Explainer, data: DataSet, limit: int | None) -> Text | None:
-    """The shortest of the first texts that the model can read."""
-    rows = rows_of(data, Classes.of(data, softmax_head(explainer)), limit)
-    texts = islice((row.input for row in rows if not row.skipped), _CANDIDATES)
-    for text in sorted(texts, key=lambda text: len("".join(text))):
-        try:
-            explainer.compare(text, [Random()], truncation=True)
-        except TextError:
-            continue
-        return text
-    return None
-
-
-def _check_model(model: Mapping[str, Any], scores: StoredScores, path: Path) -> None:
+def _check_model(model: Description, scores: StoredScores, path: Path) -> None:
     """Refuse to judge the explanations of one model by another; it may be elsewhere, and call its classes otherwise."""
     if not scores.source.job:
         return
-    explained = dict(scores.source.job["model"])
-    judging = dict(model)
-    for name in ("device", "labels", "attention"):
-        explained.pop(name, None)
-        judging.pop(name, None)
-    compare({"model": explained}, {"model": judging}).refuse(path)
+    may_differ = dict.fromkeys(("device", "labels", "attention"))
+    explained = scores.source.job["model"] | may_differ
+    compare({"model": explained}, {"model": model | may_differ}).refuse(path)
 
 
 def _split_progress(progress: Progress, replacements: int) -> tuple[Progress, Progress]:

@@ -11,7 +11,7 @@ from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.explainer.explainer import AnyMethod
 from gaflow.jobs.engine import JobSettings
 from gaflow.jobs.run import find_methods
-from gaflow.methods import Method
+from gaflow.methods import Method, find_method
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class BenchmarkSettings:
     shard_size: int = 250  # texts
 
     def __post_init__(self) -> None:
-        """Check the values."""
         whole_number("shard_size", self.shard_size)
         for name in ("methods", "replacements"):
             if getattr(self, name) == ():
@@ -45,8 +44,7 @@ class BenchmarkSettings:
             if isinstance(method, str):
                 names.append(method.strip())
             else:
-                (settings,) = find_methods([method])
-                names.append(settings.name)
+                names.append(find_method(method, "methods").name)
         return names
 
     def job(self, methods: tuple[Method, ...]) -> JobSettings:

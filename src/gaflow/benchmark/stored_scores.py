@@ -35,6 +35,8 @@ _COLUMNS = ("row", "text", "pair", "method", "scores", "target", "contrast", "go
 
 Table = Any  # a pyarrow.Table
 Key = tuple[int | None, str]  # of a text: its row in the data set, and its hash
+LeftOut = dict[str, str]  # method -> reason
+_Parts = list[list[Key]]  # the texts of each part
 _ByText = dict[Key, dict[str, Stored]]  # text -> method -> attribution
 
 
@@ -68,7 +70,7 @@ class _Source:
 
     entries: _Entries
     checksums: dict[Path, str]  # of all files
-    cut: Callable[[list[Key]], list[list[Key]]]  # texts -> the texts of each part
+    cut: Callable[[list[Key]], _Parts]
     load: Callable[[Key], _ByText]  # a text -> the attributions of all texts of its part
     job: Mapping[str, Any] = field(default_factory=dict)  # that computed them; empty if it was none of ours
 
@@ -85,12 +87,12 @@ class StoredScores:
 
     source: _Source
     methods: tuple[str, ...]
-    left_out: dict[str, str]  # method -> reason
+    left_out: LeftOut
     skipped: dict[str, int]  # reason -> texts
     texts: dict[Key, _Entry]  # under the first method
 
     @cached_property
-    def parts(self) -> list[list[Key]]:
+    def parts(self) -> _Parts:
         """The texts of each part."""
         return self.source.cut(list(self.texts))
 
@@ -189,33 +191,6 @@ def open_stored_scores(path: Path, methods: Sequence[str] | None = None, part_si
 
 
 def _open_job(path: Path) -> _Source:
-    manifest = _finished_manifest(path)
-    entries: _Entries = {}
-    checksums = {}
-    file_of: dict[Key, Path] = {}
-    for shard in manifest.in_order():
-        check_shard(path, shard)
-        file = path / shard.file
-        checksums[file] = shard.sha256
-        for key, by_method in _read_shard(file).items():
-            entries[key] = {method: _entry(item) for method, item in by_method.items()}
-            file_of[key] = file
-
-    def cut(keys: list[Key]) -> list[list[Key]]:
-        return [list(part) for _, part in groupby(keys, key=file_of.__getitem__)]
-
-    return _Source(entries, checksums, cut, load=lambda key: _read_shard(file_of[key]), job=manifest.job)
-
-
-def _read_shard(file: Path) -> _ByText:
-    """The attributions of a shard, without tokens and offsets."""
-    texts: _ByText = {}
-    for item in read_file(file, columns=_COLUMNS):
-        texts.setdefault((item.row, item.text_hash), {})[item.method] = item
-    return texts
-
-
-def _finished_manifest(path: Path) -> Manifest:
     manifest = Manifest.read(path)
     if not manifest.finished:
         total = manifest.job.get("texts", "?")
@@ -227,7 +202,29 @@ def _finished_manifest(path: Path) -> Manifest:
             f"the texts in {str(path)!r} were read in windows, but faithfulness is measured on what a model reads at "
             "once; attribute them anew with truncation"
         )
-    return manifest
+    entries: _Entries = {}
+    checksums = {}
+    file_of: dict[Key, Path] = {}
+    for shard in manifest.in_order():
+        check_shard(path, shard)
+        file = path / shard.file
+        checksums[file] = shard.sha256
+        for key, by_method in _read_shard(file).items():
+            entries[key] = {method: _entry(item) for method, item in by_method.items()}
+            file_of[key] = file
+
+    def cut(keys: list[Key]) -> _Parts:
+        return [list(part) for _, part in groupby(keys, key=file_of.__getitem__)]
+
+    return _Source(entries, checksums, cut, load=lambda key: _read_shard(file_of[key]), job=manifest.job)
+
+
+def _read_shard(file: Path) -> _ByText:
+    """The attributions of a shard, without tokens and offsets."""
+    texts: _ByText = {}
+    for item in read_file(file, columns=_COLUMNS):
+        texts.setdefault((item.row, item.text_hash), {})[item.method] = item
+    return texts
 
 
 def _open_files(path: Path, part_size: int) -> _Source:
@@ -243,7 +240,7 @@ def _open_files(path: Path, part_size: int) -> _Source:
             raise DataError(f"{str(path)!r} holds row {item.row} twice for method {item.method!r}; keep one of them")
     checksums = {file: sha256(file.read_bytes()).hexdigest() for file in parquet_files(path)}
 
-    def cut(keys: list[Key]) -> list[list[Key]]:
+    def cut(keys: list[Key]) -> _Parts:
         return [keys[start : start + part_size] for start in range(0, len(keys), part_size)]
 
     return _Source(entries, checksums, cut, lambda key: stored)
@@ -252,17 +249,12 @@ def _open_files(path: Path, part_size: int) -> _Source:
 def _entry(item: Stored) -> _Entry:
     if "windows" in item.diagnostics:
         return _Entry(0, _IN_WINDOWS, item.gold)
-    if item.scores is None:
-        return _Entry(0, _reason(item.error), item.gold)
-    return _Entry(len(item.scores), None, item.gold)
-
-
-def _reason(error: str | None) -> str | None:
-    """Why there are no scores, in the same words for the same cause: without numbers and advice."""
-    if error is None:
-        return None
-    cause = re.sub(r"^\w*Error: ", "", error.partition(";")[0])
-    return re.sub(r"\d[\d,.]*", "N", cause).strip()
+    if item.scores is not None:
+        return _Entry(len(item.scores), None, item.gold)
+    without_advice = str(item.error).partition(";")[0]
+    cause = re.sub(r"^\w*Error: ", "", without_advice)
+    reason = re.sub(r"\d[\d,.]*", "N", cause).strip()  # the same words for the same cause
+    return _Entry(0, reason, item.gold)
 
 
 def _requested_methods(texts: _Entries, requested: Sequence[str] | None, path: Path) -> tuple[str, ...]:
@@ -283,7 +275,7 @@ def _requested_methods(texts: _Entries, requested: Sequence[str] | None, path: P
     return tuple(names)
 
 
-def _methods_without_scores(texts: _Entries, names: Sequence[str]) -> dict[str, str]:
+def _methods_without_scores(texts: _Entries, names: Sequence[str]) -> LeftOut:
     """Methods without scores for more than half of the texts, with the most frequent reason."""
     left_out = {}
     for name in names:

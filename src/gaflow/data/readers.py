@@ -51,7 +51,8 @@ class Columns:
         return row.get(self.text), pair, label
 
 
-Reader = Callable[[Path, Columns], Iterator[Mapping[str, Any]]]
+Rows = Iterator[Mapping[str, Any]]  # column -> value
+Reader = Callable[[Path, Columns], Rows]
 
 
 def need_pyarrow() -> None:
@@ -127,7 +128,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
             yield opened
 
 
-def _read_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+def _read_parquet(path: Path, columns: Columns) -> Rows:
     for file in parquet_files(path):
         with open_parquet(file) as opened:
             schema = opened.schema_arrow
@@ -150,12 +151,10 @@ def _check_text_column(column: str, schema: Any, name: str) -> None:
 
 def _is_text(column_type: Any) -> bool:
     """Whether a column holds strings, dictionary-encoded ones included."""
-    if "dictionary" in str(column_type):
-        column_type = column_type.value_type
     return "string" in str(column_type)
 
 
-def _read_csv(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+def _read_csv(path: Path, columns: Columns) -> Rows:
     need_pyarrow()
     import pyarrow as pa
     from pyarrow import csv
@@ -190,7 +189,7 @@ def _check_utf8(path: Path) -> None:
         raise DataError(f"{path.name!r} is not a text file in UTF-8; give a CSV file, or convert it")
 
 
-def _read_jsonl(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+def _read_jsonl(path: Path, columns: Columns) -> Rows:
     open_file = gzip.open if path.name.lower().endswith(".gz") else open
     checked = False
     with open_file(path, "rt", encoding="utf-8-sig", errors="strict", newline="\n") as lines:

@@ -59,7 +59,10 @@ def open_data(
     if isinstance(source, str | Path):
         path = location("source", source).expanduser()
         if path.exists() or isinstance(source, Path) or _must_be_path(source):
-            return _from_file(path, columns, label_names)
+            if not path.exists():
+                raise DataError(f"no such file: {str(path)!r}; give a path or the id of a data set on the hub")
+            read = reader_of(path)
+            return DataSet(path.name, lambda: map(columns.values, read(path, columns)), columns, label_names)
         name = "/".join(part for part in (source, subset, split) if part)
         return _from_library(_load_from_hub(source, subset, split, revision), name, columns, label_names)
     if hasattr(source, "column_names") and hasattr(source, "features"):
@@ -84,13 +87,6 @@ def _must_be_path(source: str) -> bool:
     if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source.strip():
         return True
     return source.lower().endswith(_FILE_SUFFIXES)
-
-
-def _from_file(path: Path, columns: Columns, label_names: LabelNames | None) -> DataSet:
-    if not path.exists():
-        raise DataError(f"no such file: {str(path)!r}; give a path or the id of a data set on the hub")
-    read = reader_of(path)
-    return DataSet(path.name, lambda: map(columns.values, read(path, columns)), columns, label_names)
 
 
 def _load_from_hub(name: str, subset: str | None, split: str, revision: str | None) -> Any:

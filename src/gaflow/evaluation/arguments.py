@@ -21,7 +21,7 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.masking import Condition
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
-from gaflow.evaluation.tokens import ordinary_values, span_overlap
+from gaflow.evaluation.tokens import ScoresByMethod, ordinary_values, span_overlap
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.inputs.encoding import Encoding, Text, encode
 from gaflow.methods import METHODS, Method, find_method
@@ -143,7 +143,7 @@ def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | N
     return classes
 
 
-def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:
+def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> ScoresByMethod:
     """Scores from elsewhere, as (n,) arrays over the ordinary tokens."""
     by_method = {}
     for name, items in (scores or {}).items():

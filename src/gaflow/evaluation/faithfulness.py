@@ -31,6 +31,7 @@ from gaflow.evaluation.arguments import (
 from gaflow.evaluation.masking import Condition, MaskedOutputs, Masker, masks
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.evaluation.tokens import ScoresByMethod
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.many import PreparedText, explain_many
 from gaflow.explainer.provenance import describe_environment, describe_method, describe_model
@@ -209,7 +210,7 @@ def _explain(
     targets: np.ndarray,
     batch_size: int,
     report: Report,
-) -> dict[str, list[np.ndarray]]:
+) -> ScoresByMethod:
     """Scores (n,) of every text by every method, from one trace for each text."""
     scores: dict[str, list[Any]] = {}
     traced = []
@@ -243,7 +244,7 @@ def _control_scores(explainer: Explainer, encodings: Sequence[Encoding], method:
 
 def _mask_texts(
     masker: Masker,
-    scores_by_method: Mapping[str, Sequence[np.ndarray]],
+    scores_by_method: ScoresByMethod,
     conditions: Sequence[Condition],
     report: Report,
 ) -> tuple[MaskedOutputs, np.ndarray]:

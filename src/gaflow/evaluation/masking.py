@@ -39,6 +39,7 @@ from gaflow.models.restore import borrow
 from gaflow.progress import Report, silent
 
 Condition = tuple[str, int]  # order ("top", "bottom", "keep") and level in per cent
+_Outputs = tuple[np.ndarray, float]  # log-probabilities (r, classes), and the seconds of the forward passes
 
 DELETE = "delete"
 _NAMED_REPLACEMENTS = ("pad", "mask", "unk", DELETE)
@@ -161,16 +162,16 @@ class Masker:
             text_rows = []
             packed_rows = np.packbits(masks, axis=1)
             for packed, key in zip(packed_rows, self._input_keys(text, masks), strict=True):
-                if key not in row_of_input:
-                    row_of_input[key] = len(row_of_input)
+                row = row_of_input.setdefault(key, len(row_of_input))
+                if row == len(texts):  # an input that was not there before
                     texts.append(text)
                     packed_masks.append(packed)
-                text_rows.append(row_of_input[key])
+                text_rows.append(row)
             rows.append(np.array(text_rows, dtype=np.int64))
         log_probabilities, seconds = self._run_masks(np.array(texts), packed_masks, report)
         return MaskedOutputs(log_probabilities, tuple(rows), seconds)
 
-    def _run_masks(self, texts: np.ndarray, packed: Sequence[np.ndarray], report: Report) -> tuple[np.ndarray, float]:
+    def _run_masks(self, texts: np.ndarray, packed: Sequence[np.ndarray], report: Report) -> _Outputs:
         """Log-probabilities (u, classes) of `texts` (u,), each with a mask of n bits, and the seconds of all passes."""
         lengths = self.lengths[texts]
         if self.token is None:
@@ -207,7 +208,7 @@ class Masker:
             yield batch
             start += len(batch)
 
-    def run_with_embeddings(self, texts: np.ndarray, embed: Callable[[Tensor], Tensor]) -> tuple[np.ndarray, float]:
+    def run_with_embeddings(self, texts: np.ndarray, embed: Callable[[Tensor], Tensor]) -> _Outputs:
         """Log-probabilities (r, classes) of `texts` (r,), and the seconds that the model took.
 
         `embed` gives the word embeddings (r, t, d) of ids (r, t).
@@ -222,13 +223,13 @@ class Masker:
         with borrow(embedding, eager=False), torch.no_grad():
             return embedding(ids)
 
-    def _run_replaced(self, texts: np.ndarray, masked: np.ndarray, token: int) -> tuple[np.ndarray, float]:
+    def _run_replaced(self, texts: np.ndarray, masked: np.ndarray, token: int) -> _Outputs:
         """Log-probabilities of `texts` (r,) with the embedding of `token` where tokens are `masked` (r, t)."""
         longest = int(self.lengths[texts].max())
         masked_ids = torch.from_numpy(masked[:, :longest]).to(device_of(self.model))
         return self.run_with_embeddings(texts, lambda ids: self.embed(ids.masked_fill(masked_ids, token)))
 
-    def _run_without(self, texts: np.ndarray, masked: np.ndarray) -> tuple[np.ndarray, float]:
+    def _run_without(self, texts: np.ndarray, masked: np.ndarray) -> _Outputs:
         """Log-probabilities of `texts` (r,) without the tokens that are `masked` (r, t)."""
         real = np.arange(masked.shape[1]) < self.lengths[texts, None]
         real &= ~masked
@@ -241,7 +242,7 @@ class Masker:
             inputs[name] = np.where(real, moved, self.padding.fill(name))
         return self._run(inputs, None)
 
-    def _run(self, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None) -> tuple[np.ndarray, float]:
+    def _run(self, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None) -> _Outputs:
         """Log-probabilities (r, classes) and seconds of one pass."""
         device = device_of(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
@@ -279,7 +280,7 @@ def find_replacement(
     model: nn.Module, tokenizer: Any, padding: Padding, replacement: str | int, argument: str = "replacement"
 ) -> tuple[str, int | None]:
     """Name and token id of a replacement, the value of `argument`; no id means deletion."""
-    is_token_id = not isinstance(replacement, str) and is_whole_number(replacement) and replacement >= 0
+    is_token_id = is_whole_number(replacement) and replacement >= 0
     if not is_token_id and replacement not in _NAMED_REPLACEMENTS:
         names = ", ".join(repr(name) for name in _NAMED_REPLACEMENTS)
         raise ArgumentError(Argument(argument), f" must be {names} or a token id, not {replacement!r}")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,16 +104,18 @@ def plant(
         message = f" are parts of 1, and 1 together at most, not {share!r} and {decoys!r}"
         raise ArgumentError(Argument("share"), " and ", Argument("decoys"), message)
     names = planted_words(kind, len(planted_classes), words)
-    _check_absent(texts, names)
+    for k, text in enumerate(texts):
+        for word in names:
+            if word.casefold() in text.casefold():
+                message = f"[{k}] contains {word!r} already; pass other "
+                raise ArgumentError(Argument("texts"), message, Argument("words"))
     if kind == "pair":
         planted_classes = planted_classes[:2]
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(texts)).tolist()
     rule_count = round(share * len(texts))
     decoy_count = round(decoys * len(texts))
-    rows = []
-    for k, text in enumerate(texts):
-        rows.append(Planted(text, labels[k], (), k))
+    rows = [Planted(text, labels[k], (), k) for k, text in enumerate(texts)]
     for turn, k in enumerate(order[:rule_count]):
         number = turn % len(planted_classes)
         deciding = _deciding_words(kind, names, number, generator)
@@ -122,7 +124,7 @@ def plant(
     for k in order[rule_count : rule_count + decoy_count]:
         decoy = names[generator.integers(len(names))]
         text, _ = _insert(texts[k], [decoy], generator)
-        rows[k] = Planted(text, labels[k], (), k)
+        rows[k] = replace(rows[k], text=text)
     return rows
 
 
@@ -133,9 +135,7 @@ def _deciding_words(kind: str, names: Sequence[str], number: int, generator: np.
     if kind == "pair":
         return [names[number], names[1 - number]]
     words = [names[number], names[-1]]
-    if generator.random() < 0.5:
-        return words
-    return words[::-1]
+    return words if generator.random() < 0.5 else words[::-1]
 
 
 def _insert(text: str, words: Sequence[str], generator: np.random.Generator) -> tuple[str, tuple[Span, ...]]:
@@ -157,15 +157,6 @@ def _insert(text: str, words: Sequence[str], generator: np.random.Generator) -> 
         if not at_end:
             result += " "
     return result + text[copied:], tuple(spans)
-
-
-def _check_absent(texts: Sequence[str], words: Sequence[str]) -> None:
-    for k, text in enumerate(texts):
-        for word in words:
-            if word.casefold() in text.casefold():
-                raise ArgumentError(
-                    Argument("texts"), f"[{k}] contains {word!r} already; pass other ", Argument("words")
-                )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -247,9 +238,13 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
     for row, method in enumerate(methods):
         for column, (k, mark) in enumerate(marks.items()):
             if method in attributions:
-                scores = _ordinary_scores(attributions[method][k], mark, k)
+                attribution = attributions[method][k]
+                scores = attribution.scores[~attribution.special_mask]
             else:
                 scores = np.random.default_rng([seed, k]).random(len(mark))
+            if len(scores) != len(mark):
+                message = f" of rows[{k}] have different numbers of tokens; use one tokenizer"
+                raise ArgumentError(Argument("attributions"), message)
             measures[:, row, column] = _measure(scores, mark)
     precision, mean_rank, depth = measures
     return Recovery(
@@ -268,14 +263,6 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
 def _follows(attribution: Attribution, label: Any) -> bool:
     """Whether the class that was predicted and explained is that of the rule."""
     return attribution.prediction == attribution.label and label in (attribution.target, attribution.label)
-
-
-def _ordinary_scores(attribution: Attribution, mark: np.ndarray, k: int) -> np.ndarray:
-    scores = attribution.scores[~attribution.special_mask]
-    if len(scores) != len(mark):
-        message = f" of rows[{k}] have different numbers of tokens; use one tokenizer"
-        raise ArgumentError(Argument("attributions"), message)
-    return scores
 
 
 def _measure(scores: np.ndarray, mark: np.ndarray) -> tuple[float, float, float]:

@@ -60,15 +60,8 @@ def plausibility(
         for text, (attribution, gold) in enumerate(zip(items, marked, strict=True)):
             scores = attribution.scores[~attribution.special_mask]
             selected = select_top(scores, selected_share)
-            row = {
-                "method": method,
-                "text": text,
-                "auprc": auprc(scores, gold),
-                "token_f1": token_f1(selected, gold),
-                "iou": iou(selected, gold),
-                "iou_f1": iou_f1(selected, gold),
-            }
-            rows.append(row)
+            overlap = [token_f1(selected, gold), iou(selected, gold), iou_f1(selected, gold)]
+            rows.append([method, text, auprc(scores, gold), *overlap])
     return pd.DataFrame(rows, columns=["method", "text", "auprc", "token_f1", "iou", "iou_f1"])
 
 

@@ -30,7 +30,7 @@ from gaflow.arguments import checked, location
 from gaflow.characters import visible
 from gaflow.errors import Argument, ArgumentError, DataError, UnknownMethodError
 from gaflow.evaluation.arguments import ORDERS, EvaluationSettings
-from gaflow.evaluation.files import StoredTables, read_tables, write_tables
+from gaflow.evaluation.files import Columns, StoredTables, read_tables, write_tables
 from gaflow.evaluation.masking import Condition, masks
 from gaflow.evaluation.metrics import (
     BINS,
@@ -42,7 +42,7 @@ from gaflow.evaluation.metrics import (
 )
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
-from gaflow.schemas.check import check_arrays, reading
+from gaflow.schemas.check import as_tuples, check_arrays, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,9 +109,11 @@ class Evaluation:
                 columns[f"{name}_{order}"] = rates.mean(-1)
         for metric in self._metrics_of_one_order():
             values = self.per_text(metric)
-            columns[metric] = _mean_of_finite(values)
+            count = np.isfinite(values).sum(1)  # of texts with a value
+            with np.errstate(invalid="ignore"):
+                columns[metric] = np.nansum(values, 1) / count
             if metric in _COUNTED:
-                columns[_COUNTED[metric]] = np.isfinite(values).sum(1)
+                columns[_COUNTED[metric]] = count
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
@@ -158,13 +160,19 @@ class Evaluation:
         need("pandas", "data", "tables need pandas")
         import pandas as pd
 
-        row = self._row(method)
+        if method not in self.methods:
+            listed = ", ".join(self.methods)
+            raise UnknownMethodError(Argument("method"), f" {method!r} was not evaluated; there are {listed}")
+        row = self.methods.index(method)
         others = [k for k in range(len(self.methods)) if k != row]
         if not others or len(self.sizes) < 2:
             raise ArgumentError("significance needs at least two methods and two texts")
         epsilon = partial(aso, confidence=confidence, resamples=resamples, comparisons=len(others), seed=seed)
+        compared = [(metric, order) for order in self.orders for metric in _CURVES]
+        if len(self.orders) == 2:
+            compared.append(("srg", "both"))
         comparisons = []
-        for metric, order in self._compared():
+        for metric, order in compared:
             values = self.per_text(metric, order)
             sign = better(metric, order)
             differences = (values[row] - values[others]).T  # (n, m - 1)
@@ -174,14 +182,13 @@ class Evaluation:
             for column, other in enumerate(others):
                 ours = sign * values[row]
                 theirs = sign * values[other]
-                mean_difference = differences[:, column].mean()
                 comparison = {
                     "method": method,
                     "other": self.methods[other],
                     "metric": metric,
                     "order": order,
                     "better": "higher" if sign > 0 else "lower",
-                    "difference": float(mean_difference),
+                    "difference": float(differences[:, column].mean()),
                     "low": low[column],
                     "high": high[column],
                     "p": p_values[column],
@@ -247,9 +254,8 @@ class Evaluation:
         merged: dict[str, Any] = {"methods": (*self.methods, *added)}
         for name in ("masked", "prediction", "soft"):
             ours = getattr(self, name)
-            theirs = getattr(other, name)
             if ours is not None:
-                merged[name] = np.concatenate([ours, theirs[rows]])
+                merged[name] = np.concatenate([ours, getattr(other, name)[rows]])
         beside = [*self.manifest.get("beside", ()), dict(other.manifest)]
         return replace(self, **merged, manifest={**self.manifest, "beside": beside})
 
@@ -346,20 +352,6 @@ class Evaluation:
             metrics += ["soft_ns", "soft_nc"]
         return metrics
 
-    def _compared(self) -> list[tuple[str, str]]:
-        """Metrics and orders that tests compare."""
-        compared = [(metric, order) for order in self.orders for metric in _CURVES]
-        if len(self.orders) == 2:
-            compared.append(("srg", "both"))
-        return compared
-
-    def _row(self, method: str) -> int:
-        if method not in self.methods:
-            raise UnknownMethodError(
-                Argument("method"), f" {method!r} was not evaluated; there are {', '.join(self.methods)}"
-            )
-        return self.methods.index(method)
-
     def _check_comparable(self, other: Evaluation) -> None:
         """Refuse an evaluation of other texts, another model or other settings."""
         for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction"):
@@ -382,7 +374,7 @@ class Evaluation:
             if ours is not None and theirs is not None and _identity(ours) != _identity(theirs):
                 raise ArgumentError(Argument("other"), f" evaluation has another {name}: {theirs!r}, not {ours!r}")
 
-    def _value_keys(self) -> dict[str, np.ndarray]:
+    def _value_keys(self) -> Columns:
         """Method, text, order and level of every value, each (m n c,)."""
         method, text, condition = np.indices(self.masked.shape).reshape(3, -1)
         methods = np.array(self.methods, dtype=object)
@@ -390,7 +382,7 @@ class Evaluation:
         levels = np.array([level for _, level in self.conditions])
         return {"method": methods[method], "text": text, "order": orders[condition], "k": levels[condition]}
 
-    def _soft_keys(self) -> dict[str, np.ndarray]:
+    def _soft_keys(self) -> Columns:
         """Method and text of every soft measure, each (m n,)."""
         keys = self._value_keys()
         first_condition = slice(None, None, len(self.conditions))
@@ -409,14 +401,13 @@ def _from_tables(stored: StoredTables) -> Evaluation:
             raise ValueError(f"there is no {name}")
     texts = stored.tables[_TEXTS]
     values = stored.tables[_VALUES]
-    fields: dict[str, Any] = {name: _as_tuples(description[name]) for name in _DESCRIBED}
+    fields: dict[str, Any] = {name: as_tuples(description[name]) for name in _DESCRIBED}
     _check_levels(fields["levels"], fields["conditions"])
     sizes = check_arrays(texts, "evaluation texts", {"last class": len(fields["classes"]) - 1})
     shape = (len(fields["methods"]), sizes["n"], len(fields["conditions"]))
     check_arrays(values, "evaluation values", {**sizes, "m n c": math.prod(shape)})
     for column, name in _TEXT_COLUMNS.items():
-        if column in texts:
-            fields[name] = texts[column]
+        fields[name] = texts.get(column)
     if "aopc_low" in texts and "aopc_high" in texts:
         fields["bounds"] = np.stack([texts["aopc_low"], texts["aopc_high"]], 1)
     soft = {}
@@ -446,14 +437,7 @@ def _check_levels(levels: tuple[int, ...], conditions: tuple[Condition, ...]) ->
     raise ValueError("conditions do not match levels")
 
 
-def _as_tuples(value: Any) -> Any:
-    """A list of JSON as a tuple, also in lists."""
-    if isinstance(value, list):
-        return tuple(map(_as_tuples, value))
-    return value
-
-
-def _check_keys(file: str, columns: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+def _check_keys(file: str, columns: Columns, expected: Columns) -> None:
     """Refuse rows that are not in the order in which they were written."""
     for name, keys in expected.items():
         if name not in columns or not np.array_equal(columns[name], keys):
@@ -465,9 +449,3 @@ def _identity(recorded: Any) -> Any:
     if isinstance(recorded, Mapping) and "weights" in recorded:
         return recorded["weights"], recorded.get("tokenizer")
     return recorded
-
-
-def _mean_of_finite(values: np.ndarray) -> np.ndarray:
-    """Mean (m,) over texts with a value; NaN if there is none at all."""
-    with np.errstate(invalid="ignore"):
-        return np.nansum(values, 1) / np.isfinite(values).sum(1)

@@ -19,7 +19,7 @@ the other texts, so methods are compared on equal luck.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from torch import Tensor
 from gaflow.arguments import one_of, whole_number
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.masking import Masker
+from gaflow.evaluation.tokens import ScoresByMethod
 from gaflow.methods.text_random import token_generator
 from gaflow.progress import Report, silent
 
@@ -83,7 +84,7 @@ class Soft:
     def __call__(
         self,
         masker: Masker,
-        scores_by_method: Mapping[str, Sequence[np.ndarray]],
+        scores_by_method: ScoresByMethod,
         base: np.ndarray,
         targets: np.ndarray,
         report: Report = silent,
@@ -130,9 +131,9 @@ class Soft:
             )
         return probabilities
 
-    def _perturbed_embeddings(self, masker: Masker, rows: Sequence[_Row], ids: Tensor) -> Tensor:
-        """Word embeddings (r, t, d) of `ids` (r, t), with elements zeroed as `rows` (r,) say."""
-        embeddings = masker.embed(ids)
+    def _perturbed_embeddings(self, masker: Masker, rows: Sequence[_Row], batch_ids: Tensor) -> Tensor:
+        """Word embeddings (r, t, d) of `batch_ids` (r, t), with elements zeroed as `rows` (r,) say."""
+        embeddings = masker.embed(batch_ids)
         _, t, width = embeddings.shape
         keep = np.ones((len(rows), t), dtype=np.float32)
         for row_keep, (text, _, probabilities) in zip(keep, rows, strict=True):
@@ -140,15 +141,12 @@ class Soft:
         draws, draw_of_row = np.unique([row[:2] for row in rows], axis=0, return_inverse=True)
         uniform = np.zeros((len(draws), t, width), dtype=np.float32)
         for draw_uniform, (text, draw) in zip(uniform, draws.tolist(), strict=True):
-            draw_uniform[masker.positions[text]] = self._uniform(masker, text, draw, width)
+            positions = masker.positions[text]
+            ids = masker.inputs["input_ids"][text, : masker.lengths[text]].tolist()
+            generator = token_generator(self.seed, draw, ids)  # by the text itself and not its index
+            draw_uniform[positions] = generator.random((len(positions), width), dtype=np.float32)
         device = embeddings.device
         thresholds = torch.from_numpy(keep).to(device)[:, :, None]
         indices = torch.from_numpy(draw_of_row.reshape(-1)).to(device)
         row_uniform = torch.from_numpy(uniform).to(device)[indices]
         return embeddings * (row_uniform < thresholds)
-
-    def _uniform(self, masker: Masker, text: int, draw: int, width: int) -> np.ndarray:
-        """Uniform numbers (n, d) in [0, 1), which depend on the text itself and not on its index."""
-        ids = masker.inputs["input_ids"][text, : masker.lengths[text]].tolist()
-        generator = token_generator(self.seed, draw, ids)
-        return generator.random((len(masker.positions[text]), width), dtype=np.float32)

@@ -10,6 +10,8 @@ import numpy as np
 
 from gaflow.errors import Argument, ArgumentError
 
+ScoresByMethod = dict[str, list[np.ndarray]]  # method -> for every text the scores (n,) of its ordinary tokens
+
 
 def ordinary_values(values: np.ndarray, ordinary: np.ndarray, name: str, entry: str, alternative: str) -> np.ndarray:
     """The values (n,) of the `ordinary` tokens (t,) bool; errors name the argument, its entry and an alternative."""

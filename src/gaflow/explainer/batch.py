@@ -23,6 +23,7 @@ from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
+from gaflow.methods.base import Diagnostics
 from gaflow.models.forward import RANDOM_OUTPUT, forward, is_random
 from gaflow.models.memory import device_of, fitting, geometry_of
 from gaflow.models.restore import borrow
@@ -110,7 +111,10 @@ def explain_batch(
                 timings.peak[method.name] = torch.cuda.max_memory_allocated(device)
                 torch.cuda.reset_peak_memory_stats(device)
             report(len(timings.methods))
-    return BatchResult(by_text, _class_logits(traced), timings)
+    logits: list[tuple[float, ...] | None] = [None] * len(encodings)
+    if traced.logits.dim() == 2:
+        logits = list(map(tuple, traced.logits.cpu().double().tolist()))
+    return BatchResult(by_text, logits, timings)
 
 
 def _cores(model: nn.Module, lengths: Sequence[int]) -> AbstractContextManager[None]:
@@ -120,13 +124,6 @@ def _cores(model: nn.Module, lengths: Sequence[int]) -> AbstractContextManager[N
         return nullcontext()
     weights = geometry.hidden_size * geometry.intermediate_size
     return one_core() if sum(lengths) * weights < ONE_CORE_PRODUCTS else nullcontext()
-
-
-def _class_logits(traced: Trace) -> list[tuple[float, ...] | None]:
-    logits = traced.logits
-    if logits.dim() != 2:
-        return [None] * len(logits)
-    return [tuple(row) for row in logits.cpu().double().tolist()]
 
 
 def _trace(
@@ -236,9 +233,7 @@ def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:
     return values
 
 
-def _diagnostics(
-    scores: Scores, traced: Trace, item: int, other_warnings: Sequence[str | None]
-) -> dict[str, float | str]:
+def _diagnostics(scores: Scores, traced: Trace, item: int, other_warnings: Sequence[str | None]) -> Diagnostics:
     """The method's diagnostics of one text, with a warning if all its scores are 0, and other warnings."""
     diagnostics = dict(scores.diagnostics[item]) if scores.diagnostics else {}
     if not bool(scores.values[item].any()):
@@ -256,10 +251,8 @@ def _diagnostics(
 def _unknown_tokens(encoding: Encoding, batch: Batch) -> str | None:
     """A warning if the tokenizer knows less than half of the text, so the model cannot tell it from others."""
     unknown = batch.neutral.get("unk")
-    tokens = []
-    for token, segment in zip(encoding.inputs.get("input_ids", ()), encoding.segments, strict=False):
-        if segment >= 0:
-            tokens.append(token)
+    ids = encoding.inputs.get("input_ids", ())
+    tokens = [token for token, segment in zip(ids, encoding.segments, strict=False) if segment >= 0]
     count = tokens.count(unknown)
     if 2 * count <= len(tokens):
         return None

@@ -149,15 +149,13 @@ class Explainer:
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
-        attributions: dict[int, Attribution] = {}
         with reporting(progress, len(texts), "text") as report:
-            for results in explain_many(
-                self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report
-            ):
-                attributions[results.index] = results.attribution(used)
-        if isinstance(text, list):
-            return [attributions[index] for index in range(len(texts))]
-        return attributions[0]
+            results = list(
+                explain_many(self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report)
+            )
+        results.sort(key=lambda result: result.index)
+        attributions = [result.attribution(used) for result in results]
+        return attributions if isinstance(text, list) else attributions[0]
 
     @checked
     def compare(

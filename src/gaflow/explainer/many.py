@@ -133,33 +133,20 @@ def explain_many(
         on_error=on_error,
         timings=timings,
     )
-    readable: dict[int, PreparedText] = {}
+    together: dict[int, PreparedText] = {}  # texts whose windows share batches
+    alone: list[dict[int, PreparedText]] = []
     for index, text in enumerate(texts):
         if isinstance(text, str):
             yield job.failure(index, text)
+        elif text.is_long and on_error == "collect":
+            # a data set may hold many, and the attributions of their windows are kept until a text is complete
+            alone.append({index: text})
         else:
-            readable[index] = text
+            together[index] = text
     done = 0
-    for together in _texts_run_together(readable, on_error):
-        yield from job.explain(together, within(report, done, 1))
-        done += len(together) * len(methods)
-
-
-def _texts_run_together(texts: dict[int, PreparedText], on_error: OnError) -> Iterator[dict[int, PreparedText]]:
-    """Texts whose windows share batches: all of them, but of a data set each long text alone, before the others.
-
-    A data set may hold many long texts, and the attributions of their windows are kept until a text is complete.
-    """
-    if on_error == "raise":
-        yield texts
-        return
-    short = {}
-    for index, text in texts.items():
-        if text.is_long:
-            yield {index: text}
-        else:
-            short[index] = text
-    yield short
+    for group in [*alone, together]:
+        yield from job.explain(group, within(report, done, 1))
+        done += len(group) * len(methods)
 
 
 @dataclass(frozen=True)

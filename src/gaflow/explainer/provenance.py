@@ -119,12 +119,10 @@ def describe_method(method: Method) -> Description:
     """A method's name and all its settings; functions are described by their name alone."""
     settings = {}
     if isinstance(method, FlowMethod):
-        for name, value in method.options.items():
-            settings[name] = _describe_setting(value)
+        settings = method.options
     elif is_dataclass(method):
-        for field in fields(method):
-            settings[field.name] = _describe_setting(getattr(method, field.name))
-    return {"name": method.name, "settings": settings}
+        settings = {field.name: getattr(method, field.name) for field in fields(method)}
+    return {"name": method.name, "settings": _describe_setting(settings)}
 
 
 def _describe_setting(value: Any) -> Any:

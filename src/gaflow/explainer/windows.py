@@ -33,6 +33,7 @@ from gaflow.errors import Argument, ArgumentError, TextError
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import Certificate
 from gaflow.inputs.encoding import Encoding
+from gaflow.methods.base import Diagnostics
 from gaflow.tasks.targets import ExplainedOutput
 
 
@@ -180,13 +181,13 @@ def merge(
     )
 
 
-def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[float]) -> dict[str, float | str]:
+def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[float]) -> Diagnostics:
     """Numbers add up as scores do. Different strings are joined, and a warning says how many windows it concerns."""
     values_by_name: dict[str, list[float | str]] = {}
     for attribution in attributions:
         for name, value in attribution.diagnostics.items():
             values_by_name.setdefault(name, []).append(value)
-    merged: dict[str, float | str] = {}
+    merged: Diagnostics = {}
     for name, values in values_by_name.items():
         numbers = [value for value in values if not isinstance(value, str)]
         if len(numbers) == len(attributions):

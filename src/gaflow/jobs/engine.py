@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from typing import Any
 
 import torch
 
@@ -23,10 +22,12 @@ from gaflow.data.rows import Row
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import explain_many, prepare_each
+from gaflow.explainer.provenance import Description
 from gaflow.explainer.windows import Windows
 from gaflow.jobs.manifest import Shard, shard_name
 from gaflow.jobs.schema import Record, records, shard_bytes
 from gaflow.methods import Method
+from gaflow.models.memory import device_of
 from gaflow.progress import Report, within
 from gaflow.tasks.targets import Target
 
@@ -48,7 +49,6 @@ class JobSettings:
     seed: int = 0  # of the sample
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         whole_number("batch_size", self.batch_size)
         whole_number("shard_size", self.shard_size)
         optional_whole_number("sample", self.sample)
@@ -71,7 +71,7 @@ class ComputedShard:
     number: int
     entry: Shard  # of the manifest
     data: bytes  # of its Parquet file
-    timings: dict[str, Any]  # when it was begun, and the seconds that each step took
+    timings: Description  # when it was begun, and the seconds that each step took
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ class Local:
     @contextmanager
     def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
         """At work on the device of the model."""
-        weight = next(explainer.model.parameters(), None)
-        device = "cpu" if weight is None else weight.device.type
+        device = device_of(explainer.model).type
         yield RunningEngine(device, torch.get_num_threads(), partial(_compute_here, explainer))
 
 
@@ -123,9 +122,31 @@ def compute_shard(
     began = datetime.now(UTC)
     start = time.perf_counter()
     measured = Timings()
-    stored = _explain_rows(explainer, settings, shard.rows, report, stop, measured)
-    if stored is None:
-        return None
+    texts = prepare_each(
+        explainer.runner,
+        [row.input for row in shard.rows],
+        settings.target,
+        truncation=settings.truncation,
+        windows=settings.windows,
+    )
+    names = [method.name for method in settings.methods]
+    by_text: dict[int, list[Record]] = {}
+    for results in explain_many(
+        explainer.runner,
+        texts,
+        settings.methods,
+        batch_size=settings.batch_size,
+        on_error="collect",
+        timings=measured,
+    ):
+        row = shard.rows[results.index]
+        by_text[results.index] = records(row, results, names, explainer.head.labels)
+        report(len(by_text))
+        if stop() and len(by_text) < len(texts):
+            return None
+    stored: list[Record] = []
+    for _, text_records in sorted(by_text.items()):
+        stored += text_records
     data = shard_bytes(stored)
     timings = {
         "began": began.isoformat(timespec="seconds"),
@@ -144,35 +165,3 @@ def compute_shard(
         last=shard.rows[-1].number,
     )
     return ComputedShard(shard.number, entry, data, timings)
-
-
-def _explain_rows(
-    explainer: Explainer, settings: JobSettings, rows: list[Row], report: Report, stop: Stop, timings: Timings
-) -> list[Record] | None:
-    """The stored rows of all texts in their order; None if `stop` ended it."""
-    names = [method.name for method in settings.methods]
-    head = explainer.head
-    by_text: dict[int, list[Record]] = {}
-    texts = prepare_each(
-        explainer.runner,
-        [row.input for row in rows],
-        head.parse(settings.target),
-        truncation=settings.truncation,
-        windows=settings.windows,
-    )
-    for results in explain_many(
-        explainer.runner,
-        texts,
-        settings.methods,
-        batch_size=settings.batch_size,
-        on_error="collect",
-        timings=timings,
-    ):
-        by_text[results.index] = records(rows[results.index], results, names, head.labels)
-        report(len(by_text))
-        if stop() and len(by_text) < len(rows):
-            return None
-    stored: list[Record] = []
-    for k in range(len(rows)):
-        stored += by_text[k]
-    return stored

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from gaflow.errors import DataError, JobError
+from gaflow.explainer.provenance import Description
 from gaflow.files import writing
 from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import MANIFEST, Manifest, Shard
@@ -79,7 +79,7 @@ def remove_temporary_files(folder: Path) -> None:
         path.unlink()
 
 
-def resume(folder: Path, job: dict[str, Any]) -> Manifest:
+def resume(folder: Path, job: Description) -> Manifest:
     """The manifest to continue with: a new one, or that of the same job with the shards that are present and intact."""
     if not (folder / MANIFEST).exists():
         manifest = Manifest(json.loads(json.dumps(job)), {})
@@ -113,7 +113,7 @@ def check_shard(folder: Path, shard: Shard) -> None:
         )
 
 
-def append_timing(folder: Path, entry: dict[str, Any]) -> None:
+def append_timing(folder: Path, entry: Description) -> None:
     """Add a line to the timings."""
     path = folder / TIMINGS
     with writing(path), open(path, "a", encoding="utf-8") as file:

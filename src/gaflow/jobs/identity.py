@@ -143,7 +143,7 @@ def _compare_records(
             words = _words(entry, before, now)
             if entry in _FOLLOWING:
                 comparison.following.append(words)
-            elif _is_of_environment(entry, before, now):
+            elif entry.partition(".")[0] in ENVIRONMENT and not _is_other_release(entry, before, now):
                 comparison.rounding.append(words)
             else:
                 comparison.decisive.append(words)
@@ -178,15 +178,11 @@ def _method_names(methods: Any) -> str:
     return ", ".join(method["name"] if isinstance(method, Mapping) else method for method in methods)
 
 
-def _is_of_environment(entry: str, before: Any, now: Any) -> bool:
-    if entry in _COMPUTING_LIBRARIES:
-        return _release(before) == _release(now)
-    return entry.partition(".")[0] in ENVIRONMENT
-
-
-def _release(version: Any) -> list[str]:
-    """The first two numbers of a version."""
-    return str(version).split(".")[:2]
+def _is_other_release(entry: str, before: Any, now: Any) -> bool:
+    """Whether a library that computes has another version, of which the first two numbers count."""
+    if entry not in _COMPUTING_LIBRARIES:
+        return False
+    return str(before).split(".")[:2] != str(now).split(".")[:2]
 
 
 def _words(entry: str, before: Any, now: Any) -> Words:

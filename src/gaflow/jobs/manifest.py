@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from gaflow.errors import DataError
+from gaflow.explainer.provenance import Description
 from gaflow.files import write_atomically
 from gaflow.jobs.identity import ENVIRONMENT
 from gaflow.schemas.check import SCHEMAS, check, parse_json, reading
@@ -41,12 +41,12 @@ class Shard:
 class Manifest:
     """A job, and its finished shards."""
 
-    job: dict[str, Any]
+    job: Description
     shards: dict[str, Shard]  # by file name
     finished: bool = False
-    environments: tuple[dict[str, Any], ...] = ()  # in which the run continued, if they are not that of the job
+    environments: tuple[Description, ...] = ()  # in which the run continued, if they are not that of the job
 
-    def add(self, shard: Shard, environment: dict[str, Any]) -> Manifest:
+    def add(self, shard: Shard, environment: Description) -> Manifest:
         """The manifest with one more shard, which was computed in an environment."""
         environments = self.environments
         first = {name: self.job.get(name) for name in ENVIRONMENT}

@@ -43,6 +43,8 @@ _SECONDS = 1.0  # between two questions how far the workers are
 
 Promise = Any  # a ray.ObjectRef
 Actor = Any  # a Ray handle of a `_Worker`
+Resources = Mapping[str, int]  # of one worker, by Ray's names
+Versions = Mapping[str, str]  # library -> version
 
 
 def ray_module() -> Any:
@@ -61,7 +63,6 @@ class Ray:
     threads: int | None = None  # CPU cores of a worker; None: as many threads as torch has in this process
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         optional_whole_number("workers", self.workers)
         optional_whole_number("threads", self.threads)
         if self.device not in (None, "cpu", "cuda"):
@@ -92,14 +93,14 @@ def best_device(cluster_resources: Mapping[str, float]) -> str:
     return "cuda" if cluster_resources.get("GPU", 0) >= 1 else "cpu"
 
 
-def worker_resources(device: str, threads: int) -> dict[str, int]:
+def worker_resources(device: str, threads: int) -> Resources:
     """The resources of one worker, by Ray's names."""
     if device == "cuda":
         return {"GPU": 1, "CPU": 1}
     return {"CPU": threads}
 
 
-def room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, int]) -> int:
+def room(nodes: Sequence[Mapping[str, Any]], resources: Resources) -> int:
     """The number of workers that fit into a cluster, each of them on one node."""
     workers = 0
     for node in nodes:
@@ -134,7 +135,7 @@ def start_ray(**options: Any) -> None:
 class _Pool:
     """The workers of one run. Each is loading the model, computing a shard, or idle."""
 
-    def __init__(self, explainer: Explainer, device: str, threads: int, resources: Mapping[str, int], size: int):
+    def __init__(self, explainer: Explainer, device: str, threads: int, resources: Resources, size: int):
         self._size = size
         self._ray = ray_module()
         send_foreign_code()
@@ -258,7 +259,7 @@ class _Worker:
         self._explainer: Explainer | None = None
         self._texts_done = 0  # in the shard that is being computed
 
-    def load(self, sent: tuple[Any, Any, str], driver_versions: Mapping[str, str]) -> None:
+    def load(self, sent: tuple[Any, Any, str], driver_versions: Versions) -> None:
         """Take the model, tokenizer and task; the libraries here must be those of the driver."""
         check_versions(driver_versions, versions())
         model, tokenizer, task = sent
@@ -291,7 +292,7 @@ def send_foreign_code() -> None:
             ray_module().cloudpickle.register_pickle_by_value(module)
 
 
-def check_versions(driver: Mapping[str, str], worker: Mapping[str, str]) -> None:
+def check_versions(driver: Versions, worker: Versions) -> None:
     """Refuse libraries of other versions on a worker; their builds, as for CPUs and GPUs, may differ."""
     for name, version in driver.items():
         version_here = worker.get(name, "none")

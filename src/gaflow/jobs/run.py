@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from gaflow.data.sources import DataSet, open_data
 from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import AnyMethod, Explainer
-from gaflow.explainer.provenance import describe_environment, describe_method, describe_model
+from gaflow.explainer.provenance import Description, describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
 from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows, Stop
@@ -116,7 +116,7 @@ def run_job(
     data: DataSet,
     folder: Path,
     settings: JobSettings,
-    model: dict[str, Any],
+    model: Description,
     engine: Engine,
     progress: Progress,
     stop: Stop,
@@ -132,8 +132,8 @@ def run_job(
         job = _describe_job(data, surveyed, sample, settings, model, running.device) | environment
         manifest = resume(folder, job)
         stored_before = manifest.texts
-        texts = _texts(rows_of(data, classes, settings.limit), sample)
-        missing = _missing_shards(texts, settings.shard_size, frozenset(manifest.shards))
+        rows = rows_of(data, classes, settings.limit)
+        missing = _missing_shards(rows, sample, settings.shard_size, frozenset(manifest.shards))
         with reporting(progress, job["texts"], "text") as report:
             report(stored_before)
             if not manifest.finished:
@@ -162,10 +162,14 @@ def _describe_job(
     surveyed: Survey,
     sample: Sample | None,
     settings: JobSettings,
-    model: dict[str, Any],
+    model: Description,
     device: str,
-) -> dict[str, Any]:
+) -> Description:
     """Everything that decides the numbers, in JSON."""
+    drawn = None
+    if sample is not None:
+        drawn = {"size": settings.sample, "seed": settings.seed} | asdict(sample)
+        del drawn["rows"]
     job = {
         "schema": VERSION,
         "data": {
@@ -178,7 +182,7 @@ def _describe_job(
         "texts": surveyed.texts if sample is None else len(sample.rows),
         "skipped": surveyed.skipped,
         "unlabelled": None if data.columns.label is None else surveyed.unlabelled,
-        "sample": None if sample is None else _describe_sample(sample, settings),
+        "sample": drawn,
         "model": model | {"device": device},
         "methods": [describe_method(method) for method in settings.methods],
         "target": settings.target,
@@ -192,23 +196,13 @@ def _describe_job(
     return job
 
 
-def _describe_sample(sample: Sample, settings: JobSettings) -> dict[str, Any]:
-    description = {"size": settings.sample, "seed": settings.seed} | asdict(sample)
-    del description["rows"]
-    return description
-
-
-def _texts(rows: Iterable[Row], sample: Sample | None) -> Iterator[Row]:
-    """The rows to explain: not the skipped ones, nor those outside the sample."""
-    for row in rows:
-        if not row.skipped and (sample is None or row.number in sample.rows):
-            yield row
-
-
-def _missing_shards(rows: Iterator[Row], size: int, present: Container[str]) -> Iterator[ShardRows]:
-    """The shards of all rows, without those whose files are `present`."""
+def _missing_shards(
+    rows: Iterator[Row], sample: Sample | None, size: int, present: Container[str]
+) -> Iterator[ShardRows]:
+    """The shards of all rows with a text, or those in the sample, without shards whose files are `present`."""
+    texts = (row for row in rows if not row.skipped and (sample is None or row.number in sample.rows))
     for number in count():
-        shard = list(islice(rows, size))
+        shard = list(islice(texts, size))
         if not shard:
             return
         if shard_name(number) not in present:

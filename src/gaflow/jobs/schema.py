@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.export import as_json
 from gaflow.data.readers import need_pyarrow
 from gaflow.data.rows import Row
 from gaflow.explainer.many import TextResults
@@ -134,23 +134,14 @@ def _result_columns(attribution: Attribution) -> Record:
     if attribution.certificate is not None:
         values = attribution.certificate.to_dict()
         del values["seconds"]  # would differ from run to run
-        certificate = _json(values)
+        certificate = json.dumps(as_json(values), sort_keys=True)
     columns = {name: getattr(attribution, name) for name in _ATTRIBUTION_FIELDS}
     return columns | {
         "target": target,
         "contrast": contrast,
-        "facts": _json(attribution.diagnostics),
+        "facts": json.dumps(as_json(attribution.diagnostics), sort_keys=True),
         "certificate": certificate,
     }
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    """JSON of a record; numbers that are not finite, which JSON lacks, become null."""
-    finite = {}
-    for name, value in values.items():
-        is_number = isinstance(value, float)
-        finite[name] = None if is_number and not math.isfinite(value) else value
-    return json.dumps(finite, sort_keys=True)
 
 
 def shard_bytes(rows: Sequence[Record]) -> bytes:

@@ -29,6 +29,7 @@ from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
 from gaflow.jobs.schema import SCHEMA, Record, conform, text_hash
+from gaflow.methods.base import Diagnostics
 from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json
 from gaflow.tasks.targets import ResolvedTarget
 
@@ -37,9 +38,6 @@ _UNCHANGED = ("row", "method", "label", "probability", "output", "prediction", "
 _ROWS = 256  # held at a time
 _FIELDS = SCHEMAS["attribution"]["properties"]
 _DTYPES = {"scores": np.float64, "offsets": np.int64, "segments": np.int64, "special_mask": np.bool_}
-_TEXT = 0  # segments
-_PAIR = 1
-_SPECIAL = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +62,7 @@ class Stored:
     gold: int | None = None
     gold_label: str | None = None
     truncated: bool = False
-    diagnostics: Mapping[str, float | str] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     error: str | None = None
 
@@ -87,7 +85,7 @@ class Stored:
         if missing:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
         optional = ("text", "text_pair", "method", "probability", "truncated", "diagnostics")
-        values: dict[str, Any] = {name: getattr(self, name) for name in (*required, *optional)}
+        values: Record = {name: getattr(self, name) for name in (*required, *optional)}
         if self.certificate is not None:
             values["layer"] = layer_in_name(self.method)
             values["certificate"] = Certificate(**self.certificate)
@@ -156,7 +154,9 @@ def _parse(row: Record) -> Stored:
     if contrast is not None and target is None:
         raise ValueError("there is a contrast, but no target")
     logits = row.get("logits")
-    values: dict[str, Any] = {name: row.get(name) for name in _UNCHANGED}
+    diagnostics = _with_nan(parse_json(row.get("facts") or "{}"))
+    check(diagnostics, _FIELDS["facts"], "facts")
+    values: Record = {name: row.get(name) for name in _UNCHANGED}
     if values["error"] is None and row["scores"] is not None:
         values |= _parse_scores(row)
     else:
@@ -168,16 +168,10 @@ def _parse(row: Record) -> Stored:
         target=target if contrast is None else (target, contrast),
         logits=None if logits is None else tuple(logits),
         truncated=bool(row.get("truncated")),
-        diagnostics=_parse_diagnostics(row.get("facts")),
+        diagnostics=diagnostics,
         certificate=_parse_certificate(row.get("certificate")),
         **values,
     )
-
-
-def _parse_diagnostics(stored: str | None) -> Mapping[str, float | str]:
-    diagnostics = _with_nan(parse_json(stored or "{}"))
-    check(diagnostics, _FIELDS["facts"], "facts")
-    return diagnostics
 
 
 def _parse_certificate(stored: str | None) -> Mapping[str, Any] | None:
@@ -201,7 +195,7 @@ def _with_nan(values: Any) -> Any:
     return {name: math.nan if value is None else value for name, value in values.items()}
 
 
-def _parse_scores(row: Record) -> dict[str, Any]:
+def _parse_scores(row: Record) -> Record:
     """Scores, tokens, offsets and segments; tokens or offsets that are missing are derived from the text."""
     arrays = {}
     for name, dtype in _DTYPES.items():
@@ -217,8 +211,8 @@ def _parse_scores(row: Record) -> dict[str, Any]:
     pair = row.get("pair")
     segments = arrays.get("segments")
     if segments is None and "special_mask" in arrays and pair is None:
-        segments = np.where(arrays["special_mask"], _SPECIAL, _TEXT)
-    token_segments = [_TEXT] * len(scores) if segments is None else segments.tolist()
+        segments = np.where(arrays["special_mask"], -1, 0)
+    token_segments = [0] * len(scores) if segments is None else segments.tolist()
     text = row["text"]
     if "offsets" in arrays:
         offsets = check_offsets(arrays["offsets"].tolist(), token_segments, len(text), len(pair or ""))
@@ -227,7 +221,7 @@ def _parse_scores(row: Record) -> dict[str, Any]:
     else:
         raise ValueError("there are neither tokens nor offsets")
     if tokens is None:
-        sources = {_TEXT: text, _PAIR: pair or "", _SPECIAL: ""}
+        sources = {0: text, 1: pair or "", -1: ""}  # by segment
         tokens = []
         for (start, end), segment in zip(offsets, token_segments, strict=True):
             tokens.append(sources[segment][start:end])

@@ -63,6 +63,13 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("JSON whose lists or objects are nested too deeply") from None
 
 
+def as_tuples(value: Any) -> Any:
+    """A list of JSON as a tuple, at every depth; other values as they are."""
+    if isinstance(value, list):
+        return tuple(map(as_tuples, value))
+    return value
+
+
 def read_json(path: Path, schema: str, kind: str) -> Any:
     """The value of a JSON file that is as one of SCHEMAS says; `kind` is what the file should be."""
     with reading(path, kind):

@@ -6,7 +6,6 @@ all others, the control last.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_METHODS, SETTINGS, read_settings
+from gaflow.benchmark.stored_scores import LeftOut
 from gaflow.errors import Argument, DataError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.result import Evaluation
+from gaflow.explainer.batch import Timings
 from gaflow.jobs.folder import TIMINGS
 from gaflow.jobs.stored import read_attributions
 from gaflow.methods import METHODS
@@ -31,14 +32,11 @@ if TYPE_CHECKING:
 REPLACEMENTS = ("pad", "mask", "unk", "delete")  # in the order of the tables
 
 
-@dataclass(frozen=True)
-class AttributionTimes:
-    """How long attributions took."""
+@dataclass
+class AttributionTimes(Timings):
+    """How long attributions took; the trace counts once for all methods."""
 
-    texts: int
-    trace: float  # seconds, once for all methods
-    methods: Mapping[str, float]  # seconds without the trace
-    peak: Mapping[str, int]  # bytes on the GPU; empty without one
+    texts: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class DataSetReport:
     name: str
     slug: str  # its folder
     evaluations: Mapping[str, Evaluation]  # replacement -> evaluation
-    left_out: Mapping[str, str]  # method -> reason
+    left_out: LeftOut
     skipped: Mapping[str, int]  # reason -> texts
     example: Mapping[str, Attribution]  # method -> attribution of the same text
     times: AttributionTimes | None
@@ -128,8 +126,7 @@ def _read_data_set(folder: Path) -> DataSetReport:
     evaluations = {}
     skipped = {}
     results = sorted(path.parent for path in folder.glob("*/evaluation.json"))
-    results.sort(key=lambda result: _position(result.name, REPLACEMENTS))
-    for result in results:
+    for result in sorted(results, key=lambda result: _position(result.name, REPLACEMENTS)):
         evaluation = Evaluation.load(result)
         evaluations[evaluation.replacement] = evaluation
         skipped |= evaluation.manifest.get("skipped", {})
@@ -175,18 +172,9 @@ def _read_times(folder: Path) -> AttributionTimes | None:
         except ValueError:  # the last line of a run that was killed
             continue
         shards[entry["shard"]] = entry  # a shard that was computed again counts once
-    timed = [entry for entry in shards.values() if "methods" in entry]
-    if not timed:
-        return None
-    texts = 0
-    trace = 0.0
-    seconds: dict[str, float] = defaultdict(float)
-    peak: dict[str, int] = defaultdict(int)
-    for entry in timed:
-        texts += entry["texts"]
-        trace += entry.get("trace", 0.0)
-        for name, value in entry["methods"].items():
-            seconds[name] += value
-        for name, value in entry.get("peak", {}).items():
-            peak[name] = max(peak[name], value)
-    return AttributionTimes(texts, trace, seconds, peak)
+    times = AttributionTimes()
+    for entry in shards.values():
+        if "methods" in entry:
+            times.texts += entry["texts"]
+            times.add(Timings(entry.get("trace", 0.0), entry["methods"], entry.get("peak", {})))
+    return times if times.texts else None

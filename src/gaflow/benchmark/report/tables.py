@@ -26,6 +26,7 @@ METRIC_NAMES = {"aopc": "AOPC", "lodds": "LOdds"}
 _RATE_NAMES = {"f1": "F1", "accuracy": "Acc", "precision": "Prec", "recall": "Rec"}
 _FIRST = {"top": "the highest-scored first", "bottom": "the lowest-scored first"}  # by order of masking
 _DIGITS = {"mean": 1, "accuracy": 3}  # of the table of data sets, where all other numbers are whole
+_METHOD = "method"  # head of a table with methods as rows
 _TRACE = "(trace)"
 
 
@@ -39,7 +40,6 @@ class ReportSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         whole_number("resamples", self.resamples, least=2)
         whole_number("seed", self.seed, least=0)
 
@@ -57,6 +57,9 @@ class ReportColumn:
     group: str = ""  # data set
     better: int = 0  # 1: higher is better, -1: lower is, 0: neither
     digits: int = 3
+
+
+Columns = dict[ReportColumn, Sequence[Cell]]  # with a cell for each row
 
 
 class ColumnGroup(NamedTuple):
@@ -131,13 +134,20 @@ class ReportTable:
     caption: str
     head: str  # of the first column
     rows: Sequence[str]
-    columns: Mapping[ReportColumn, Sequence[Cell]]
-    rules: frozenset[int] = frozenset()  # rows with a line above
+    columns: Columns
 
     @property
     def label(self) -> str:
         """The key, as LaTeX refers to it."""
         return re.sub(r"[^a-z0-9-]+", "-", self.key.lower())
+
+    @property
+    def rules(self) -> list[int]:
+        """Rows with a line above: methods of another family than the method before."""
+        if self.head != _METHOD:
+            return []
+        families = pairwise(map(family, self.rows))
+        return [row for row, (above, below) in enumerate(families, 1) if above != below]
 
     def is_best(self, column: ReportColumn, row: int) -> bool:
         """Whether a cell is the best of its column."""
@@ -203,9 +213,9 @@ def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> 
             for measures in _RATES:
                 tables.append(_measures_table(measures, labelled, replacement))
         for order in _FIRST:
-            columns = _comparisons(evaluated, replacement, order, settings)
-            if columns:
-                tables.append(_comparison_table(columns, replacement, order, settings))
+            comparison = _comparison_table(evaluated, replacement, order, settings)
+            if comparison.columns:
+                tables.append(comparison)
         tables.append(_measures_table(_OTHERS, evaluated, replacement))
     timed = {data.name: data.times for data in data_sets if data.times is not None}
     if timed:
@@ -239,7 +249,7 @@ def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) 
 def _measures_table(measures: _Measures, data_sets: Sequence[DataSetReport], replacement: str) -> ReportTable:
     """Methods down, data sets and measures across."""
     methods = order_methods(*(data.evaluations[replacement].methods for data in data_sets))
-    columns: dict[ReportColumn, Sequence[Cell]] = {}
+    columns: Columns = {}
     for data in data_sets:
         table = data.tables[replacement].reindex(methods)
         for name, column in measures.columns.items():
@@ -250,35 +260,22 @@ def _measures_table(measures: _Measures, data_sets: Sequence[DataSetReport], rep
     caption = f"{measures.caption} {_replacement_note(replacement)}"
     if any(column.name == "NAOPC" for column in columns):
         caption += " NAOPC: AOPC between the worst and the best order of tokens."
-    title = f"{measures.title} ({replacement})"
-    return _method_table(methods, columns, f"{measures.key}-{replacement}", title, caption)
-
-
-def _method_table(
-    methods: Sequence[str], columns: Mapping[ReportColumn, Sequence[Cell]], key: str, title: str, caption: str
-) -> ReportTable:
-    """Methods down, with a line between families."""
-    rules = []
-    for row, (above, below) in enumerate(pairwise(methods), 1):
-        if family(above) != family(below):
-            rules.append(row)
     return ReportTable(
-        key=key,
-        title=title,
+        key=f"{measures.key}-{replacement}",
+        title=f"{measures.title} ({replacement})",
         caption=caption,
-        head="method",
+        head=_METHOD,
         rows=methods,
         columns=columns,
-        rules=frozenset(rules),
     )
 
 
-def _comparisons(
+def _comparison_table(
     data_sets: Sequence[DataSetReport], replacement: str, order: str, settings: ReportSettings
-) -> dict[ReportColumn, tuple[Cell, ...]]:
-    """Columns of `eps_min` over texts and over runs of a method against the best of another family, and its name."""
+) -> ReportTable:
+    """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
     method = settings.method
-    columns: dict[ReportColumn, tuple[Cell, ...]] = {}
+    columns: Columns = {}
     for data in data_sets:
         evaluation = data.evaluations[replacement]
         others = [name for name in evaluation.methods if name != CONTROL and family(name) != family(method)]
@@ -288,25 +285,11 @@ def _comparisons(
             signed = better(metric, order) * evaluation.per_text(metric, order)
             values = dict(zip(evaluation.methods, signed, strict=True))
             rival = max(others, key=lambda other, values=values: values[other].mean())
-            epsilons = _epsilons(values[method], values[rival], settings)
-            columns[ReportColumn(name, group=data.name)] = (*epsilons, rival)
-    return columns
-
-
-def _epsilons(ours: np.ndarray, theirs: np.ndarray, settings: ReportSettings) -> tuple[float, float]:
-    """`eps_min` over texts, and over runs."""
-    values = np.stack([ours, theirs], 1)
-    our_runs, their_runs = bootstrap_means(values, settings.resamples, settings.seed).T
-    over_texts = aso(ours, theirs, **settings.sampling)
-    over_runs = aso(our_runs, their_runs, **settings.sampling)
-    return over_texts, over_runs
-
-
-def _comparison_table(
-    columns: Mapping[ReportColumn, tuple[Cell, ...]], replacement: str, order: str, settings: ReportSettings
-) -> ReportTable:
-    """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
-    method = settings.method
+            compared = np.stack([values[method], values[rival]], 1)
+            runs = bootstrap_means(compared, settings.resamples, settings.seed)
+            over_texts = aso(*compared.T, **settings.sampling)
+            over_runs = aso(*runs.T, **settings.sampling)
+            columns[ReportColumn(name, group=data.name)] = (over_texts, over_runs, rival)
     number = 4 if order == "top" else 5
     caption = (
         f"Table {number} of the paper: ε_min of {method} being better than the best method of another kind; "
@@ -347,42 +330,51 @@ def _facts(data: DataSetReport) -> dict[str, Cell]:
     accuracy = None
     if first.gold is not None:
         accuracy = float((first.base_prediction == first.gold).mean())
-    facts: dict[str, Cell] = {"model": model.get("name"), "texts": len(sizes), "skipped": sum(data.skipped.values())}
-    facts["truncated"] = first.manifest.get("truncated")
-    facts["classes"] = len(first.classes)
-    facts |= {"tokens, least": int(sizes.min()), "mean": float(sizes.mean()), "most": int(sizes.max())}
-    facts["accuracy"] = accuracy
-    facts["replacements"] = ", ".join(data.evaluations)
-    facts["seed"] = first.manifest.get("seed")
-    facts["device"] = model.get("device")
-    return facts
+    return {
+        "model": model.get("name"),
+        "texts": len(sizes),
+        "skipped": sum(data.skipped.values()),
+        "truncated": first.manifest.get("truncated"),
+        "classes": len(first.classes),
+        "tokens, least": int(sizes.min()),
+        "mean": float(sizes.mean()),
+        "most": int(sizes.max()),
+        "accuracy": accuracy,
+        "replacements": ", ".join(data.evaluations),
+        "seed": first.manifest.get("seed"),
+        "device": model.get("device"),
+    }
 
 
 def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportTable:
     """How long explaining takes."""
     rows = [_TRACE, *order_methods(*(times.methods for times in times_by_data_set.values()))]
-    columns: dict[ReportColumn, Sequence[Cell]] = {ReportColumn("passes"): [_passes(method) for method in rows]}
+    columns: Columns = {ReportColumn("passes"): [_passes(method) for method in rows]}
     caption = (
         "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
         "; what only some share counts for the first of them"
     )
-    memory_note = ""
     for name, times in times_by_data_set.items():
         seconds = {_TRACE: times.trace, **times.methods}
         columns[ReportColumn("s/text", name, digits=4)] = _scaled(seconds, times.texts, rows)
         if times.peak:
             columns[ReportColumn("MiB", name, digits=0)] = _scaled(times.peak, 2**20, rows)
-            memory_note = "; most memory on the GPU, with the model and the trace"
-    return _method_table(rows, columns, "runtime", "Runtime", f"{caption}{memory_note}.")
+    if any(times.peak for times in times_by_data_set.values()):
+        caption += "; most memory on the GPU, with the model and the trace"
+    return ReportTable(
+        key="runtime",
+        title="Runtime",
+        caption=f"{caption}.",
+        head=_METHOD,
+        rows=rows,
+        columns=columns,
+    )
 
 
 def _scaled(amounts: Mapping[str, float], unit: int, methods: Sequence[str]) -> list[Cell]:
     """The amounts of `methods` in a unit; None where there is none."""
-    cells: list[Cell] = []
-    for method in methods:
-        amount = amounts.get(method)
-        cells.append(None if amount is None else amount / unit)
-    return cells
+    scaled = {method: amount / unit for method, amount in amounts.items()}
+    return [scaled.get(method) for method in methods]
 
 
 def _passes(method: str) -> str | None:

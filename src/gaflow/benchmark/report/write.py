@@ -43,7 +43,9 @@ def report(
     target = source if out is None else location("out", out)
     settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
     data_sets = collect(source, datasets)
-    _check_method(method, data_sets)
+    measured = order_methods(*(data.methods for data in data_sets))
+    if method != DEFAULT and method not in measured:  # a benchmark need not include the default
+        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
     tables = all_tables(data_sets, settings)
     matrices = pair_matrices(data_sets, settings)
     pair_tables = [matrix.table() for matrix in matrices]
@@ -66,12 +68,6 @@ def report(
     for name, text in contents.items():
         write_atomically(target / name, text.encode())
     return [target / name for name in contents]
-
-
-def _check_method(method: str, data_sets: Sequence[DataSetReport]) -> None:
-    measured = order_methods(*(data.methods for data in data_sets))
-    if method != DEFAULT and method not in measured:  # a benchmark need not include the default
-        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
 
 
 def _numbers(data_sets: Sequence[DataSetReport]) -> pd.DataFrame:
