@@ -80,9 +80,7 @@ def draw_boxes(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None
 def draw_row(sheet: Axes, left: float, top: float, width: float, height: float, levels: Sequence[int]) -> None:
     """Boxes of equal width side by side."""
     step = width / len(levels)
-    boxes = []
-    for index in range(len(levels)):
-        boxes.append(rectangle(left + index * step, top, step, height))
+    boxes = [rectangle(left + index * step, top, step, height) for index in range(len(levels))]
     draw_boxes(sheet, boxes, levels)
 
 

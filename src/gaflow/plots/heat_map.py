@@ -87,9 +87,8 @@ def layers(attributions: Attributions) -> Picture:
         if summary.att.layers is None:
             message = f": {summary.name} is no flow method, so there are no layers to show; take af, gf or agf"
             raise ArgumentError(Argument("attributions"), message)
-        maps.append((summary.name, _layer_rows(summary.att.layers)))
-    if len(maps) == 1:
-        maps = [("flow through each token, layer by layer", maps[0][1])]
+        title = summary.name if len(summaries) > 1 else "flow through each token, layer by layer"
+        maps.append((title, _layer_rows(summary.att.layers)))
     signed = any(row.values.min() < 0 for _, rows in maps for row in rows)
     words = "of each layer's largest flow through a token"
     legend = relative_legend(words, summaries[0].label, _NEGATIVE, signed=signed)
@@ -102,11 +101,9 @@ def _layer_rows(through: np.ndarray) -> list[_Row]:
     names = {0: "0 input", last: f"{last} output"}
     form = number_format(float(abs(through).max()))
     rows = []
-    for layer in reversed(range(last + 1)):
-        values = through[layer]
-        largest = float(abs(values).max())
-        rows.append(_Row(names.get(layer, str(layer)), values, largest, form))
-    return rows
+    for layer, values in enumerate(through):
+        rows.append(_Row(names.get(layer, str(layer)), values, float(abs(values).max()), form))
+    return rows[::-1]
 
 
 @checked

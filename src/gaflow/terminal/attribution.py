@@ -42,7 +42,14 @@ def render(
         parts += ["", _top_table(summary, top, "word", console)]
     if top > 0 and sentences:
         parts += ["", _top_table(summary, top, "sentence", console)]
-    return Group(*parts, "", *_notes(summary))
+    parts.append("")
+    if summary.special_note:
+        parts.append(Text(summary.special_note, style="dim"))
+    if summary.verdict is not None:
+        parts.append(verdict_line(summary.verdict))
+    if summary.diagnostics:
+        parts.append(Text(", ".join(summary.diagnostics), style="dim"))
+    return Group(*parts, *map(flag_line, summary.flags))
 
 
 def headline(summary: Summary, *, method: bool = True) -> Text:
@@ -111,15 +118,3 @@ def _bar(row: TopUnit, cells: int, block: str, *, signed: bool) -> str:
     if row.fraction < 0:
         return f"{filled:>{cells}}|{'':{cells}}"
     return f"{'':{cells}}|{filled:<{cells}}"
-
-
-def _notes(summary: Summary) -> list[Text]:
-    """The special tokens' share, the certificate, diagnostics and flags."""
-    lines = []
-    if summary.special_note:
-        lines.append(Text(summary.special_note, style="dim"))
-    if summary.verdict is not None:
-        lines.append(verdict_line(summary.verdict))
-    if summary.diagnostics:
-        lines.append(Text(", ".join(summary.diagnostics), style="dim"))
-    return [*lines, *map(flag_line, summary.flags)]

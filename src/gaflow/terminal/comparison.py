@@ -37,7 +37,7 @@ class _MethodColumn:
 
 
 def render_all(attributions: Mapping[str, Attribution], console: Console, *, tokens: bool = False) -> RenderableType:
-    """The scores of every method for each word, or for each token, of one text."""
+    """The scores of every method for each word, or for each token, of one text; below, certificates and flags."""
     summaries = summarize_all(attributions)
     palette = Palette(console)
     labels = _row_labels(summaries[0], tokens)
@@ -52,7 +52,14 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
         note = "100: a method's largest token, special ones aside"
     else:
         note = "100: a method's largest word; last row: the special tokens' share of all scores"
-    return Group(*parts, "", Text(note, style=_DIM), *_notes(summaries))
+    parts += ["", Text(note, style=_DIM)]
+    for summary in summaries:
+        name = Text(f"{one_line(summary.name)} ")
+        if summary.verdict is not None:
+            parts.append(name + verdict_line(summary.verdict))
+        for flag in summary.method_flags:
+            parts.append(name + flag_line(flag))
+    return Group(*parts, *map(flag_line, summaries[0].text_flags))
 
 
 def _row_labels(summary: Summary, tokens: bool) -> list[str]:
@@ -110,15 +117,3 @@ def _table(block: Sequence[_MethodColumn], labels: Sequence[str]) -> Table:
         cells = [column.cells[row] for column in block]
         grid.add_row(*cells, Text(label))
     return grid
-
-
-def _notes(summaries: Sequence[Summary]) -> list[Text]:
-    """The certificates and flags of every method, and what holds for all of them."""
-    lines = []
-    for summary in summaries:
-        name = Text(f"{one_line(summary.name)} ")
-        if summary.verdict is not None:
-            lines.append(name + verdict_line(summary.verdict))
-        for flag in summary.method_flags:
-            lines.append(name + flag_line(flag))
-    return [*lines, *map(flag_line, summaries[0].text_flags)]

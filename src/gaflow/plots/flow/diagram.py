@@ -99,7 +99,6 @@ def flow_diagram(
         captions.append(_routes_caption(drawn_routes, names))
     crossed = None
     if min_cut_of_flow is not None:
-        _check_cut(min_cut_of_flow, graph)
         crossed = _crossed(min_cut_of_flow, selection)
         captions.append(_cut_caption(min_cut_of_flow, int(crossed.sum())))
     if no_cut_reason:
@@ -210,13 +209,6 @@ def _check_routes(routes: Sequence[Route], graph: Graph) -> None:
             raise ArgumentError(Argument("routes"), message)
 
 
-def _check_cut(cut: MinCut, graph: Graph) -> None:
-    nodes = tuple(cut.side.shape)
-    if nodes != graph.through.shape:
-        message = f" is of a network of {nodes} nodes, the flow of {graph.through.shape}"
-        raise ArgumentError(Argument("cut"), message)
-
-
 def _routes_caption(routes: Sequence[Route], names: Sequence[str]) -> str:
     captions = []
     for number, route in enumerate(routes, 1):
@@ -237,8 +229,13 @@ def _cut_caption(cut: MinCut, drawn: int) -> str:
 
 
 def _crossed(cut: MinCut, selection: EdgeSelection) -> np.ndarray:
-    """Which of the drawn edges are in the cut, (m,) bool."""
-    in_cut = np.zeros(selection.graph.edges.shape, dtype=bool)
+    """Which of the drawn edges are in the cut, (m,) bool; a cut of another network is refused."""
+    graph = selection.graph
+    nodes = tuple(cut.side.shape)
+    if nodes != graph.through.shape:
+        message = f" is of a network of {nodes} nodes, the flow of {graph.through.shape}"
+        raise ArgumentError(Argument("cut"), message)
+    in_cut = np.zeros(graph.edges.shape, dtype=bool)
     for edge in cut.edges:
         in_cut[edge.layer, edge.i, edge.j] = True
     return in_cut[selection.layer, selection.i, selection.j]
