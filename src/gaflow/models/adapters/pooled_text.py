@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import unsupported
-from gaflow.inputs.transformers_types import ModelConfig, ModelOutput
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, positioned_layer
 
 
@@ -80,7 +80,9 @@ def canine(observed: ObservedPass) -> list[AttentionLayer]:
     for weights in molecules:
         layers.append(positioned_layer(weights, nodes, keys))
         keys = torch.eye(t)[nodes]
-    if not _reads_one_node(observed.outputs):
+    logits = getattr(observed.outputs, "logits", None)
+    reads_one_node = isinstance(logits, Tensor) and logits.dim() == 2  # there is no axis of tokens
+    if not reads_one_node:
         copies = [nodes[min(character // rate + 1, count - 1)] for character in range(t)]
         for softmax in observed.softmaxes_inside(model.final_char_encoder):
             layers.append(positioned_layer(softmax.weights, range(t), torch.eye(t)[copies]))
@@ -97,12 +99,6 @@ def _block_diagonal(*blocks: Tensor) -> Tensor:
         matrix[:, :, start:end, start:end] = block
         start = end
     return matrix
-
-
-def _reads_one_node(outputs: ModelOutput) -> bool:
-    """Whether the head reads one node for the text, so that the logits have no axis of tokens."""
-    logits = getattr(outputs, "logits", None)
-    return isinstance(logits, Tensor) and logits.dim() == 2
 
 
 def perceiver(observed: ObservedPass) -> list[AttentionLayer]:
