@@ -32,7 +32,15 @@ def funnel(observed: ObservedPass) -> list[AttentionLayer]:
                 if not config.pool_q_only:
                     keys = averages(pairs, t)
             layers.append(positioned_layer(next(attentions), nodes, keys))
-    keys = averages(_upsampled(nodes, t, config), t)
+    stride = 2 ** (len(config.block_sizes) - 1)
+    origins = []  # the position that each token of the decoder was copied from, if there is one
+    if config.separate_cls:
+        origins.append(nodes[:1])
+        nodes = nodes[1:]
+    for token in range(t - len(origins)):
+        copied = token // stride
+        origins.append(nodes[copied : copied + 1])
+    keys = averages(origins, t)
     for attention in attentions:  # of the decoder
         layers.append(positioned_layer(attention, range(t), keys))
         keys = positions
@@ -47,19 +55,6 @@ def _pooled_pairs(nodes: list[int], config: ModelConfig) -> list[list[int]]:
         nodes = nodes[1:-1] if config.truncate_seq else nodes[1:]
     pairs += [nodes[k : k + 2] for k in range(0, len(nodes), 2)]
     return pairs
-
-
-def _upsampled(nodes: list[int], t: int, config: ModelConfig) -> list[list[int]]:
-    """The position that each token of the decoder was copied from, if there is one."""
-    stride = 2 ** (len(config.block_sizes) - 1)
-    origins = []
-    if config.separate_cls:
-        origins.append(nodes[:1])
-        nodes = nodes[1:]
-    for token in range(t - len(origins)):
-        copied = token // stride
-        origins.append(nodes[copied : copied + 1])
-    return origins
 
 
 def canine(observed: ObservedPass) -> list[AttentionLayer]:

@@ -32,26 +32,23 @@ class _Stages:
 
     def enter(self, grid: Grid, extra: int = 0) -> Tensor:
         """Enter the stage of a layer with this grid and so many extra tokens. Returns its nodes as keys (n, t)."""
-        if self._grid is None:
-            self._t = grid[0] * grid[1] + extra
-            self.nodes = list(range(self._t))
-        elif (grid, extra) != (self._grid, self._extra):
-            return self._enter_next(self._grid, grid, extra)
+        fine = self._grid
+        patches = self.nodes[self._extra :]
+        unchanged = (grid, extra) == (fine, self._extra)
         self._grid = grid
         self._extra = extra
-        return torch.eye(self._t)[self.nodes]
-
-    def _enter_next(self, fine: Grid, coarse: Grid, extra: int) -> Tensor:
-        patches = self.nodes[self._extra :]
+        if fine is None:
+            self._t = grid[0] * grid[1] + extra
+            self.nodes = list(range(self._t))
+        if fine is None or unchanged:
+            return torch.eye(self._t)[self.nodes]
         origins = []  # the positions of the stage before that each patch comes from
-        for block in _blocks(fine, coarse):
+        for block in _blocks(fine, grid):
             origins.append([patches[cell] for cell in block])
         first_positions = [block[0] for block in origins]
         # a new token comes from nowhere, and takes a position that is left
         free = sorted(set(range(len(origins) + extra)).difference(first_positions))
         self.nodes = [*free[:extra], *first_positions]
-        self._grid = coarse
-        self._extra = extra
         return averages([*([] for _ in range(extra)), *origins], self._t)
 
 
