@@ -125,20 +125,15 @@ def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
         data["layers"] = [_millionths(layer, data["value"]) for layer in att.layers]
     if att.flow is not None:
         selection = Graph.of(att.flow).strongest(stored, complete_paths=True)
-        data["edges"] = _edge_data(selection, data["value"])
+        data["edges"] = [[] for _ in att.flow.edges[0]]  # of each layer i, j, amount, i, j, amount, ..., weakest first
+        amounts = _millionths(selection.amount, data["value"], digits=4)
+        nodes = zip(selection.layer.tolist(), selection.i.tolist(), selection.j.tolist(), strict=True)
+        for (layer, i, j), amount in zip(nodes, amounts, strict=True):
+            data["edges"][layer] += (i, j, amount)
         if not selection.is_complete:
             data["ends"] = _end_to_end(selection.graph)
         data["caption"] = _edges_caption(selection, min(_DRAWN_EDGES, stored))
     return data
-
-
-def _edge_data(selection: EdgeSelection, value: float) -> list[list[float]]:
-    """For each layer i, j, amount, i, j, amount, ... of its edges, weakest first."""
-    layers: list[list[float]] = [[] for _ in selection.graph.edges]
-    amounts = _millionths(selection.amount, value, digits=4)
-    for layer, i, j, amount in zip(selection.layer, selection.i.tolist(), selection.j.tolist(), amounts, strict=True):
-        layers[layer] += (i, j, amount)
-    return layers
 
 
 def _millionths(amounts: np.ndarray, value: float, digits: int = 5) -> list[float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ from matplotlib.collections import PolyCollection
 from gaflow.arguments import checked, optional_whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.plots.elements import (
+    DASHES,
     NEGATIVE,
     draw_boxes,
     draw_heading,
@@ -32,6 +32,7 @@ from gaflow.plots.figure import (
     GREY,
     INK,
     PAD,
+    Look,
     Picture,
     fit_text,
     letter_colour,
@@ -155,7 +156,7 @@ def _draw_strip(sheet: Axes, items: Sequence[_Item], top: float) -> float:
             left = 0.0
         box = rectangle(left, top, width, height)
         boxes.append(box)
-        look = {"size": 8, "ha": "center", "color": letter_colour(item.level)}
+        look = {"ha": "center", "color": letter_colour(item.level)}
         if item.special:
             special.append(box)
             look["style"] = "italic"
@@ -195,9 +196,9 @@ def _draw_bars(
             draw_text(sheet, numbers_right, middle, number, size=7, ha="right", color=GREY)
         end = zero + unit * item.length
         if item.score < 0:
-            draw_text(sheet, end - 4, middle, score, size=8, ha="right")
+            draw_text(sheet, end - 4, middle, score, ha="right")
         else:
-            draw_text(sheet, end + 4, middle, score, size=8, ha="left")
+            draw_text(sheet, end + 4, middle, score, ha="left")
         _draw_bar(sheet, item, zero, end, middle)
         middle += _PITCH
     bottom = top + _PITCH * len(items)
@@ -213,9 +214,9 @@ def _draw_bar(sheet: Axes, item: _Item, zero: float, end: float, middle: float) 
     upper_teeth = [(end, top), (end - tear, top + _BAR / 3)]
     lower_teeth = [(end, top + _BAR * 2 / 3), (end - tear, bottom)]
     shape = [(zero, top), *upper_teeth, *lower_teeth, (zero, bottom)]
-    look: dict[str, Any] = {"edgecolors": [line_colour(item.level)]}
+    look: Look = {"edgecolors": [line_colour(item.level)]}
     if item.special:
-        look = {"edgecolors": [GREY], "linestyles": [(0, (2, 1.5))]}
+        look = {"edgecolors": [GREY], "linestyles": [DASHES]}
     if item.score < 0:
         look["hatch"] = "/////"
     sheet.add_collection(PolyCollection([shape], facecolors=[shade_colour(item.level)], linewidths=0.7, **look))

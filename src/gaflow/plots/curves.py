@@ -20,10 +20,9 @@ from matplotlib.patches import Patch
 
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
-from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled
+from gaflow.plots.figure import GREY, PAD, Look, Picture, fit_text, styled
 
 Columns = dict[str, np.ndarray]
-Look = dict[str, Any]  # keyword arguments of a matplotlib line
 
 # Okabe and Ito's colours, which people with any kind of colour blindness tell apart; yellow is too light for a line
 _COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -56,6 +55,7 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
     for name in highlight:
         one_of("highlight", name, methods)
     by_k = np.argsort(columns["k"], kind="stable")
+    columns = {name: values[by_k] for name, values in columns.items()}
     looks = _looks(methods, highlight)
     width = _PANEL_WIDTH * len(orders) + _LEGEND_WIDTH
     height = max(_PANEL_HEIGHT * len(metrics), _LEGEND_ROW * (len(methods) + 1))
@@ -66,8 +66,7 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
         for metric, metric_panels in zip(metrics, panels, strict=True):
             for order, axes in zip(orders, metric_panels, strict=True):
                 inside = (columns["metric"] == metric) & (columns["order"] == order)
-                rows = by_k[inside[by_k]]
-                points = {name: values[rows] for name, values in columns.items()}
+                points = {name: values[inside] for name, values in columns.items()}
                 _draw_curves(axes, points, looks, highlight)
                 _label_axes(axes, metric, order)
         handles: list[Artist] = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,7 +29,7 @@ from gaflow.plots.elements import (
     rectangle,
     summary_remarks,
 )
-from gaflow.plots.figure import GREY, Picture, fit_text, letter_colour, styled, widest
+from gaflow.plots.figure import GREY, Look, Picture, fit_text, letter_colour, styled, widest
 from gaflow.view.shades import level_of
 from gaflow.view.summary import (
     Attributions,
@@ -221,7 +220,7 @@ class _Grid:
         """The name and the cells of a row, and at the right its largest value if numbers are not in the cells."""
         middle = top + _ROW / 2
         name = fit_text(row.name, 8, _NAME_WIDTH)
-        draw_text(sheet, self.left - 6, middle, name, size=8, ha="right")
+        draw_text(sheet, self.left - 6, middle, name, ha="right")
         values = row.values[tokens].tolist()
         levels = [level_of(value, row.largest) for value in values]
         width = self.column * len(tokens)
@@ -243,7 +242,7 @@ class _Grid:
         for index, token in enumerate(tokens):
             left = self.left + self.column * index
             x = left + self.column / 2
-            look: dict[str, Any] = {"size": 8}
+            look: Look = {"size": 8}
             if self.special[token]:
                 look |= {"style": "italic", "color": GREY}
                 special.append(rectangle(left + 0.7, top + 0.7, self.column - 1.4, height - 1.4))

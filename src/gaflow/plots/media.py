@@ -80,6 +80,6 @@ def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> float
     lower, upper = (top + _WAVE_HEIGHT / 2 * (1 - bounds)).T
     sheet.vlines(x, upper, lower, colors=[INK], linewidths=0.7)
     bottom = top + _WAVE_HEIGHT
-    draw_text(sheet, 0, bottom + 8, "0 s", size=8, ha="left")
-    draw_text(sheet, _INNER, bottom + 8, f"{samples / sound.rate:.2f} s", size=8, ha="right")
+    draw_text(sheet, 0, bottom + 8, "0 s", ha="left")
+    draw_text(sheet, _INNER, bottom + 8, f"{samples / sound.rate:.2f} s", ha="right")
     return bottom + 14

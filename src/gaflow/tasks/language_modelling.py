@@ -188,8 +188,8 @@ class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
         separate = word[:1].isalnum() and not text[-1:].isspace()
         for gap in (" ", "") if separate else ("",):
             output = self.tokenizer(text + gap + word, return_special_tokens_mask=True, verbose=False)
-            after = list(output["input_ids"])
-            special = list(output["special_tokens_mask"])
+            after = output["input_ids"]
+            special = output["special_tokens_mask"]
             while special and special.pop():  # special tokens after the text
                 after.pop()
             if after[: len(before)] == before:

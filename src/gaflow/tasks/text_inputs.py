@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TextError
 from gaflow.inputs.encoding import Encoding
@@ -35,7 +34,19 @@ def read_single(reader: InputReader, texts: Sequence[object], names: Sequence[st
 
 def read_questions(reader: InputReader, questions: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Tuples (question, context), where the context holds the answer, or dicts of these two."""
-    pairs = list(map(_question_and_context, questions, names))
+    pairs = []
+    for question, name in zip(questions, names, strict=True):
+        kind = type(question).__name__
+        if isinstance(question, Mapping):
+            kind = f"a dict of {', '.join(map(repr, question))}"
+            if set(question) == {"question", "context"}:
+                question = (question["question"], question["context"])
+        if not isinstance(question, tuple):
+            raise ArgumentTypeError(
+                Argument(name),
+                f" must be a (question, context) tuple for question answering, or a dict of these two, not {kind}",
+            )
+        pairs.append(question)
     encodings = reader.encode(pairs, names, strategy="only_second")
     for encoding, name in zip(encodings, names, strict=True):
         if 1 not in encoding.segments:
@@ -43,21 +54,6 @@ def read_questions(reader: InputReader, questions: Sequence[object], names: Sequ
                 Argument(name), ": its context holds nothing that the tokenizer keeps; give at least one word"
             )
     return encodings
-
-
-def _question_and_context(question: object, name: str) -> tuple[Any, ...]:
-    if isinstance(question, tuple):
-        return question
-    if isinstance(question, Mapping):
-        if set(question) == {"question", "context"}:
-            return question["question"], question["context"]
-        kind = f"a dict of {', '.join(map(repr, question))}"
-    else:
-        kind = type(question).__name__
-    raise ArgumentTypeError(
-        Argument(name),
-        f" must be a (question, context) tuple for question answering, or a dict of these two, not {kind}",
-    )
 
 
 def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:

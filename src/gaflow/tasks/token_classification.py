@@ -16,7 +16,6 @@ locations, the one of largest probability is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -150,13 +149,19 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
         source = encoding.source(encoding.segments[first])
         text = source[start:end] or encoding.tokens[first]
         positions = [list(zip(tokens, tags, strict=True)) for tags in sides]
+        probability = None
+        if len(sides) == 1 or len(tokens) == 1:  # the mean of the tags; of a contrast, one tag among the two
+            total = 0.0
+            for token, *tags in zip(tokens, *sides, strict=True):
+                total += class_probability(logits[token], tags)
+            probability = total / len(tokens)
         output_kind = "difference of logits" if len(sides) == 2 else "logit"
         if len(tokens) > 1:
             output_kind = f"mean {output_kind} of {len(tokens)} tokens"
         return ExplainedOutput(
             target=target,
             label=f"{name}: {text}",
-            probability=_probability(logits, tokens, sides),
+            probability=probability,
             prediction=f"{predicted_name}: {text}",
             terms=contrast_terms(positions, len(tokens)),
             output_kind=output_kind,
@@ -212,13 +217,3 @@ def _split(label: str) -> tuple[str | None, str]:
     """The prefix and the type of a tag."""
     match = _PREFIX.fullmatch(label)
     return (match[1], match[2]) if match else (None, label)
-
-
-def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence[int]]) -> float | None:
-    """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
-    if len(sides) == 2 and len(tokens) > 1:
-        return None
-    total = 0.0
-    for token, *tags in zip(tokens, *sides, strict=True):
-        total += class_probability(logits[token], tags)
-    return total / len(tokens)

@@ -13,7 +13,7 @@ from rich.text import Text
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import Unit, unit_of
 from gaflow.terminal.console import Palette, table
-from gaflow.view.summary import Flag, Legend, Passage, Summary, TopUnit, Verdict, summarize
+from gaflow.view.summary import Flag, Passage, Summary, TopUnit, Verdict, summarize
 from gaflow.view.text import visible
 
 _UNREAD_CHARACTERS = 60
@@ -37,7 +37,10 @@ def render(
     legend = summary.legend("blue and underlined")
     if palette.coloured and legend is not None and att.media is None:  # pictures and sounds are not shaded here
         step = 2 if console.width < _NARROW else 1
-        parts += ["", _legend_line(legend, palette, step)]
+        scale = Text(f"{legend.low} ")
+        for level in legend.levels[::step]:
+            scale.append(" ", palette.underlined(level))
+        parts += ["", scale.append(f" {legend.high} {visible(legend.words)}")]
     if top > 0:
         parts += ["", _top_table(summary, top, "word", console)]
     if top > 0 and sentences:
@@ -79,14 +82,6 @@ def _shaded(passage: Passage, palette: Palette) -> Text:
             style = palette.underlined(piece.level)
         text.append(visible(piece.text), style)
     return text
-
-
-def _legend_line(legend: Legend, palette: Palette, step: int) -> Text:
-    """The scale in every `step`-th shade."""
-    line = Text(f"{legend.low} ")
-    for level in legend.levels[::step]:
-        line.append(" ", palette.underlined(level))
-    return line.append(f" {legend.high} {visible(legend.words)}")
 
 
 def _top_table(summary: Summary, count: int, unit: Unit, console: Console) -> Table:

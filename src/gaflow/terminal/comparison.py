@@ -40,7 +40,16 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
     """The scores of every method for each word, or for each token, of one text; below, certificates and flags."""
     summaries = summarize_all(attributions)
     palette = Palette(console)
-    labels = _row_labels(summaries[0], tokens)
+    labels = []
+    if tokens:
+        note = "100: a method's largest token, special ones aside"
+        labels += map(one_line, summaries[0].att.tokens)
+    else:
+        note = "100: a method's largest word; last row: the special tokens' share of all scores"
+        for word in summaries[0].att.words():
+            prefix = "pair: " if word.segment == 1 else ""
+            labels.append(prefix + one_line(word.text))
+        labels.append("special")
     longest = max(Text(label).cell_len for label in labels)
     label_width = min(longest, max(8, console.width // 4))
     room = max(console.width - label_width, _NARROWEST + 1)
@@ -48,10 +57,6 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
     parts: list[RenderableType] = [headline(summaries[0], method=False)]
     for block in _blocks(columns, room):
         parts += ["", _table(block, labels)]
-    if tokens:
-        note = "100: a method's largest token, special ones aside"
-    else:
-        note = "100: a method's largest word; last row: the special tokens' share of all scores"
     parts += ["", Text(note, style=_DIM)]
     for summary in summaries:
         name = Text(f"{one_line(summary.name)} ")
@@ -60,16 +65,6 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
         for flag in summary.method_flags:
             parts.append(name + flag_line(flag))
     return Group(*parts, *map(flag_line, summaries[0].text_flags))
-
-
-def _row_labels(summary: Summary, tokens: bool) -> list[str]:
-    if tokens:
-        return [one_line(token) for token in summary.att.tokens]
-    labels = []
-    for word in summary.att.words():
-        prefix = "pair: " if word.segment == 1 else ""
-        labels.append(prefix + one_line(word.text))
-    return [*labels, "special"]
 
 
 def _column(summary: Summary, tokens: bool, palette: Palette, room: int) -> _MethodColumn:

@@ -68,10 +68,14 @@ class Verdict:
 class Legend:
     """The scale of shades, and what it means."""
 
-    low: str  # the number at its lower end
-    high: str
+    high: str  # the number at its upper end
     signed: bool  # the scale begins below 0
     words: str
+
+    @property
+    def low(self) -> str:
+        """The number at its lower end."""
+        return f"-{self.high}" if self.signed else "0"
 
     @property
     def levels(self) -> range:
@@ -265,12 +269,10 @@ class Summary:
 
     def score_legend(self, negative: str, largest: float, *, signed: bool) -> Legend:
         """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
-        form = number_format(largest)
-        words = f"score per {self.unit_name}; "
+        meaning = "the stronger the shade, the larger"
         if signed:
-            words += f"orange speaks for {self.label}, {negative} against it"
-            return Legend(form(-largest), form(largest), signed, words)
-        return Legend("0", form(largest), signed, f"{words}the stronger the shade, the larger")
+            meaning = f"orange speaks for {self.label}, {negative} against it"
+        return Legend(number_format(largest)(largest), signed, f"score per {self.unit_name}; {meaning}")
 
     def passages(self, unread: int) -> list[Passage]:
         """The text and the pair in shaded pieces; at most `unread` characters of what the model has not read."""
@@ -362,8 +364,7 @@ def relative_legend(words: str, label: str, negative: str, *, signed: bool) -> L
     """A scale for several rows that are each shaded by their own largest value; `words` describe that value."""
     if signed:  # orange is no vote for the label where a method has no signs
         words += f"; orange: above 0; {negative}: below 0, so against {label}"
-        return Legend("-100%", "100%", signed, words)
-    return Legend("0", "100%", signed, words)
+    return Legend("100%", signed, words)
 
 
 def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:

@@ -76,7 +76,14 @@ def flow_diagram(
         tokens = tokens or flow.tokens
         special = frozenset(np.flatnonzero(flow.special_mask).tolist())
         title = title or summary.headline
-        flow = _flow_of(flow)
+        if flow.flow is None:
+            reason = "has no flow" if flow.layers is None else "was made without keeping its flow"
+            raise ArgumentError(
+                Argument("flow"),
+                f": the attribution by {flow.method} {reason}; take a flow method such as agf, with ",
+                Argument("keep_flow", True),
+            )
+        flow = flow.flow
     graph = Graph.of(flow)
     other = graph if against is None else Graph.of(against, "against")
     if other.edges.shape != graph.edges.shape:
@@ -161,18 +168,6 @@ def network_diagram(
         returning=returning,
     )
     return draw_diagram(diagram, axes)
-
-
-def _flow_of(att: Attribution) -> Flow:
-    """The flow of an attribution; an error says how to get one."""
-    if att.flow is not None:
-        return att.flow
-    reason = "has no flow" if att.layers is None else "was made without keeping its flow"
-    raise ArgumentError(
-        Argument("flow"),
-        f": the attribution by {att.method} {reason}; take a flow method such as agf, with ",
-        Argument("keep_flow", True),
-    )
 
 
 def _find_cut(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:

@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
 from gaflow.plots.elements import draw_note, draw_text
-from gaflow.plots.figure import GREY, INK, Colour, fit_text, shade_colour
+from gaflow.plots.figure import GREY, INK, Colour, Look, fit_text, shade_colour
 from gaflow.plots.flow.layout import MARGIN, Diagram, Layout
 from gaflow.view.shades import LEVELS, level_of
 
@@ -96,8 +96,8 @@ class Pen(Layout):
             self._draw_amounts(strokes, np.tile(GREY, (len(strokes.curves), 1)), depth=0.7)
         else:
             self._draw(strokes.curves, 0.8, GREY, 0.9, _DASHES)
-        self._terminal_node("target" if self.diagram.forward else "source", output=True)
-        self._terminal_node("source" if self.diagram.forward else "target", output=False)
+        self._terminal_node(output=True)
+        self._terminal_node(output=False)
 
     def _draw_amounts(self, strokes: _Strokes, tones: np.ndarray, depth: float) -> None:
         """Strokes in their `tones` (m, 3), except those that carry more or less than the other flow."""
@@ -115,13 +115,14 @@ class Pen(Layout):
         self._draw(curves[more], widths[more], shade_colour(LEVELS), depth + 0.1)
         self._draw(curves[less], widths[less], shade_colour(-LEVELS), depth + 0.2, _DASHES)
 
-    def _terminal_node(self, name: str, *, output: bool) -> None:
+    def _terminal_node(self, *, output: bool) -> None:
+        name = "target" if output == self.diagram.forward else "source"
         x, y = self.terminal(output=output)
         self.axes.scatter(x, y, s=self._full_area, marker="s", color=[INK], zorder=4)
         x += self.radius + 4 if output else -self.radius - 4
         align = "left" if output else "right"
         for shift, line in ((-5, "super-"), (5, name)):  # two texts: an SVG anchors single lines only
-            draw_text(self.axes, x, y + shift, line, size=8, ha=align, zorder=6)
+            draw_text(self.axes, x, y + shift, line, ha=align, zorder=6)
 
     def return_edge(self) -> None:
         """The edge from super-target back to super-source, which makes a circulation of the flow."""
@@ -200,7 +201,7 @@ class Pen(Layout):
         names, size = fit_names(self.diagram.names, self.row)
         through = self.diagram.graph.through
         for layer, align, sign in ((0, "right", -1), (self.last, "left", 1)):
-            look: dict[str, Any] = {"ha": align, "va": "center_baseline"}
+            look: Look = {"ha": align, "va": "center_baseline"}
             aside = sign * (self.radius + 5)
             lift = 0.0
             if self.diagram.terminals:  # above the nodes, with terminal edges passing behind
@@ -269,7 +270,7 @@ class Pen(Layout):
         collection = PathCollection(paths, **look, capstyle="butt", zorder=depth)
         self.axes.add_collection(collection, autolim=False)
 
-    def _badge(self, curve: np.ndarray, position: float, text: str, size: float, box: dict[str, Any]) -> None:
+    def _badge(self, curve: np.ndarray, position: float, text: str, size: float, box: Look) -> None:
         x, y = BezierSegment(curve)(position)
         self.axes.text(x, y, text, size=size, ha="center", va="center", bbox=box, zorder=5.5)
 
