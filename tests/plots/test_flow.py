@@ -262,9 +262,9 @@ def test_it_can_be_drawn_into_axes_of_a_figure_of_ones_own():
 
 
 def test_places_go_from_left_to_right_and_from_top_to_bottom():
-    layout = Layout(left=10, top=20, column=30, row=5, layers=3, tokens=4)
-    assert [layout.x(layer) for layer in range(3)] == [10, 40, 70]
-    assert [layout.y(token) for token in range(4)] == [20, 25, 30, 35]
+    layout = Layout(left=10, top=20, column=30, row=5, last=2, tokens=4)
+    assert [layout.points(layer, 0).tolist() for layer in range(3)] == [[10, 20], [40, 20], [70, 20]]
+    assert [layout.points(0, token).tolist() for token in range(4)] == [[10, 20], [10, 25], [10, 30], [10, 35]]
     np.testing.assert_allclose(layout.points(np.array([0, 2]), np.array([3, 1])), [(10, 35), (70, 25)])
     assert layout.terminal(output=False).tolist() == [10 - 0.8 * 30, 27.5]
     assert layout.terminal(output=True).tolist() == [70 + 0.8 * 30, 27.5]

@@ -51,7 +51,13 @@ def main(args: Sequence[str] | None = None) -> int:
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("default", GaflowWarning)
                 warnings.showwarning = _show_warning
-            return _run(args)
+            for library in ("typer", "rich"):
+                need(library, "cli", f"the command line needs {library}")
+            from gaflow.cli.commands import run
+
+            code = run(args)
+            sys.stdout.flush()
+            return code
     except KeyboardInterrupt:
         return _fail("stopped", 130)
     except BrokenPipeError:
@@ -78,16 +84,6 @@ def program() -> NoReturn:
         sys.stderr.flush()
     finally:
         os._exit(code)
-
-
-def _run(args: Sequence[str] | None) -> int:
-    for library in ("typer", "rich"):
-        need(library, "cli", f"the command line needs {library}")
-    from gaflow.cli.commands import run
-
-    code = run(args)
-    sys.stdout.flush()
-    return code
 
 
 def _message(error: Exception, args: Sequence[str]) -> str:

@@ -118,11 +118,8 @@ def parse_label_names(label_names: str | None) -> LabelNames | None:
     names = [name.strip() for name in label_names.split(",")]
     if not all("=" in name for name in names):
         return names
-    name_of_label = {}
-    for pair in names:
-        label, _, name = pair.partition("=")
-        name_of_label[label.strip()] = name.strip()
-    return name_of_label
+    pairs = [name.partition("=") for name in names]
+    return {label.strip(): name.strip() for label, _, name in pairs}
 
 
 def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]:

@@ -38,7 +38,6 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Outcome, Ray
 from gaflow.jobs import attribute as run_job
-from gaflow.jobs.engine import Engine
 from gaflow.jobs.run import find_engine
 from gaflow.view.text import one_line
 
@@ -84,7 +83,12 @@ def attribute(
     find_windows(windows, truncation)
     check_folder("--out", out)
     methods = parse_methods(",".join(method or [DEFAULT]))
-    engine_settings = _parse_engine(engine, workers, device)
+    if engine == "ray":
+        engine_settings = Ray(workers, device)
+    elif workers is not None:
+        raise ArgumentError(Argument("workers", workers), f" is for --engine ray; the engine {engine!r} has one")
+    else:
+        engine_settings = find_engine(engine)
     data_set = open_data(
         data,
         text_column=text_column,
@@ -118,14 +122,6 @@ def attribute(
     return _print_outcome(outcome, len(methods), as_json)
 
 
-def _parse_engine(name: str, workers: int | None, device: str | None) -> Engine:
-    if name == "ray":
-        return Ray(workers, device)
-    if workers is not None:
-        raise ArgumentError(Argument("workers", workers), f" is for --engine ray; the engine {name!r} has one")
-    return find_engine(name)
-
-
 def _print_outcome(outcome: Outcome, methods: int, as_json: bool) -> int:
     """Print the outcome of the job and return the exit code."""
     if as_json:
@@ -133,20 +129,16 @@ def _print_outcome(outcome: Outcome, methods: int, as_json: bool) -> int:
     if not outcome.finished:
         return report_stopped(f"{outcome.texts:,} of {outcome.total:,} texts are stored")
     if not as_json:
-        typer.echo(one_line(_outcome_line(outcome, methods)))
+        parts = [f"{_plural(outcome.texts, 'text')} by {_plural(methods, 'method')} ({outcome.computed:,} new)"]
+        skipped = sum(outcome.skipped.values())
+        if skipped:
+            parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
+        if outcome.errors:
+            parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
+        typer.echo(one_line(f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"))
     if outcome.errors == outcome.texts * methods:
         return 1
     return 0
-
-
-def _outcome_line(outcome: Outcome, methods: int) -> str:
-    parts = [f"{_plural(outcome.texts, 'text')} by {_plural(methods, 'method')} ({outcome.computed:,} new)"]
-    skipped = sum(outcome.skipped.values())
-    if skipped:
-        parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
-    if outcome.errors:
-        parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
-    return f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gaflow.arguments import location
-from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
@@ -112,10 +112,15 @@ def bench(
     }
     sources = _open_sources(inputs, lambda location: open_data(location, **columns))
     only_stored = all(isinstance(source, str) for source in sources.values())
-    method_names = _parse_methods(methods, only_stored)
+    method_names = None  # the paper's, or all that are stored
+    if methods is not None and not only_stored:
+        method_names = tuple(parse_methods(methods))
+    elif methods is not None and methods.strip().lower() != "all":
+        method_names = tuple(split_names(methods))  # whether there are such methods or not
+    replacements = [int(name) if name.isdecimal() else name for name in replacement or ["pad"]]
     settings = BenchmarkSettings(
-        methods=None if method_names is None else tuple(method_names),
-        replacements=tuple(dict.fromkeys(_parse_replacements(replacement))),
+        methods=method_names,
+        replacements=tuple(dict.fromkeys(replacements)),
         sample=sample or None,
         limit=limit,
         shard_size=shard_size,
@@ -135,25 +140,15 @@ def bench(
     return _print_outcomes(outcomes, len(sources), out, as_json)
 
 
-def _parse_methods(methods: str | None, only_stored: bool) -> list[str] | None:
-    """The methods to judge: ours, or any that are stored if there are only stored attributions; None: the default."""
-    if only_stored:
-        if methods is None or methods.strip().lower() == "all":
-            return None
-        return split_names(methods)
-    names = parse_methods(methods, PAPER_METHODS)
-    return None if methods is None else names
-
-
-def _parse_replacements(options: Sequence[str] | None) -> list[str | int]:
-    return [int(name) if name.isdecimal() else name for name in options or ["pad"]]
-
-
 def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) -> dict[str, DataSet | str]:
-    """Data sets and folders by name; a wrong file or column should not cost the loading of a model."""
+    """Data sets and folders by name (NAME=SOURCE); a wrong one should not cost the loading of a model."""
     sources: dict[str, DataSet | str] = {}
     for item in inputs:
-        name, source = _split_name(item)
+        name, sign, source = item.partition("=")
+        name = name.strip()
+        if not sign or not name or Path(item).exists():  # the source suggests the name
+            name = name_of(item)
+            source = item
         if name in sources:
             raise ArgumentError(f"two inputs are called {name!r}; tell them apart by NAME={source}")
         if holds_attributions(location("inputs", source)):
@@ -163,15 +158,6 @@ def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) 
         next(data.read(), None)
         sources[name] = data
     return sources
-
-
-def _split_name(item: str) -> tuple[str, str]:
-    """The name and the source in NAME=SOURCE; without a name, the name that the source suggests."""
-    name, sign, source = item.partition("=")
-    name = name.strip()
-    if not sign or not name or Path(item).exists():
-        return name_of(item), item
-    return name, source
 
 
 def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, as_json: bool) -> int:
@@ -185,16 +171,12 @@ def _print_outcomes(outcomes: Sequence[DataSetOutcome], total: int, out: Path, a
         return report_stopped("what is finished is stored")
     if not as_json:
         for outcome in outcomes:
-            typer.echo(one_line(_outcome_line(outcome)))
+            parts = [f"{outcome.texts:,} texts ({outcome.explained:,} explained, {outcome.masked:,} masked now)"]
+            if outcome.skipped:
+                parts.append(f"{sum(outcome.skipped.values()):,} skipped ({count_reasons(outcome.skipped)})")
+            if outcome.left_out:
+                parts.append(f"{len(outcome.left_out)} methods left out")
+            folders = ", ".join(map(str, outcome.evaluations.values()))
+            typer.echo(one_line(f"{outcome.name}: {', '.join(parts)}: {folders}"))
         typer.echo(one_line(f"tables and figures: gaflow report {out}"))
     return 0
-
-
-def _outcome_line(outcome: DataSetOutcome) -> str:
-    parts = [f"{outcome.texts:,} texts ({outcome.explained:,} explained, {outcome.masked:,} masked now)"]
-    if outcome.skipped:
-        parts.append(f"{sum(outcome.skipped.values()):,} skipped ({count_reasons(outcome.skipped)})")
-    if outcome.left_out:
-        parts.append(f"{len(outcome.left_out)} methods left out")
-    folders = ", ".join(str(folder) for folder in outcome.evaluations.values())
-    return f"{outcome.name}: {', '.join(parts)}: {folders}"

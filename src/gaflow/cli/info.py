@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from timeit import repeat
 from typing import Annotated, Any
@@ -25,12 +24,14 @@ from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
 from gaflow.models.memory import budget, format_bytes
 from gaflow.tasks import TASKS
+from gaflow.tasks.classification import list_labels
 from gaflow.terminal.console import make_console, show, table
 from gaflow.view.text import one_line
 
+Facts = dict[str, Any]  # plain values, as JSON prints them
+
 _DEFAULT_LENGTH = 128  # tokens
 _SAMPLE_TOKENS = 96  # of the network that is solved to take the time
-_MAX_LABELS = 20  # listed in the table
 _ROWS = {  # of the table: title -> facts and wordings; a row without a value is left out
     "model": "{class} ({type}), {task}",
     "parameters": "{parameters:,}, {weights} in {dtype}",
@@ -42,7 +43,7 @@ _ROWS = {  # of the table: title -> facts and wordings; a row without a value is
     "method": "{method}{condition}: {passes}",
     "trace": "{trace} for attention and gradient{together_with}",
     "paths": "{path}",
-    "flow": "{flow}, {estimate[flops]:.1e} flops, {duration} on this CPU",
+    "flow": "{flow}, {estimate[flops]:.1e} flops, about {duration} s on this CPU",
     "memory": "{peak} at the peak, weights included",
     "room": "{room}",
     "batches": "at most {together:,} such texts, for {budget} a batch",
@@ -71,8 +72,13 @@ def info(
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with spinner("reading"):
         loaded = outline(model, task, trust_remote_code)
-        flow_method = _find_flow_method(method, loaded.task)
-        facts: dict[str, Any] = {"model": model, **_model_facts(loaded)}
+        name = default_name(loaded.task) if method is None else method
+        flow_method = find_method(name)
+        if not isinstance(flow_method, FlowMethod):
+            raise ArgumentError(
+                Argument("method"), f" must be a flow, whose costs are known, such as {DEFAULT}, not {name}"
+            )
+        facts: Facts = {"model": model, **_model_facts(loaded)}
         limit = facts["limit"]
         if length is None:
             length = min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
@@ -90,23 +96,17 @@ def info(
     show(make_console(), table(["", ""], rows))
 
 
-def _find_flow_method(name: str | None, task: str) -> FlowMethod:
-    if name is None:
-        name = default_name(task)
-    method = find_method(name)
-    if not isinstance(method, FlowMethod):
-        raise ArgumentError(
-            Argument("method"), f" must be a flow, whose costs are known, such as {DEFAULT}, not {name}"
-        )
-    return method
-
-
-def _model_facts(loaded: Loaded) -> dict[str, Any]:
+def _model_facts(loaded: Loaded) -> Facts:
     """What is known of a model without its weights, as plain values."""
     model = loaded.model
     tokenizer = loaded.tokenizer
     parameters = list(model.parameters())
     adapter = find_adapter(model)
+    tokenizer_name = type(tokenizer).__name__  # or that of what reads pictures and sounds
+    vocabulary = None
+    if hasattr(tokenizer, "is_fast"):
+        tokenizer_name += ", fast" if tokenizer.is_fast else ", slow"
+        vocabulary = len(tokenizer)
     return {
         "class": type(model).__name__,
         "type": model.config.model_type,
@@ -115,8 +115,8 @@ def _model_facts(loaded: Loaded) -> dict[str, Any]:
         "weights": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         "dtype": str(model.dtype).removeprefix("torch."),
         "labels": list(TASKS[loaded.task].head(model, tokenizer).labels),
-        "tokenizer": _tokenizer_name(tokenizer),
-        "vocabulary": len(tokenizer) if hasattr(tokenizer, "is_fast") else None,
+        "tokenizer": tokenizer_name,
+        "vocabulary": vocabulary,
         "limit": length_limit(model, tokenizer),
         "adapter": adapter.name or None,
         "padding": not adapter.alone,
@@ -125,7 +125,7 @@ def _model_facts(loaded: Loaded) -> dict[str, Any]:
 
 def _cost_facts(
     model: Any, weights: int, method: FlowMethod, length: int, batch_size: int, device: torch.device
-) -> dict[str, Any]:
+) -> Facts:
     """What an explanation of `batch_size` texts would cost beside the bytes of the weights, as plain values."""
     geometry = Geometry.of(model.config)
     if geometry is None:
@@ -160,9 +160,10 @@ def _cost_facts(
     }
 
 
-def _wordings(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
+def _wordings(facts: Facts, default_method: bool) -> dict[str, str]:
     """The words of the table that are not plain facts; empty where there is nothing to say."""
     cost = facts["estimate"]
+    seconds = cost["seconds"]
     words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "path"), "")
     if facts["vocabulary"]:
         words["vocabulary"] = f", {facts['vocabulary']:,} tokens"
@@ -178,24 +179,18 @@ def _wordings(facts: dict[str, Any], default_method: bool) -> dict[str, str]:
         words["path"] = format_bytes(cost["path"])
     return words | {
         "limit": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
-        "labels": _label_list(facts["labels"]),
+        "labels": list_labels(facts["labels"]) if facts["labels"] else "its vocabulary",
         "weights": format_bytes(facts["weights"]),
         "trace": format_bytes(cost["trace"]),
         "flow": format_bytes(cost["flow"]),
         "peak": format_bytes(cost["peak"] + facts["weights"]),
         "budget": format_bytes(facts["budget"]),
-        "duration": _duration(cost["seconds"]),
+        "duration": f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}",
         "room": _room_note(facts),
     }
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"about {seconds:.2g} s"
-    return f"about {seconds:,.0f} s"
-
-
-def _room_note(facts: dict[str, Any]) -> str:
+def _room_note(facts: Facts) -> str:
     """Whether it fits, and what would."""
     if facts["fits"] is None:
         return f"{facts['device']} does not tell what it has left"
@@ -205,24 +200,6 @@ def _room_note(facts: dict[str, Any]) -> str:
         return f"{free}: too little; texts of up to {facts['fits']['length']:,} tokens would fit"
     verdict = "enough" if batch >= facts["batch"] else "too little"
     return f"{free}: {verdict}; {batch:,} such texts fit at a time"
-
-
-def _tokenizer_name(tokenizer: Any) -> str:
-    """The class of the tokenizer, or of the processor of pictures and sounds."""
-    name = type(tokenizer).__name__
-    if not hasattr(tokenizer, "is_fast"):
-        return name
-    speed = "fast" if tokenizer.is_fast else "slow"
-    return f"{name}, {speed}"
-
-
-def _label_list(labels: Sequence[str]) -> str:
-    if not labels:
-        return "its vocabulary"
-    listed = ", ".join(labels[:_MAX_LABELS])
-    if len(labels) > _MAX_LABELS:
-        listed += f" and {len(labels) - _MAX_LABELS} more"
-    return listed
 
 
 def solve_seconds(layers: int, length: int) -> float:

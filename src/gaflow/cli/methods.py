@@ -16,13 +16,7 @@ from gaflow.methods import METHODS, FlowMethod, Method, MethodInfo
 from gaflow.terminal.console import make_console, show
 from gaflow.view.text import one_line
 
-_COLUMNS = {
-    "name": "name",
-    "family": "family",
-    "signed": "signed",
-    "class_specific": "class-specific",
-    "passes": "passes",
-}
+_COLUMNS = ("name", "family", "signed", "class_specific", "passes")
 _LINE = "{:14}  {:12}  {:6}  {:14}  {:21}"
 _WIDTH = 75  # of such a line
 _WORDS = {True: "yes", False: "no", None: "-"}  # for facts that are no words
@@ -50,8 +44,15 @@ def methods(as_json: Json = False) -> None:
         line = "{}; {}; {}; {}; {}"
     lines: list[RenderableType] = [Text(line.format(*_COLUMNS).replace("_", "-"), style="dim")]
     for description in descriptions:
-        lines.append(Text(line.format(*_cells(description)), style="bold"))
-        lines.append(Padding(Text(one_line(_sentence(description))), (0, 0, 0, 2)))
+        facts = [description[key] for key in _COLUMNS]
+        cells = [one_line(str(_WORDS.get(fact, fact))) for fact in facts]
+        lines.append(Text(line.format(*cells), style="bold"))
+        sentences = [description["description"]]
+        if description["reference"] not in (None, "none"):
+            sentences.append(f"{description['reference']}.")
+        if description["extra"]:
+            sentences.append(f"Extra: {description['extra']}.")
+        lines.append(Padding(Text(one_line(" ".join(sentences))), (0, 0, 0, 2)))
     show(console, Group(*lines, "", Text(_NOTE, style="dim")))
 
 
@@ -70,20 +71,3 @@ def _describe(name: str, method: Method) -> dict[str, Any]:
     elif is_dataclass(method):
         settings = {field.name: getattr(method, field.name) for field in fields(method)}
     return {"name": name, "description": description, **facts, "settings": settings}
-
-
-def _cells(description: dict[str, Any]) -> list[str]:
-    facts = [description[key] for key in _COLUMNS]
-    return [one_line(str(_WORDS.get(fact, fact))) for fact in facts]
-
-
-def _sentence(description: dict[str, Any]) -> str:
-    """Description, reference and extra."""
-    parts = []
-    if description["description"]:
-        parts.append(description["description"])
-    if description["reference"] not in (None, "none"):
-        parts.append(f"{description['reference']}.")
-    if description["extra"]:
-        parts.append(f"Extra: {description['extra']}.")
-    return " ".join(parts)

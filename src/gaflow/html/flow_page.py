@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,7 @@ from gaflow.flow.result import VALUE_AGAINST
 from gaflow.html.document import NEGATIVE, document, render, static
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
-from gaflow.view.summary import (
-    Attributions,
-    of_same_text,
-    summarize,
-)
+from gaflow.view.summary import Attributions, NamedAttribution, of_same_text, summarize
 from gaflow.view.text import shortened, visible
 
 STORED_EDGES = 1800  # of a method, besides a path from each token at either end to the other
@@ -62,7 +57,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
         methods = ", ".join(dict.fromkeys(att.method for _, att in named))
         advice = "take a flow method such as agf, or gaflow.html.page for scores"
         raise ArgumentError(Argument("attributions"), f" have no flow (nothing flows by {methods}); {advice}")
-    single_flows: list[tuple[str, Attribution]] = []
+    single_flows: list[NamedAttribution] = []
     for name, att in named:
         single_flows.extend(_split_signed(name, att))
     single_flows.sort(key=lambda named_att: named_att[1].layers is None)  # methods with a flow come first
@@ -74,7 +69,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
     return html
 
 
-def _split_signed(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
+def _split_signed(name: str, att: Attribution) -> list[NamedAttribution]:
     """A signed attribution as two, each with one flow and its through-flow; any other as it is."""
     if att.flow is not None and att.flow_against is not None:
         sides = [("for", att.flow), ("against", att.flow_against)]
@@ -92,7 +87,7 @@ def _split_signed(name: str, att: Attribution) -> list[tuple[str, Attribution]]:
     return [(name, att)]
 
 
-def _document(named: Sequence[tuple[str, Attribution]], stored: int) -> str:
+def _document(named: Sequence[NamedAttribution], stored: int) -> str:
     summaries = [summarize(att, name) for name, att in named]
     first = summaries[0]
     att = first.att
@@ -130,23 +125,15 @@ def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
         data["layers"] = [_millionths(layer, data["value"]) for layer in att.layers]
     if att.flow is not None:
         selection = Graph.of(att.flow).strongest(stored, complete_paths=True)
-        data["edges"] = _edge_data(selection, data["value"])
+        data["edges"] = [[] for _ in att.flow.edges[0]]  # of each layer i, j, amount, i, j, amount, ..., weakest first
+        amounts = _millionths(selection.amount, data["value"], digits=4)
+        nodes = zip(selection.layer.tolist(), selection.i.tolist(), selection.j.tolist(), strict=True)
+        for (layer, i, j), amount in zip(nodes, amounts, strict=True):
+            data["edges"][layer] += (i, j, amount)
         if not selection.is_complete:
             data["ends"] = _end_to_end(selection.graph)
         data["caption"] = _edges_caption(selection, min(_DRAWN_EDGES, stored))
     return data
-
-
-def _edge_data(selection: EdgeSelection, value: float) -> list[list[float]]:
-    """For each layer i, j, amount, i, j, amount, ... of its edges, weakest first."""
-    layers = []
-    for layer in range(len(selection.graph.edges)):
-        inside = selection.layer == layer
-        amounts = _millionths(selection.amount[inside], value, digits=4)
-        above = selection.i[inside].tolist()
-        below = selection.j[inside].tolist()
-        layers.append([*chain.from_iterable(zip(above, below, amounts, strict=True))])
-    return layers
 
 
 def _millionths(amounts: np.ndarray, value: float, digits: int = 5) -> list[float]:
@@ -191,19 +178,14 @@ def _end_to_end(graph: Graph) -> list[list[list[float]]]:
     All edges count. For every token: the tokens with the largest parts at the other end, as index, millionths of the
     token's flow, index, ...
     """
-    t = graph.edges.shape[-1]
-    upwards = np.eye(t)
-    for edges in graph.edges:  # divides what enters token j among the tokens i above
-        upwards = upwards @ _row_shares(edges.T)
-    downwards = np.eye(t)
-    for edges in graph.edges[::-1]:  # divides what leaves token i among the tokens j below
-        downwards = downwards @ _row_shares(edges)
-    return [[_largest_parts(row) for row in parts] for parts in (upwards, downwards)]
-
-
-def _row_shares(edges: np.ndarray) -> np.ndarray:
-    totals = edges.sum(1, keepdims=True)
-    return edges / np.where(totals > 0, totals, 1.0)
+    ends = []
+    for layers in (graph.edges.swapaxes(1, 2), graph.edges[::-1]):  # upwards, and downwards
+        parts = np.eye(graph.edges.shape[-1])
+        for edges in layers:  # divide what each token has among its edges
+            totals = edges.sum(1, keepdims=True)
+            parts = parts @ (edges / np.where(totals > 0, totals, 1.0))
+        ends.append([_largest_parts(row) for row in parts])
+    return ends
 
 
 def _largest_parts(parts: np.ndarray) -> list[float]:

@@ -41,7 +41,9 @@ def page(
         body = render("one.html", summary=summaries[0], tag="h1")
         html = document(summaries[0].title, body, kind="one", images=images)
     else:
-        html = document(_title(summaries), _side_by_side(summaries), kind="several", images=images)
+        names = dict.fromkeys(summary.name for summary in summaries)
+        title = summarize(summaries[0].att, ", ".join(names)).title
+        html = document(title, _side_by_side(summaries), kind="several", images=images)
     if path is not None:
         write_atomically(location("path", path), html.encode())
     return html
@@ -53,11 +55,6 @@ def fragment(att: Attribution, *, words: bool = False, sentences: bool = False) 
     summary = summarize(att, unit=unit_of(words=words, sentences=sentences))
     body = render("one.html", summary=summary, tag="div")  # a heading would enter the notebook's table of contents
     return str(render("fragment.html", scope=scope(), style=style(), body=body))
-
-
-def _title(summaries: list[Summary]) -> str:
-    names = dict.fromkeys(summary.name for summary in summaries)
-    return summarize(summaries[0].att, ", ".join(names)).title
 
 
 def _side_by_side(summaries: list[Summary]) -> Markup:

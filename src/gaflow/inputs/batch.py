@@ -92,12 +92,15 @@ def collate(
     device: torch.device | str | None = None,
     neutral: Mapping[str, int] | None = None,
 ) -> Batch:
-    """One batch, padded on the right to the longest encoding."""
+    """One batch, padded on the right to the longest encoding; pictures and sounds must be of one shape."""
+    inputs = {}
     if encodings[0].media is not None:
-        return _stack_media(encodings, device)
+        for name in encodings[0].inputs:
+            inputs[name] = torch.stack([encoding.inputs[name] for encoding in encodings]).to(device)
+        mask = torch.ones(len(encodings), 0, dtype=torch.bool, device=device)  # the trace shows how many tokens
+        return Batch(inputs, mask, padded=False, encodings=tuple(encodings))
     lengths = list(map(len, encodings))
     longest = max(lengths)
-    inputs = {}
     for name in encodings[0].inputs:
         rows = [torch.tensor(encoding.inputs[name]) for encoding in encodings]
         inputs[name] = pad_sequence(rows, batch_first=True, padding_value=padding.fill(name)).to(device)
@@ -112,12 +115,3 @@ def collate(
         encodings=tuple(encodings),
         neutral=neutral,
     )
-
-
-def _stack_media(encodings: Sequence[Encoding], device: torch.device | str | None) -> Batch:
-    """A batch of pictures or sounds of one shape; its mask has no columns until the trace shows how many tokens."""
-    inputs = {}
-    for name in encodings[0].inputs:
-        inputs[name] = torch.stack([encoding.inputs[name] for encoding in encodings]).to(device)
-    mask = torch.ones(len(encodings), 0, dtype=torch.bool, device=device)
-    return Batch(inputs, mask, padded=False, encodings=tuple(encodings))

@@ -113,9 +113,7 @@ def encode(
     """
     if names is None:
         names = [f"texts[{k}]" for k in range(len(texts))]
-    checked = []
-    for text, name in zip(texts, names, strict=True):
-        checked.append(check_text(text, name))
+    checked = [check_text(text, name) for text, name in zip(texts, names, strict=True)]
     encodings = []
     for _, group in groupby(checked, key=lambda text: text[1] is None):  # a tokenizer call takes pairs or none
         encodings += _tokenize(tokenizer, list(group))
@@ -124,7 +122,14 @@ def encode(
         length = len(encoding)
         if limit is not None and length > limit:
             if not truncation:
-                raise _too_long(name, length, limit, windows)
+                advice = (", or ", Argument("windows", True), " to read all of it in parts") if windows else ()
+                raise TextError(
+                    Argument(name),
+                    f" has {length} tokens, special ones included, but the model takes {limit}; shorten it or pass ",
+                    Argument("truncation", True),
+                    f" to explain its first {limit} tokens",
+                    *advice,
+                )
             outside_pair = length - encoding.segments.count(1)
             if strategy == "only_second" and outside_pair >= limit:
                 raise TextError(Argument(name), ": its first text leaves no room for the second; shorten the first")
@@ -133,17 +138,6 @@ def encode(
             raise TextError(Argument(name), " holds nothing that the tokenizer keeps; give at least one word")
         complete.append(encoding)
     return complete
-
-
-def _too_long(name: str, length: int, limit: int, windows: bool) -> TextError:
-    advice = (", or ", Argument("windows", True), " to read all of it in parts") if windows else ()
-    return TextError(
-        Argument(name),
-        f" has {length} tokens, special ones included, but the model takes {limit}; shorten it or pass ",
-        Argument("truncation", True),
-        f" to explain its first {limit} tokens",
-        *advice,
-    )
 
 
 def _tokenize(

@@ -72,14 +72,16 @@ def _count_bytes(text: str, spelled: Sequence[bytes]) -> list[Span]:
 
 
 def _search(text: str, tokens: Sequence[str]) -> list[Span | None]:
-    """The spans of tokens in `text`, ignoring case and accents; None for tokens that are not in it."""
+    """The spans of tokens in `text`, ignoring case, accents and markers of words; None for tokens not in it."""
     folded, origin = _fold(text)
     words = word_units(folded)
     spans = []
     cursor = 0
     unknown = 0  # tokens just before that are not in the text
     for token in tokens:
-        surface = _fold(_without_markers(token))[0].strip()
+        bare = token.removesuffix("</w>").removesuffix("@@").removeprefix("##")
+        unmarked = bare.strip(_SPACE_MARKERS) or token.strip(_SPACE_MARKERS)
+        surface = _fold(unmarked)[0].strip()
         position = _next_occurrence(folded, surface, cursor, words, unknown)
         if position < 0:
             spans.append(None)
@@ -141,9 +143,3 @@ def _fold(text: str) -> tuple[str, list[int]]:
                 folded.append(plain)
                 origin.append(k)
     return "".join(folded), [*origin, len(text)]
-
-
-def _without_markers(token: str) -> str:
-    """A token without the markers by which vocabularies tell where words begin and end."""
-    bare = token.removesuffix("</w>").removesuffix("@@").removeprefix("##").strip(_SPACE_MARKERS)
-    return bare or token.strip(_SPACE_MARKERS)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 
 from gaflow.arguments import checked, optional_whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.plots.elements import (
+    DASHES,
     NEGATIVE,
-    Box,
     draw_boxes,
     draw_heading,
     draw_outlines,
@@ -33,6 +32,7 @@ from gaflow.plots.figure import (
     GREY,
     INK,
     PAD,
+    Look,
     Picture,
     fit_text,
     letter_colour,
@@ -101,12 +101,17 @@ def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Pi
         ranked = sorted(items, key=lambda item: (-abs(item.score), item.position))
         barred = ranked[: top or _MOST_BARS]
         title = f"the {len(barred)} largest of {len(items)} scores, and the number of the token in the text"
+    legend_remarks = []
+    if any(item.special for item in items):
+        legend_remarks.append("dashed outline: special tokens")
+    if any(item.torn for item in barred):
+        legend_remarks.append("torn bars are longer than drawn")
     picture = Picture.padded(_INNER, summary.title)
     with styled():
         sheet = picture.sheet()
         bottom = draw_heading(sheet, summary.headline, summary_remarks(summary), _INNER)
         bottom = _draw_strip(sheet, items, bottom)
-        bottom = draw_scale(sheet, bottom + 6, legend, _INNER, _remarks(items, barred))
+        bottom = draw_scale(sheet, bottom + 6, legend, _INNER, legend_remarks)
         sheet.text(0, bottom + 10, title, size=8.5, weight="bold", va="top")
         form = number_format(largest or max(abs(item.score) for item in items))
         bottom = _draw_bars(sheet, barred, bottom + 28, form, numbered=numbered)
@@ -137,16 +142,6 @@ def _items(att: Attribution, words: bool) -> tuple[list[_Item], float]:
     return items, largest
 
 
-def _remarks(items: Sequence[_Item], barred: Sequence[_Item]) -> list[str]:
-    """What the legend explains besides the shades."""
-    remarks = []
-    if any(item.special for item in items):
-        remarks.append("dashed outline: special tokens")
-    if any(item.torn for item in barred):
-        remarks.append("torn bars are longer than drawn")
-    return remarks
-
-
 def _draw_strip(sheet: Axes, items: Sequence[_Item], top: float) -> float:
     """The heat strip, broken into rows where the sheet ends; returns where it ends."""
     height = _STRIP_ROW - 3
@@ -161,7 +156,7 @@ def _draw_strip(sheet: Axes, items: Sequence[_Item], top: float) -> float:
             left = 0.0
         box = rectangle(left, top, width, height)
         boxes.append(box)
-        look = {"size": 8, "ha": "center", "color": letter_colour(item.level)}
+        look = {"ha": "center", "color": letter_colour(item.level)}
         if item.special:
             special.append(box)
             look["style"] = "italic"
@@ -201,31 +196,27 @@ def _draw_bars(
             draw_text(sheet, numbers_right, middle, number, size=7, ha="right", color=GREY)
         end = zero + unit * item.length
         if item.score < 0:
-            draw_text(sheet, end - 4, middle, score, size=8, ha="right")
+            draw_text(sheet, end - 4, middle, score, ha="right")
         else:
-            draw_text(sheet, end + 4, middle, score, size=8, ha="left")
-        _draw_bar(sheet, item, _bar_shape(zero, end, middle, torn=item.torn))
+            draw_text(sheet, end + 4, middle, score, ha="left")
+        _draw_bar(sheet, item, zero, end, middle)
         middle += _PITCH
     bottom = top + _PITCH * len(items)
-    sheet.add_collection(LineCollection([((zero, top), (zero, bottom))], colors=[INK], linewidths=0.8))
+    sheet.vlines(zero, top, bottom, colors=[INK], linewidths=0.8)
     return bottom
 
 
-def _draw_bar(sheet: Axes, item: _Item, shape: Box) -> None:
-    """Bars below 0 are hatched, bars of special tokens have a dashed outline."""
-    look: dict[str, Any] = {"edgecolors": [line_colour(item.level)]}
+def _draw_bar(sheet: Axes, item: _Item, zero: float, end: float, middle: float) -> None:
+    """Bars below 0 are hatched, bars of special tokens have a dashed outline; the end of a torn bar is a zigzag."""
+    top = middle - _BAR / 2
+    bottom = top + _BAR
+    tear = math.copysign(3.0, end - zero) if item.torn else 0.0
+    upper_teeth = [(end, top), (end - tear, top + _BAR / 3)]
+    lower_teeth = [(end, top + _BAR * 2 / 3), (end - tear, bottom)]
+    shape = [(zero, top), *upper_teeth, *lower_teeth, (zero, bottom)]
+    look: Look = {"edgecolors": [line_colour(item.level)]}
     if item.special:
-        look = {"edgecolors": [GREY], "linestyles": [(0, (2, 1.5))]}
+        look = {"edgecolors": [GREY], "linestyles": [DASHES]}
     if item.score < 0:
         look["hatch"] = "/////"
     sheet.add_collection(PolyCollection([shape], facecolors=[shade_colour(item.level)], linewidths=0.7, **look))
-
-
-def _bar_shape(zero: float, end: float, middle: float, *, torn: bool) -> Box:
-    """A rectangle; if it is torn off, its end is a zigzag."""
-    top = middle - _BAR / 2
-    bottom = top + _BAR
-    tear = math.copysign(3.0, end - zero) if torn else 0.0
-    upper_teeth = [(end, top), (end - tear, top + _BAR / 3)]
-    lower_teeth = [(end, top + _BAR * 2 / 3), (end - tear, bottom)]
-    return [(zero, top), *upper_teeth, *lower_teeth, (zero, bottom)]

@@ -20,10 +20,9 @@ from matplotlib.patches import Patch
 
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
-from gaflow.plots.figure import GREY, PAD, Picture, fit_text, styled
+from gaflow.plots.figure import GREY, PAD, Look, Picture, fit_text, styled
 
 Columns = dict[str, np.ndarray]
-Look = dict[str, Any]  # keyword arguments of a matplotlib line
 
 # Okabe and Ito's colours, which people with any kind of colour blindness tell apart; yellow is too light for a line
 _COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -56,6 +55,7 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
     for name in highlight:
         one_of("highlight", name, methods)
     by_k = np.argsort(columns["k"], kind="stable")
+    columns = {name: values[by_k] for name, values in columns.items()}
     looks = _looks(methods, highlight)
     width = _PANEL_WIDTH * len(orders) + _LEGEND_WIDTH
     height = max(_PANEL_HEIGHT * len(metrics), _LEGEND_ROW * (len(methods) + 1))
@@ -66,12 +66,16 @@ def curves(table: Any, *, highlight: Sequence[str] = ()) -> Picture:
         for metric, metric_panels in zip(metrics, panels, strict=True):
             for order, axes in zip(orders, metric_panels, strict=True):
                 inside = (columns["metric"] == metric) & (columns["order"] == order)
-                rows = by_k[inside[by_k]]
-                points = {name: values[rows] for name, values in columns.items()}
+                points = {name: values[inside] for name, values in columns.items()}
                 _draw_curves(axes, points, looks, highlight)
                 _label_axes(axes, metric, order)
-        banded = bool((columns["high"] > columns["low"]).any())
-        _draw_legend(picture, looks, banded=banded)
+        handles: list[Artist] = []
+        for method, look in looks.items():
+            name = fit_text(method, 8.5, _NAME_WIDTH)
+            handles.append(Line2D([], [], label=name, **look, **_MARKER_LOOK))
+        if (columns["high"] > columns["low"]).any():
+            handles.append(Patch(facecolor=GREY, alpha=0.25, label="interval"))
+        picture.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8.5, handlelength=2.6)
     return picture
 
 
@@ -149,27 +153,12 @@ def _label_axes(axes: Axes, metric: str, order: str) -> None:
     name = "mean"
     if metric:
         name = fit_text(_METRIC_NAMES.get(metric.lower(), metric), 8.5, _PANEL_HEIGHT - 160)
-    better = _better(metric.lower(), order)
-    axes.set_ylabel(f"{name} ({better} is better)" if better else name, size=8.5)
+    if order in ("top", "bottom") and metric.lower() in _RISING + _FALLING:
+        rises = metric.lower() in _RISING
+        better = "higher" if rises == (order == "top") else "lower"
+        name += f" ({better} is better)"
+    axes.set_ylabel(name, size=8.5)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def _better(metric: str, order: str) -> str:
-    """Which curve of a metric is better; empty where that is not known."""
-    if order not in ("top", "bottom") or metric not in _RISING + _FALLING:
-        return ""
-    rises = metric in _RISING
-    return "higher" if rises == (order == "top") else "lower"
-
-
-def _draw_legend(picture: Picture, looks: dict[str, Look], *, banded: bool) -> None:
-    handles: list[Artist] = []
-    for method, look in looks.items():
-        name = fit_text(method, 8.5, _NAME_WIDTH)
-        handles.append(Line2D([], [], label=name, **look, **_MARKER_LOOK))
-    if banded:
-        handles.append(Patch(facecolor=GREY, alpha=0.25, label="interval"))
-    picture.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8.5, handlelength=2.6)

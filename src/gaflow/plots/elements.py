@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from gaflow.plots.figure import GREY, INK, fit_text, line_colour, shade_colour, text_width, wrap_text
+from gaflow.plots.figure import GREY, fit_text, line_colour, shade_colour, text_width, wrap_text
 from gaflow.view.summary import Flag, Legend, Summary
 
 NEGATIVE = "blue with dashes or stripes"  # how figures mark scores below 0, for legends
@@ -22,7 +22,7 @@ Box = list[tuple[float, float]]  # corners: upper left, upper right, lower right
 _SCALE_WIDTH = 180.0  # with its two numbers
 _WORDS_LEFT = 200.0  # where the words beside the scale begin
 LINE = 12.0  # from one line of small text to the next
-_DASHES = (0, (2, 1.5))
+DASHES = (0, (2, 1.5))  # of outlines of special tokens
 
 
 def draw_heading(sheet: Axes, title: str, remarks: Sequence[str], width: float) -> float:
@@ -39,8 +39,8 @@ def draw_scale(sheet: Axes, top: float, legend: Legend, width: float, remarks: S
     right = _SCALE_WIDTH - text_width(legend.high, 8)
     draw_row(sheet, left, top + 1, right - left, 9, legend.levels)
     draw_outlines(sheet, [rectangle(left, top + 1, right - left, 9)], dashed=False)
-    sheet.text(0, top + 5.5, legend.low, size=8, va="center", color=INK)
-    sheet.text(right + 5, top + 5.5, legend.high, size=8, va="center", color=INK)
+    sheet.text(0, top + 5.5, legend.low, size=8, va="center")
+    sheet.text(right + 5, top + 5.5, legend.high, size=8, va="center")
     words = "; ".join([legend.words, *remarks])
     bottom = draw_lines(sheet, _WORDS_LEFT, top + 1, wrap_text(words, 8, width - _WORDS_LEFT))
     return max(bottom - 1, top + 14)
@@ -80,22 +80,20 @@ def draw_boxes(sheet: Axes, boxes: Sequence[Box], levels: Sequence[int]) -> None
 def draw_row(sheet: Axes, left: float, top: float, width: float, height: float, levels: Sequence[int]) -> None:
     """Boxes of equal width side by side."""
     step = width / len(levels)
-    boxes = []
-    for index in range(len(levels)):
-        boxes.append(rectangle(left + index * step, top, step, height))
+    boxes = [rectangle(left + index * step, top, step, height) for index in range(len(levels))]
     draw_boxes(sheet, boxes, levels)
 
 
 def draw_outlines(sheet: Axes, boxes: Sequence[Box], *, dashed: bool = True) -> None:
     """Thin lines around boxes; dashed ones are for special tokens."""
-    pattern = _DASHES if dashed else "solid"
+    pattern = DASHES if dashed else "solid"
     outlines = PolyCollection(boxes, facecolors="none", edgecolors=[GREY], linewidths=0.7, linestyles=[pattern])
     sheet.add_collection(outlines)
 
 
-def draw_text(sheet: Axes, x: float, y: float, text: str, **look: Any) -> None:
+def draw_text(sheet: Axes, x: float, y: float, text: str, size: float = 8, **look: Any) -> None:
     """One line of text, its middle at `y` whatever letters it has."""
-    sheet.text(x, y, text, va="center_baseline", **look)
+    sheet.text(x, y, text, size=size, va="center_baseline", **look)
 
 
 def draw_note(sheet: Axes, x: float, y: float, text: str, size: float = 8, **look: Any) -> None:

@@ -29,12 +29,13 @@ from gaflow.view.shades import foreground, hex_code, shade, underline
 from gaflow.view.text import beginning, shortened
 
 Colour = tuple[float, float, float]
+Look = dict[str, Any]  # keyword arguments of matplotlib
 
 INK: Colour = (0.13, 0.14, 0.16)
 GREY: Colour = (0.42, 0.44, 0.47)  # contrast 5 to 1 on white: still readable
 PAD = 12.0  # around a figure
 
-_STYLE: dict[str, Any] = {
+_STYLE: Look = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so every machine has it
     "font.size": 8.5,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,7 +29,7 @@ from gaflow.plots.elements import (
     rectangle,
     summary_remarks,
 )
-from gaflow.plots.figure import GREY, Picture, fit_text, letter_colour, styled, widest
+from gaflow.plots.figure import GREY, Look, Picture, fit_text, letter_colour, styled, widest
 from gaflow.view.shades import level_of
 from gaflow.view.summary import (
     Attributions,
@@ -87,9 +86,8 @@ def layers(attributions: Attributions) -> Picture:
         if summary.att.layers is None:
             message = f": {summary.name} is no flow method, so there are no layers to show; take af, gf or agf"
             raise ArgumentError(Argument("attributions"), message)
-        maps.append((summary.name, _layer_rows(summary.att.layers)))
-    if len(maps) == 1:
-        maps = [("flow through each token, layer by layer", maps[0][1])]
+        title = summary.name if len(summaries) > 1 else "flow through each token, layer by layer"
+        maps.append((title, _layer_rows(summary.att.layers)))
     signed = any(row.values.min() < 0 for _, rows in maps for row in rows)
     words = "of each layer's largest flow through a token"
     legend = relative_legend(words, summaries[0].label, _NEGATIVE, signed=signed)
@@ -102,11 +100,9 @@ def _layer_rows(through: np.ndarray) -> list[_Row]:
     names = {0: "0 input", last: f"{last} output"}
     form = number_format(float(abs(through).max()))
     rows = []
-    for layer in reversed(range(last + 1)):
-        values = through[layer]
-        largest = float(abs(values).max())
-        rows.append(_Row(names.get(layer, str(layer)), values, largest, form))
-    return rows
+    for layer, values in enumerate(through):
+        rows.append(_Row(names.get(layer, str(layer)), values, float(abs(values).max()), form))
+    return rows[::-1]
 
 
 @checked
@@ -224,7 +220,7 @@ class _Grid:
         """The name and the cells of a row, and at the right its largest value if numbers are not in the cells."""
         middle = top + _ROW / 2
         name = fit_text(row.name, 8, _NAME_WIDTH)
-        draw_text(sheet, self.left - 6, middle, name, size=8, ha="right")
+        draw_text(sheet, self.left - 6, middle, name, ha="right")
         values = row.values[tokens].tolist()
         levels = [level_of(value, row.largest) for value in values]
         width = self.column * len(tokens)
@@ -246,7 +242,7 @@ class _Grid:
         for index, token in enumerate(tokens):
             left = self.left + self.column * index
             x = left + self.column / 2
-            look: dict[str, Any] = {"size": 8}
+            look: Look = {"size": 8}
             if self.special[token]:
                 look |= {"style": "italic", "color": GREY}
                 special.append(rectangle(left + 0.7, top + 0.7, self.column - 1.4, height - 1.4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 
 from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
@@ -77,12 +76,10 @@ def _draw_wave(sheet: Axes, att: Attribution, sound: Sound, top: float) -> float
     draw_boxes(sheet, boxes, levels)
     bounds = envelope(sound)
     step = _INNER / len(bounds)
-    lines = []
-    for index, (bottom, upper) in enumerate(top + _WAVE_HEIGHT / 2 * (1 - bounds)):
-        x = (index + 0.5) * step
-        lines.append(((x, upper), (x, bottom)))
-    sheet.add_collection(LineCollection(lines, colors=[INK], linewidths=0.7))
+    x = (np.arange(len(bounds)) + 0.5) * step
+    lower, upper = (top + _WAVE_HEIGHT / 2 * (1 - bounds)).T
+    sheet.vlines(x, upper, lower, colors=[INK], linewidths=0.7)
     bottom = top + _WAVE_HEIGHT
-    draw_text(sheet, 0, bottom + 8, "0 s", size=8, ha="left")
-    draw_text(sheet, _INNER, bottom + 8, f"{samples / sound.rate:.2f} s", size=8, ha="right")
+    draw_text(sheet, 0, bottom + 8, "0 s", ha="left")
+    draw_text(sheet, _INNER, bottom + 8, f"{samples / sound.rate:.2f} s", ha="right")
     return bottom + 14

@@ -80,7 +80,9 @@ def read_json(path: Path, schema: str, kind: str) -> Any:
 
 def check(value: object, schema: Schema, field: str = "") -> None:
     """Raise a ValueError that names the `field` if `value` is not as `schema` says."""
-    types = _types(schema)
+    types = schema.get("type", [])
+    if isinstance(types, str):
+        types = [types]
     if not types:
         _check_depth(value, field)
     elif not any(_has_type(value, name) for name in types):
@@ -99,11 +101,6 @@ def check(value: object, schema: Schema, field: str = "") -> None:
         _check_properties(value, schema, field)
     elif isinstance(value, int | float):
         _check_number(value, schema, field)
-
-
-def _types(schema: Schema) -> list[str]:
-    types = schema.get("type", [])
-    return [types] if isinstance(types, str) else types
 
 
 def _has_type(value: object, name: str) -> bool:
@@ -130,12 +127,10 @@ def _check_depth(value: object, field: str, left: int = _DEEPEST) -> None:
 def _check_number(value: float, schema: Schema, field: str) -> None:
     if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
         raise ValueError(f"{field} is a whole number of more than 64 bits")
-    low = schema.get("minimum")
-    high = schema.get("maximum")
-    if low is not None and not value >= low:  # NaN neither
-        raise _wrong(value, field, f"must be at least {low}")
-    if high is not None and not value <= high:
-        raise _wrong(value, field, f"must be at most {high}")
+    if "minimum" in schema and not value >= schema["minimum"]:  # NaN neither
+        raise _wrong(value, field, f"must be at least {schema['minimum']}")
+    if "maximum" in schema and not value <= schema["maximum"]:
+        raise _wrong(value, field, f"must be at most {schema['maximum']}")
 
 
 def _check_items(values: list[Any], schema: Schema, field: str) -> None:

@@ -34,7 +34,7 @@ from gaflow.tasks.targets import (
 
 ClassTarget = int | tuple[int, int]  # a class, or A minus B
 _MAX_DIGITS = 10  # of the number of a class; Python takes none of more than 4300
-_LISTED_LABELS = 20  # in an error
+_LISTED_LABELS = 20  # in errors and tables
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,12 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
 
     def _output(self, logits: Tensor, target: ClassTarget) -> ExplainedOutput:
         classes = target if isinstance(target, tuple) else (target,)
-        return class_output(logits, classes, self.labels.__getitem__, self._probability(logits, classes))
-
-    def _probability(self, logits: Tensor, classes: Sequence[int]) -> float | None:
-        """Probability of the explained class from one input's logits (c,); None if the head gives none."""
+        probability = None
         if self.link == "softmax":
-            return class_probability(logits, classes)
-        if self.link == "sigmoid" and len(classes) == 1:
-            return torch.sigmoid(logits[classes[0]]).item()
-        return None
+            probability = class_probability(logits, classes)
+        elif self.link == "sigmoid" and len(classes) == 1:
+            probability = torch.sigmoid(logits[classes[0]]).item()
+        return class_output(logits, classes, self.labels.__getitem__, probability)
 
     def _index(self, side: object, target: object) -> int:
         """The index of one class, which is all of `target` or a side of it."""
@@ -148,7 +145,11 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
         return None
 
     def _listed(self) -> str:
-        labels = [f"{k} {name!r}" for k, name in enumerate(self.labels)]
-        listed = ", ".join(labels[:_LISTED_LABELS])
-        more = len(labels) - _LISTED_LABELS
-        return f"{listed} and {more} more" if more > 0 else listed
+        return list_labels([f"{k} {name!r}" for k, name in enumerate(self.labels)])
+
+
+def list_labels(labels: Sequence[str]) -> str:
+    """The first labels, and how many more there are."""
+    listed = ", ".join(labels[:_LISTED_LABELS])
+    more = len(labels) - _LISTED_LABELS
+    return f"{listed} and {more} more" if more > 0 else listed

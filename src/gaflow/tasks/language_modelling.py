@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,7 +79,14 @@ class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
                 target = match[2]
         if target is None:
             return TokenTarget(position)
-        return TokenTarget(position, tuple(_parse_token(token) for token in contrast_sides(target)))
+        tokens = []
+        for token in contrast_sides(target):
+            if not isinstance(token, str):
+                token = whole_target(token, "a word, a token's number, a pair (A, B) or None")
+            elif not token:
+                raise target_error(" is empty; give a word, or leave it out for the most probable one")
+            tokens.append(token)
+        return TokenTarget(position, tuple(tokens))
 
     def resolve(self, target: TokenTarget, encoding: Encoding, name: str) -> ResolvedTokens:
         """The position, and the tokens' numbers."""
@@ -153,11 +160,11 @@ class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
 
     def _fill_in(self, word: str, encoding: Encoding, position: int) -> Iterator[list[int]]:
         """The tokens of `word` in place of a mask, then those of `word` alone."""
-        before = list(encoding.inputs["input_ids"])
+        before = encoding.inputs["input_ids"]
         mask_number = masks_of(before, self.tokenizer).index(position)
         sources = [source for source in (encoding.text, encoding.text_pair) if source is not None]
         if encoding.truncated:  # compare all of the text, since truncation may cut it elsewhere with the word in place
-            before = self._token_ids(sources)
+            before = self.tokenizer(*sources, verbose=False)["input_ids"]
             position = masks_of(before, self.tokenizer)[mask_number]
         numbers = itertools.count()
 
@@ -165,16 +172,14 @@ class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
             return word if next(numbers) == mask_number else mask[0]
 
         mask_pattern = re.escape(self.tokenizer.mask_token)
-        after = self._token_ids([re.sub(mask_pattern, replace_mask, source) for source in sources])
+        sources = [re.sub(mask_pattern, replace_mask, source) for source in sources]
+        after = self.tokenizer(*sources, verbose=False)["input_ids"]
         count = len(after) - len(before) + 1
         same_start = after[:position] == before[:position]
         same_end = after[position + count :] == before[position + 1 :]
         if count > 0 and same_start and same_end:
             yield after[position : position + count]
-        yield list(self.tokenizer(word, add_special_tokens=False)["input_ids"])
-
-    def _token_ids(self, sources: Sequence[str]) -> list[int]:
-        return list(self.tokenizer(*sources, verbose=False)["input_ids"])
+        yield self.tokenizer(word, add_special_tokens=False)["input_ids"]
 
     def _continue_with(self, word: str, encoding: Encoding) -> Iterator[list[int]]:
         """The tokens after the text once `word` follows, after a space if it is a word."""
@@ -183,20 +188,12 @@ class LanguageModelHead(Head[TokenTarget, ResolvedTokens]):
         separate = word[:1].isalnum() and not text[-1:].isspace()
         for gap in (" ", "") if separate else ("",):
             output = self.tokenizer(text + gap + word, return_special_tokens_mask=True, verbose=False)
-            after = list(output["input_ids"])
-            special = list(output["special_tokens_mask"])
+            after = output["input_ids"]
+            special = output["special_tokens_mask"]
             while special and special.pop():  # special tokens after the text
                 after.pop()
             if after[: len(before)] == before:
                 yield after[len(before) :]
-
-
-def _parse_token(token: object) -> int | str:
-    if isinstance(token, str):
-        if not token:
-            raise target_error(" is empty; give a word, or leave it out for the most probable one")
-        return token
-    return whole_target(token, "a word, a token's number, a pair (A, B) or None")
 
 
 def _logits_at(position: int, logits: Tensor, encoding: Encoding) -> Tensor:

@@ -94,8 +94,7 @@ def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
         if count - rows * columns > _MOST_SPECIAL_TOKENS:
             raise UnsupportedModelError(f"the model makes {count} tokens of a picture, which are no grid of patches")
     tokens = _special_tokens(count - rows * columns)
-    segments = [-1] * len(tokens)
-    segments += [0] * (rows * columns)
+    segments = (-1,) * len(tokens) + (0,) * (rows * columns)
     for row in range(1, rows + 1):
         for column in range(1, columns + 1):
             tokens.append(f"row {row}, column {column}")
@@ -103,22 +102,23 @@ def _name_patches(encoding: Encoding, image: Image, count: int) -> Encoding:
         encoding,
         tokens=tuple(tokens),
         offsets=((0, 0),) * count,
-        segments=tuple(segments),
+        segments=segments,
         media=replace(image, grid=(rows, columns)),
     )
 
 
 def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: ModelConfig) -> Encoding:
     """Frames, or patches of a spectrogram: each stands for an interval of the sound, and for a band of it."""
-    grid = _spectrogram_grid(config, count)
-    if grid is None:
-        bands = [""]
-        times = count
-        step = _samples_per_frame(config, encoding, count)
-    else:
-        bands = [f"band {band}, " for band in range(1, grid[0] + 1)]
-        times = grid[1]
-        step = _SECONDS_PER_COLUMN * config.time_stride * sound.rate
+    bands = [""]
+    times = count
+    step = _samples_per_frame(config, encoding, count)
+    if hasattr(config, "frequency_stride") and hasattr(config, "time_stride"):
+        band_count = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
+        time_count = (config.max_length - config.patch_size) // config.time_stride + 1
+        if 0 <= count - band_count * time_count <= _MOST_SPECIAL_TOKENS:
+            bands = [f"band {band}, " for band in range(1, band_count + 1)]
+            times = time_count
+            step = _SECONDS_PER_COLUMN * config.time_stride * sound.rate
     tokens = _special_tokens(count - len(bands) * times)
     offsets = [(0, 0)] * len(tokens)
     samples = len(sound.samples)
@@ -131,15 +131,6 @@ def _name_intervals(encoding: Encoding, sound: Sound, count: int, config: ModelC
             offsets.append((min(samples, round(start)), min(samples, round(end))))
     segments = tuple(0 if start < end else -1 for start, end in offsets)  # intervals after the sound are special
     return replace(encoding, tokens=tuple(tokens), offsets=tuple(offsets), segments=segments)
-
-
-def _spectrogram_grid(config: ModelConfig, count: int) -> tuple[int, int] | None:
-    """Bands and times of the patches that a spectrogram is cut into, if the config describes such, `count` in all."""
-    if not hasattr(config, "frequency_stride") or not hasattr(config, "time_stride"):
-        return None
-    bands = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
-    times = (config.max_length - config.patch_size) // config.time_stride + 1
-    return (bands, times) if 0 <= count - bands * times <= _MOST_SPECIAL_TOKENS else None
 
 
 def _special_tokens(count: int) -> list[str]:

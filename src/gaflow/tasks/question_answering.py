@@ -97,7 +97,11 @@ class QuestionAnsweringHead(Head[AnswerTarget, ResolvedAnswer]):
         """From logits (t, 2)."""
         on_host = _checked(logits, encoding)
         predicted = self._best_answers(on_host, encoding, 1)[0]
-        sides = [_highest(on_host, spans, target.part) for spans in target.answers]
+
+        def y(answer: TokenSpan) -> float:
+            return sum(on_host[position].item() for position in _positions(answer, target.part))
+
+        sides = [max(spans, key=y) for spans in target.answers]
         return _output(on_host, encoding, target.part, sides or [predicted], predicted)
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
@@ -162,10 +166,15 @@ def _output(
     label = " minus ".join(_text(encoding, side) for side in sides)
     prefix = "" if part == "span" else f"{part}: "
     output_kind = _OUTPUT_KINDS[part]
-    if len(sides) == 1:
-        probability = _probability(logits, encoding, part, sides[0])
+    probability = None
+    if len(sides) == 1:  # the product of start and end, among the tokens of the context
+        context = tokens_with_characters(encoding, [_CONTEXT])
+        probabilities = logits[context].softmax(0)
+        probability = 1.0
+        for term in terms:
+            token, column = term.position
+            probability *= probabilities[context.index(token), column].item()
     else:
-        probability = None
         output_kind = f"difference of {output_kind}s"
     return ExplainedOutput(
         target=f"{part}={characters}",
@@ -182,25 +191,6 @@ def _positions(answer: TokenSpan, part: str) -> list[tuple[int, int]]:
     """Token and column of the logits that a part of an answer is read from."""
     positions = [(answer.tokens[0], 0), (answer.tokens[-1], 1)]
     return [positions[column] for column in _COLUMNS[part]]
-
-
-def _probability(logits: Tensor, encoding: Encoding, part: str, answer: TokenSpan) -> float:
-    """The product of the probabilities of start and end, among the tokens of the context."""
-    context = tokens_with_characters(encoding, [_CONTEXT])
-    probabilities = logits[context].softmax(0)
-    probability = 1.0
-    for token, column in _positions(answer, part):
-        probability *= probabilities[context.index(token), column].item()
-    return probability
-
-
-def _highest(logits: Tensor, answers: Sequence[TokenSpan], part: str) -> TokenSpan:
-    """The answer of largest `y`."""
-
-    def y(answer: TokenSpan) -> float:
-        return sum(logits[position].item() for position in _positions(answer, part))
-
-    return max(answers, key=y)
 
 
 def _text(encoding: Encoding, answer: TokenSpan) -> str:

@@ -25,6 +25,7 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 
+Position = tuple[int, ...]  # in the logits of one input
 ResolvedTarget = int | tuple[int, int] | str  # a class or token, A minus B, or a position in the input and its output
 
 
@@ -32,10 +33,10 @@ class LogitTerm(NamedTuple):
     """One term of the explained scalar."""
 
     weight: float
-    position: tuple[int, ...]  # in one input's logits
+    position: Position
 
 
-def contrast_terms(sides: Iterable[Iterable[tuple[int, ...]]], divisor: int = 1) -> tuple[LogitTerm, ...]:
+def contrast_terms(sides: Iterable[Iterable[Position]], divisor: int = 1) -> tuple[LogitTerm, ...]:
     """The sum of the logits at the positions of one side, or the difference of two such sums, by `divisor`."""
     terms = []
     for sign, positions in zip((1.0, -1.0), sides, strict=False):
@@ -113,7 +114,7 @@ def class_output(
     classes: tuple[int, ...],
     name_of: Callable[[int], str],
     probability: float | None,
-    position: tuple[int, ...] = (),
+    position: Position = (),
 ) -> ExplainedOutput:
     """The output for a class, or for the contrast of two, from logits (c,), those of the input at `position`."""
     target = classes[0] if len(classes) == 1 else (classes[0], classes[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, GaflowError, TextError
 from gaflow.inputs.encoding import Encoding
@@ -37,7 +36,17 @@ def read_questions(reader: InputReader, questions: Sequence[object], names: Sequ
     """Tuples (question, context), where the context holds the answer, or dicts of these two."""
     pairs = []
     for question, name in zip(questions, names, strict=True):
-        pairs.append(_question_and_context(question, name))
+        kind = type(question).__name__
+        if isinstance(question, Mapping):
+            kind = f"a dict of {', '.join(map(repr, question))}"
+            if set(question) == {"question", "context"}:
+                question = (question["question"], question["context"])
+        if not isinstance(question, tuple):
+            raise ArgumentTypeError(
+                Argument(name),
+                f" must be a (question, context) tuple for question answering, or a dict of these two, not {kind}",
+            )
+        pairs.append(question)
     encodings = reader.encode(pairs, names, strategy="only_second")
     for encoding, name in zip(encodings, names, strict=True):
         if 1 not in encoding.segments:
@@ -47,47 +56,27 @@ def read_questions(reader: InputReader, questions: Sequence[object], names: Sequ
     return encodings
 
 
-def _question_and_context(question: object, name: str) -> tuple[Any, ...]:
-    if isinstance(question, tuple):
-        return question
-    if isinstance(question, Mapping):
-        if set(question) == {"question", "context"}:
-            return question["question"], question["context"]
-        kind = f"a dict of {', '.join(map(repr, question))}"
-    else:
-        kind = type(question).__name__
-    raise ArgumentTypeError(
-        Argument(name),
-        f" must be a (question, context) tuple for question answering, or a dict of these two, not {kind}",
-    )
-
-
 def read_masked(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
     """Texts or pairs with masks in them."""
     tokenizer = reader.processor
     if getattr(tokenizer, "mask_token_id", None) is None:
         raise GaflowError("the tokenizer has no mask token, so it cannot say which token is to be filled in")
+    mask_token = tokenizer.mask_token
     encodings = []
     for encoding, name in zip(reader.encode(texts, names), names, strict=True):
-        encodings.append(_separate_masks(encoding, tokenizer, name))
+        masks = masks_of(encoding.inputs["input_ids"], tokenizer)
+        if not masks:
+            cut = f" among the {len(encoding)} tokens that the model takes" if encoding.truncated else ""
+            raise TextError(
+                Argument(name),
+                f" is {quote(encoding.text)}, which has no {mask_token}{cut}; write {mask_token} where a token is to "
+                "be filled in",
+            )
+        segments = list(encoding.segments)
+        for k in masks:
+            segments[k] = -1
+        encodings.append(replace(encoding, segments=tuple(segments)))
     return encodings
-
-
-def _separate_masks(encoding: Encoding, tokenizer: Tokenizer, name: str) -> Encoding:
-    """The encoding with its masks as special tokens."""
-    masks = masks_of(encoding.inputs["input_ids"], tokenizer)
-    mask_token = tokenizer.mask_token
-    if not masks:
-        cut = f" among the {len(encoding)} tokens that the model takes" if encoding.truncated else ""
-        raise TextError(
-            Argument(name),
-            f" is {quote(encoding.text)}, which has no {mask_token}{cut}; write {mask_token} where a token is to be "
-            "filled in",
-        )
-    segments = list(encoding.segments)
-    for k in masks:
-        segments[k] = -1
-    return replace(encoding, segments=tuple(segments))
 
 
 def masks_of(token_ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:

@@ -65,13 +65,22 @@ def find_tokens(location: TextLocation, encoding: Encoding, segment: int, name: 
 
     `name` is the argument that holds the text.
     """
-    if isinstance(location, int):
-        return [_one_token(location, encoding, segment, name)]
     source = encoding.source(segment)
+    if isinstance(location, int):
+        if not 0 <= location < len(encoding):
+            raise target_error(f": there is no token {location} in ", Argument(name), f"; there are {len(encoding)}")
+        if encoding.segments[location] != segment:
+            advice = f" is {encoding.tokens[location]!r}; choose one of {quote(source)}"
+            raise target_error(f": token {location} of ", Argument(name), advice)
+        return [TokenSpan.of(encoding, [location])]
     occurrences = _occurrences(source, location)
     spans = []
-    for occurrence in occurrences:
-        tokens = _overlapping_tokens(occurrence, encoding, segment)
+    for first, last in occurrences:
+        tokens = []
+        for k, (start, end) in enumerate(encoding.offsets):
+            overlaps = max(start, first) < min(end, last)
+            if overlaps and encoding.segments[k] == segment:
+                tokens.append(k)
         if tokens:
             spans.append(TokenSpan.of(encoding, tokens))
     if not spans:
@@ -102,28 +111,6 @@ def quote(text: str) -> str:
     if len(text) > _QUOTED_CHARACTERS:
         text = f"{text[: _QUOTED_CHARACTERS - 3]}..."
     return repr(text)
-
-
-def _one_token(token: int, encoding: Encoding, segment: int, name: str) -> TokenSpan:
-    if not 0 <= token < len(encoding):
-        raise target_error(f": there is no token {token} in ", Argument(name), f"; there are {len(encoding)}")
-    if encoding.segments[token] != segment:
-        raise target_error(
-            f": token {token} of ",
-            Argument(name),
-            f" is {encoding.tokens[token]!r}; choose one of {quote(encoding.source(segment))}",
-        )
-    return TokenSpan.of(encoding, [token])
-
-
-def _overlapping_tokens(span: Span, encoding: Encoding, segment: int) -> list[int]:
-    """Tokens of a segment that share characters with `span`."""
-    tokens = []
-    for k, (start, end) in enumerate(encoding.offsets):
-        overlaps = max(start, span[0]) < min(end, span[1])
-        if overlaps and encoding.segments[k] == segment:
-            tokens.append(k)
-    return tokens
 
 
 def _occurrences(source: str, location: Span | str) -> list[Span]:

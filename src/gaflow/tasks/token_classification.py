@@ -16,7 +16,6 @@ locations, the one of largest probability is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -67,23 +66,20 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
             target = target.target
         if target is None:
             return TagTarget()
+        location = target
+        tag = None
         if isinstance(target, str):
-            return self._parse_string(target)
-        if isinstance(target, tuple) and len(target) == 2:
+            location, _, tag = target.rpartition("=")
+            if not location.strip():
+                try:
+                    return TagTarget(tag=self._parse_tag(target, target))
+                except TargetError:
+                    return TagTarget(parse_location(target))
+        elif isinstance(target, tuple) and len(target) == 2:
             location, tag = target
-            if tag is not None:
-                tag = self._parse_tag(tag, target)
-            return TagTarget(parse_location(location), tag)
-        return TagTarget(parse_location(target))
-
-    def _parse_string(self, target: str) -> TagTarget:
-        location, _, tag = target.rpartition("=")
-        if location.strip():
-            return TagTarget(parse_location(location), self._parse_tag(tag, target))
-        try:
-            return TagTarget(tag=self._parse_tag(target, target))
-        except TargetError:
-            return TagTarget(parse_location(target))
+        if tag is not None:
+            tag = self._parse_tag(tag, target)
+        return TagTarget(parse_location(location), tag)
 
     def _parse_tag(self, tag: object, target: object) -> Tag:
         """A tag from a label, an index, a type or a contrast; `target` is all that the user gave."""
@@ -105,19 +101,15 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
 
     def output(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> ExplainedOutput:
         """From logits (t, c)."""
-        on_host = logits_on_host(logits[: len(encoding)])
-        candidates = self._candidates(on_host, encoding, target)
-        return max(candidates, key=_probability_or_zero)
+        return self._candidates(logits, encoding, target)[0]
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The entities, those that the model is surest of first; if there is none, the token closest to being one."""
-        on_host = logits_on_host(logits[: len(encoding)])
-        entities = self._candidates(on_host, encoding, ResolvedTag([], None))
-        entities.sort(key=_probability_or_zero, reverse=True)
-        return entities[:count]
+        return self._candidates(logits, encoding, ResolvedTag([], None))[:count]
 
     def _candidates(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> list[ExplainedOutput]:
-        """The outputs that a target may mean; at least one."""
+        """The outputs that a target may mean, the most probable first; at least one."""
+        logits = logits_on_host(logits[: len(encoding)])
         spans = target.spans
         tag = target.tag
         if not spans and (tag is None or isinstance(tag, str)):
@@ -127,11 +119,14 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
                 tags = [k for k, label in enumerate(self.labels) if label != _OUTSIDE] or [0]
             else:
                 tags = self._tags_of_tokens(_sides(tag)[0], 1)
-            token, best_tag = _most_probable(logits, encoding, tags)
+            tokens = tokens_with_characters(encoding)
+            probabilities = logits.softmax(-1)[tokens][:, tags]
+            row, column = divmod(int(probabilities.argmax()), len(tags))
             if tag is None:
-                tag = best_tag
-            spans = [TokenSpan.of(encoding, [token])]
-        return [self._output(logits, encoding, span, tag) for span in spans]
+                tag = tags[column]
+            spans = [TokenSpan.of(encoding, [tokens[row]])]
+        outputs = [self._output(logits, encoding, span, tag) for span in spans]
+        return sorted(outputs, key=lambda output: -(output.probability or 0.0))
 
     def _output(self, logits: Tensor, encoding: Encoding, span: TokenSpan, tag: Tag | None) -> ExplainedOutput:
         tokens = span.tokens
@@ -146,25 +141,32 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
             name = predicted_name
         else:
             sides = [self._tags_of_tokens(side, len(tokens)) for side in _sides(tag)]
-            name = " minus ".join(map(self._name, _sides(tag)))
+            names = [side if isinstance(side, str) else self.labels[side] for side in _sides(tag)]
+            name = " minus ".join(names)
             target = f"{target}={name}"
             if sides == [predicted]:
                 predicted_name = name
         source = encoding.source(encoding.segments[first])
         text = source[start:end] or encoding.tokens[first]
         positions = [list(zip(tokens, tags, strict=True)) for tags in sides]
+        probability = None
+        if len(sides) == 1 or len(tokens) == 1:  # the mean of the tags; of a contrast, one tag among the two
+            total = 0.0
+            for token, *tags in zip(tokens, *sides, strict=True):
+                total += class_probability(logits[token], tags)
+            probability = total / len(tokens)
+        output_kind = "difference of logits" if len(sides) == 2 else "logit"
+        if len(tokens) > 1:
+            output_kind = f"mean {output_kind} of {len(tokens)} tokens"
         return ExplainedOutput(
             target=target,
             label=f"{name}: {text}",
-            probability=_probability(logits, tokens, sides),
+            probability=probability,
             prediction=f"{predicted_name}: {text}",
             terms=contrast_terms(positions, len(tokens)),
-            output_kind=_output_kind(len(tokens), is_contrast=len(sides) == 2),
+            output_kind=output_kind,
             read_positions=tokens,
         )
-
-    def _name(self, tag: int | str) -> str:
-        return tag if isinstance(tag, str) else self.labels[tag]
 
     def _entities(self, logits: Tensor, encoding: Encoding, only: str | None) -> list[TokenSpan]:
         """The runs of tokens that the model tags as entities, of one type if `only` names it."""
@@ -215,30 +217,3 @@ def _split(label: str) -> tuple[str | None, str]:
     """The prefix and the type of a tag."""
     match = _PREFIX.fullmatch(label)
     return (match[1], match[2]) if match else (None, label)
-
-
-def _most_probable(logits: Tensor, encoding: Encoding, tags: Sequence[int]) -> tuple[int, int]:
-    """The token, and which of `tags`, of largest probability."""
-    tokens = tokens_with_characters(encoding)
-    probabilities = logits.softmax(-1)[tokens][:, tags]
-    row, column = divmod(int(probabilities.argmax()), len(tags))
-    return tokens[row], tags[column]
-
-
-def _probability(logits: Tensor, tokens: Sequence[int], sides: Sequence[Sequence[int]]) -> float | None:
-    """The mean probability of the tokens' tags; of a contrast, that of one tag among the two, for one token only."""
-    if len(sides) == 2 and len(tokens) > 1:
-        return None
-    total = 0.0
-    for token, *tags in zip(tokens, *sides, strict=True):
-        total += class_probability(logits[token], tags)
-    return total / len(tokens)
-
-
-def _probability_or_zero(output: ExplainedOutput) -> float:
-    return output.probability or 0.0
-
-
-def _output_kind(tokens: int, *, is_contrast: bool) -> str:
-    kind = "difference of logits" if is_contrast else "logit"
-    return kind if tokens == 1 else f"mean {kind} of {tokens} tokens"

@@ -13,7 +13,7 @@ from rich.text import Text
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import Unit, unit_of
 from gaflow.terminal.console import Palette, table
-from gaflow.view.summary import Flag, Legend, Passage, Summary, TopUnit, Verdict, summarize
+from gaflow.view.summary import Flag, Passage, Summary, TopUnit, Verdict, summarize
 from gaflow.view.text import visible
 
 _UNREAD_CHARACTERS = 60
@@ -37,12 +37,22 @@ def render(
     legend = summary.legend("blue and underlined")
     if palette.coloured and legend is not None and att.media is None:  # pictures and sounds are not shaded here
         step = 2 if console.width < _NARROW else 1
-        parts += ["", _legend_line(legend, palette, step)]
+        scale = Text(f"{legend.low} ")
+        for level in legend.levels[::step]:
+            scale.append(" ", palette.underlined(level))
+        parts += ["", scale.append(f" {legend.high} {visible(legend.words)}")]
     if top > 0:
         parts += ["", _top_table(summary, top, "word", console)]
     if top > 0 and sentences:
         parts += ["", _top_table(summary, top, "sentence", console)]
-    return Group(*parts, "", *_notes(summary))
+    parts.append("")
+    if summary.special_note:
+        parts.append(Text(summary.special_note, style="dim"))
+    if summary.verdict is not None:
+        parts.append(verdict_line(summary.verdict))
+    if summary.diagnostics:
+        parts.append(Text(", ".join(summary.diagnostics), style="dim"))
+    return Group(*parts, *map(flag_line, summary.flags))
 
 
 def headline(summary: Summary, *, method: bool = True) -> Text:
@@ -74,14 +84,6 @@ def _shaded(passage: Passage, palette: Palette) -> Text:
     return text
 
 
-def _legend_line(legend: Legend, palette: Palette, step: int) -> Text:
-    """The scale in every `step`-th shade."""
-    line = Text(f"{legend.low} ")
-    for level in legend.levels[::step]:
-        line.append(" ", palette.underlined(level))
-    return line.append(f" {legend.high} {visible(legend.words)}")
-
-
 def _top_table(summary: Summary, count: int, unit: Unit, console: Console) -> Table:
     narrow = console.width < _NARROW
     cells = 6 if narrow else 12
@@ -111,15 +113,3 @@ def _bar(row: TopUnit, cells: int, block: str, *, signed: bool) -> str:
     if row.fraction < 0:
         return f"{filled:>{cells}}|{'':{cells}}"
     return f"{'':{cells}}|{filled:<{cells}}"
-
-
-def _notes(summary: Summary) -> list[Text]:
-    """The special tokens' share, the certificate, diagnostics and flags."""
-    lines = []
-    if summary.special_note:
-        lines.append(Text(summary.special_note, style="dim"))
-    if summary.verdict is not None:
-        lines.append(verdict_line(summary.verdict))
-    if summary.diagnostics:
-        lines.append(Text(", ".join(summary.diagnostics), style="dim"))
-    return [*lines, *map(flag_line, summary.flags)]

@@ -37,10 +37,19 @@ class _MethodColumn:
 
 
 def render_all(attributions: Mapping[str, Attribution], console: Console, *, tokens: bool = False) -> RenderableType:
-    """The scores of every method for each word, or for each token, of one text."""
+    """The scores of every method for each word, or for each token, of one text; below, certificates and flags."""
     summaries = summarize_all(attributions)
     palette = Palette(console)
-    labels = _row_labels(summaries[0], tokens)
+    labels = []
+    if tokens:
+        note = "100: a method's largest token, special ones aside"
+        labels += map(one_line, summaries[0].att.tokens)
+    else:
+        note = "100: a method's largest word; last row: the special tokens' share of all scores"
+        for word in summaries[0].att.words():
+            prefix = "pair: " if word.segment == 1 else ""
+            labels.append(prefix + one_line(word.text))
+        labels.append("special")
     longest = max(Text(label).cell_len for label in labels)
     label_width = min(longest, max(8, console.width // 4))
     room = max(console.width - label_width, _NARROWEST + 1)
@@ -48,21 +57,14 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
     parts: list[RenderableType] = [headline(summaries[0], method=False)]
     for block in _blocks(columns, room):
         parts += ["", _table(block, labels)]
-    if tokens:
-        note = "100: a method's largest token, special ones aside"
-    else:
-        note = "100: a method's largest word; last row: the special tokens' share of all scores"
-    return Group(*parts, "", Text(note, style=_DIM), *_notes(summaries))
-
-
-def _row_labels(summary: Summary, tokens: bool) -> list[str]:
-    if tokens:
-        return [one_line(token) for token in summary.att.tokens]
-    labels = []
-    for word in summary.att.words():
-        prefix = "pair: " if word.segment == 1 else ""
-        labels.append(prefix + one_line(word.text))
-    return [*labels, "special"]
+    parts += ["", Text(note, style=_DIM)]
+    for summary in summaries:
+        name = Text(f"{one_line(summary.name)} ")
+        if summary.verdict is not None:
+            parts.append(name + verdict_line(summary.verdict))
+        for flag in summary.method_flags:
+            parts.append(name + flag_line(flag))
+    return Group(*parts, *map(flag_line, summaries[0].text_flags))
 
 
 def _column(summary: Summary, tokens: bool, palette: Palette, room: int) -> _MethodColumn:
@@ -110,15 +112,3 @@ def _table(block: Sequence[_MethodColumn], labels: Sequence[str]) -> Table:
         cells = [column.cells[row] for column in block]
         grid.add_row(*cells, Text(label))
     return grid
-
-
-def _notes(summaries: Sequence[Summary]) -> list[Text]:
-    """The certificates and flags of every method, and what holds for all of them."""
-    lines = []
-    for summary in summaries:
-        name = Text(f"{one_line(summary.name)} ")
-        if summary.verdict is not None:
-            lines.append(name + verdict_line(summary.verdict))
-        for flag in summary.method_flags:
-            lines.append(name + flag_line(flag))
-    return [*lines, *map(flag_line, summaries[0].text_flags)]

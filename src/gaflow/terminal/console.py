@@ -14,13 +14,13 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gaflow.view.shades import LEVELS, foreground, hex_code, shade
+from gaflow.view.shades import LEVELS, foreground, hex_code, rgb, shade
 
 _RIGHT_ALIGNED = ("score", "share", "at")  # columns of numbers
 # Exact colours of terminals that have 256, whose nearest to the shades of a page would change hue from step to step
 _COARSE = {
-    1: ((255, 255, 255), (255, 215, 175), (255, 175, 95), (255, 135, 0), (215, 95, 0)),
-    -1: ((255, 255, 255), (175, 215, 255), (95, 175, 255), (0, 135, 215), (0, 95, 175)),
+    1: "ffffff ffd7af ffaf5f ff8700 d75f00",
+    -1: "ffffff afd7ff 5fafff 0087d7 005faf",
 }
 
 
@@ -74,6 +74,6 @@ def paint(level: int, *, coarse: bool = False) -> Style:
     """The style of a shade, -LEVELS to LEVELS; `coarse` takes the nearest of a few that all terminals have."""
     background = shade(level)
     if coarse:
-        steps = _COARSE[-1 if level < 0 else 1]
-        background = steps[round(abs(level) / LEVELS * (len(steps) - 1))]
+        steps = _COARSE[-1 if level < 0 else 1].split()
+        background = rgb(steps[round(abs(level) / LEVELS * (len(steps) - 1))])
     return Style(color=hex_code(foreground(background)), bgcolor=hex_code(background))

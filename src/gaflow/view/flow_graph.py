@@ -50,7 +50,10 @@ class Graph:
         selected = np.zeros_like(amounts, dtype=bool)
         np.put_along_axis(selected, strongest, True, axis=1)
         if complete_paths:
-            selected |= _path_edges(amounts.reshape(layers, t, t)).reshape(layers, t * t)
+            upwards = amounts.reshape(layers, t, t)
+            downwards = upwards[::-1].swapaxes(1, 2)  # the network seen from the output
+            selected |= _paths_from_input(upwards).reshape(layers, t * t)
+            selected |= _paths_from_input(downwards)[::-1].swapaxes(1, 2).reshape(layers, t * t)
         indices = np.flatnonzero(selected & (amounts > 0))
         indices = indices[np.argsort(amounts.ravel()[indices], kind="stable")]
         layer, i, j = np.unravel_index(indices, self.edges.shape)
@@ -59,13 +62,6 @@ class Graph:
 
 def _only_item(batch: Tensor) -> np.ndarray:
     return batch[0].detach().cpu().double().numpy()
-
-
-def _path_edges(amounts: np.ndarray) -> np.ndarray:
-    """Which edges are on the paths from end to end, (l, t, t) bool."""
-    upwards = _paths_from_input(amounts)
-    downwards = _paths_from_input(amounts[::-1].swapaxes(1, 2))  # the network seen from the output
-    return upwards | downwards[::-1].swapaxes(1, 2)
 
 
 def _paths_from_input(amounts: np.ndarray) -> np.ndarray:

@@ -69,9 +69,8 @@ def frames(att: Attribution) -> list[Frame]:
 def envelope(sound: Sound, points: int = _ENVELOPE_POINTS) -> np.ndarray:
     """The lowest and highest sample (n, 2) of up to `points` equal stretches of time, relative to the loudest."""
     loudest = float(np.abs(sound.samples).max()) or 1.0
-    bounds = []
-    for part in np.array_split(sound.samples, min(points, len(sound.samples))):
-        bounds.append((part.min(), part.max()))
+    parts = np.array_split(sound.samples, min(points, len(sound.samples)))
+    bounds = [(part.min(), part.max()) for part in parts]
     return np.array(bounds) / loudest
 
 

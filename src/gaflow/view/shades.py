@@ -15,11 +15,11 @@ WHITE: RGB = (255, 255, 255)
 LEVELS = 16  # shades on either side of 0
 
 # From score 0 to the largest; never so dark (on a dark page: so light) that the letters would have to change colour
-_RAMPS: dict[tuple[str, int], tuple[str, ...]] = {
-    ("light", 1): ("ffffff", "fee3c8", "fdc08a", "fb9550", "e8600f"),
-    ("light", -1): ("ffffff", "d9e8f6", "aed1eb", "78b3dc", "3d8fcb"),
-    ("dark", 1): ("1c1e22", "442a1c", "6f3c18", "9a4a10", "bf5604"),
-    ("dark", -1): ("1c1e22", "1a3149", "1d476f", "205f96", "2674b8"),
+_RAMPS = {
+    ("light", 1): "ffffff fee3c8 fdc08a fb9550 e8600f",
+    ("light", -1): "ffffff d9e8f6 aed1eb 78b3dc 3d8fcb",
+    ("dark", 1): "1c1e22 442a1c 6f3c18 9a4a10 bf5604",
+    ("dark", -1): "1c1e22 1a3149 1d476f 205f96 2674b8",
 }
 
 
@@ -36,11 +36,11 @@ def level_of(score: float, largest: float) -> int:
 def shade(level: int, scheme: str = "light") -> RGB:
     """The background of level -LEVELS to LEVELS, on a "light" or a "dark" page."""
     sign = -1 if level < 0 else 1
-    ramp = _RAMPS[scheme, sign]
+    ramp = [rgb(code) for code in _RAMPS[scheme, sign].split()]
     fraction = min(abs(level) / LEVELS, 1.0) ** 1.5  # sets large scores apart where many are alike
     position = fraction * (len(ramp) - 1)
     step = min(int(position), len(ramp) - 2)
-    return _mix(_rgb(ramp[step]), _rgb(ramp[step + 1]), position - step)
+    return _mix(ramp[step], ramp[step + 1], position - step)
 
 
 def underline(level: int, scheme: str = "light") -> RGB:
@@ -86,6 +86,7 @@ def _mix(a: RGB, b: RGB, amount: float) -> RGB:
     return red, green, blue
 
 
-def _rgb(code: str) -> RGB:
+def rgb(code: str) -> RGB:
+    """The colour that style sheets write as six digits: "e8600f"."""
     red, green, blue = bytes.fromhex(code)
     return red, green, blue

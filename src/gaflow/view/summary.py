@@ -22,6 +22,8 @@ from gaflow.view.shades import LEVELS, level_of
 from gaflow.view.text import number_format, one_line, runs, shortened
 
 Attributions = Attribution | Iterable[Attribution] | Mapping[str, Attribution]
+NamedAttribution = tuple[str, Attribution]
+TableRow = tuple[str, str, str]
 
 NO_CERTIFICATE = "This method solves no flow problem, so there is no certificate."
 _WARNING = "warning"  # diagnostic that is a sentence
@@ -59,17 +61,21 @@ class Verdict:
 
     name: str  # "certified", "not certified" or "nothing to certify"
     text: str
-    numbers: tuple[tuple[str, str, str], ...]  # name, value, meaning
+    numbers: tuple[TableRow, ...]  # name, value, meaning
 
 
 @dataclass(frozen=True)
 class Legend:
     """The scale of shades, and what it means."""
 
-    low: str  # the number at its lower end
-    high: str
+    high: str  # the number at its upper end
     signed: bool  # the scale begins below 0
     words: str
+
+    @property
+    def low(self) -> str:
+        """The number at its lower end."""
+        return f"-{self.high}" if self.signed else "0"
 
     @property
     def levels(self) -> range:
@@ -263,18 +269,15 @@ class Summary:
 
     def score_legend(self, negative: str, largest: float, *, signed: bool) -> Legend:
         """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
-        form = number_format(largest)
-        words = f"score per {self.unit_name}; "
+        meaning = "the stronger the shade, the larger"
         if signed:
-            words += f"orange speaks for {self.label}, {negative} against it"
-            return Legend(form(-largest), form(largest), signed, words)
-        return Legend("0", form(largest), signed, f"{words}the stronger the shade, the larger")
+            meaning = f"orange speaks for {self.label}, {negative} against it"
+        return Legend(number_format(largest)(largest), signed, f"score per {self.unit_name}; {meaning}")
 
     def passages(self, unread: int) -> list[Passage]:
         """The text and the pair in shaded pieces; at most `unread` characters of what the model has not read."""
-        captions = [""] if self.att.text_pair is None else ["text", "pair"]
         passages = []
-        for segment, (caption, source) in enumerate(zip(captions, _sources(self.att), strict=True)):
+        for segment, (caption, source) in enumerate(_sources(self.att)):
             pieces = []
             end = 0
             for run in self.runs:
@@ -282,17 +285,14 @@ class Summary:
                     continue
                 if end < run.start:
                     pieces.append(TextPiece(source[end : run.start]))
-                pieces.append(self._shaded(run))
+                tokens = " ".join(self.att.tokens[index] for index in run.tokens)
+                tooltip = f"{run.score:.6g} ({self.share(run.score)} of all scores): {tokens}"
+                pieces.append(TextPiece(run.text, level_of(run.score, self.largest), tooltip))
                 end = run.end
             if end < len(source):
                 pieces.append(self._rest(source[end:], unread))
             passages.append(Passage(caption, tuple(pieces)))
         return passages
-
-    def _shaded(self, run: TextUnit) -> TextPiece:
-        tokens = " ".join(self.att.tokens[index] for index in run.tokens)
-        tooltip = f"{run.score:.6g} ({self.share(run.score)} of all scores): {tokens}"
-        return TextPiece(run.text, level_of(run.score, self.largest), tooltip)
 
     def _rest(self, text: str, longest: int) -> TextPiece:
         """The characters after the last token."""
@@ -308,13 +308,17 @@ class Summary:
         ranked = sorted(units, key=lambda text_unit: -abs(text_unit.score))[:count]
         largest = max((abs(text_unit.score) for text_unit in ranked), default=0.0)
         form = number_format(largest)
-        segments = ["", ""] if self.att.text_pair is None else ["text", "pair"]
+        sources = _sources(self.att)
         rows = []
         for text_unit in ranked:
+            same = [
+                other.start for other in units if (other.text, other.segment) == (text_unit.text, text_unit.segment)
+            ]
+            occurrence = f"{same.index(text_unit.start) + 1} of {len(same)}" if len(same) > 1 else ""
             row = TopUnit(
                 unit=text_unit,
-                segment=segments[text_unit.segment],
-                occurrence=_occurrence(text_unit, units),
+                segment=sources[text_unit.segment][0],
+                occurrence=occurrence,
                 score=form(text_unit.score),
                 share=self.share(text_unit.score),
                 fraction=text_unit.score / (largest or 1.0),
@@ -322,7 +326,7 @@ class Summary:
             rows.append(row)
         return rows
 
-    def tokens(self) -> list[tuple[str, str, str]]:
+    def tokens(self) -> list[TableRow]:
         """Every token with its score and share."""
         form = number_format(self.largest_token)
         scores = self.att.scores.tolist()
@@ -334,7 +338,7 @@ def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -
     units = UNITS[unit](att)
     text_runs: list[TextUnit] = []
     if att.media is None:
-        for segment, source in enumerate(_sources(att)):
+        for segment, (_, source) in enumerate(_sources(att)):
             inside = [text_unit for text_unit in units if text_unit.segment == segment]
             text_runs += runs(source, inside)
     shaded = text_runs or units  # pictures and sounds have no runs
@@ -349,17 +353,18 @@ def summarize(att: Attribution, name: str | None = None, unit: Unit = "token") -
     )
 
 
-def _sources(att: Attribution) -> list[str]:
-    """The text and, if there is one, the pair."""
-    return [att.text] if att.text_pair is None else [att.text, att.text_pair]
+def _sources(att: Attribution) -> list[tuple[str, str]]:
+    """The text and, if there is one, the pair, with their captions; a single text needs none."""
+    if att.text_pair is None:
+        return [("", att.text)]
+    return [("text", att.text), ("pair", att.text_pair)]
 
 
 def relative_legend(words: str, label: str, negative: str, *, signed: bool) -> Legend:
     """A scale for several rows that are each shaded by their own largest value; `words` describe that value."""
     if signed:  # orange is no vote for the label where a method has no signs
         words += f"; orange: above 0; {negative}: below 0, so against {label}"
-        return Legend("-100%", "100%", signed, words)
-    return Legend("0", "100%", signed, words)
+    return Legend("100%", signed, words)
 
 
 def shared_legend(summaries: Sequence[Summary], negative: str) -> Legend:
@@ -374,7 +379,7 @@ def summarize_all(attributions: Attributions) -> list[Summary]:
     return [summarize(att, name) for name, att in of_same_text(attributions)]
 
 
-def named_attributions(attributions: Attributions) -> list[tuple[str, Attribution]]:
+def named_attributions(attributions: Attributions) -> list[NamedAttribution]:
     """One attribution, several, or a dict of them, as (name, attribution); anything else is refused."""
     if isinstance(attributions, Mapping):
         named = [(str(name), att) for name, att in attributions.items()]
@@ -390,7 +395,7 @@ def named_attributions(attributions: Attributions) -> list[tuple[str, Attributio
     return named
 
 
-def of_same_text(attributions: Attributions) -> list[tuple[str, Attribution]]:
+def of_same_text(attributions: Attributions) -> list[NamedAttribution]:
     """The same, of one text; attributions of different texts are refused."""
     named = named_attributions(attributions)
     _, first = named[0]
@@ -400,7 +405,7 @@ def of_same_text(attributions: Attributions) -> list[tuple[str, Attribution]]:
     return named
 
 
-def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str], ...]:
+def _certificate_numbers(certificate: Certificate) -> tuple[TableRow, ...]:
     meanings = dict(_CERTIFICATE_MEANINGS)
     if certificate.mu == 0:
         meanings |= _MAX_FLOW_MEANINGS
@@ -414,11 +419,3 @@ def _certificate_numbers(certificate: Certificate) -> tuple[tuple[str, str, str]
             text = f"{value:.4g}"
         rows.append((name, text, meaning))
     return tuple(rows)
-
-
-def _occurrence(unit: TextUnit, units: Sequence[TextUnit]) -> str:
-    """Which of several equal words a unit is."""
-    starts = [other.start for other in units if (other.text, other.segment) == (unit.text, unit.segment)]
-    if len(starts) == 1:
-        return ""
-    return f"{starts.index(unit.start) + 1} of {len(starts)}"

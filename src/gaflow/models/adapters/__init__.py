@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gaflow.errors import unsupported
-from gaflow.inputs.transformers_types import ModelConfig, ModelOutput, PretrainedModel
+from gaflow.inputs.transformers_types import ModelOutput, PretrainedModel
 from gaflow.models.adapters.full_attention import (
     encoder_attention,
     encoder_softmaxes,
@@ -86,32 +86,33 @@ ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
     "xlnet": Adapter("softmaxes", softmaxes, alone=True),  # its head reads the last position, padding or not
 }
 
-_NO_ATTENTION = "it has no attention"
-_CONVOLUTIONS = "it is made of convolutions and has no attention"
+_CONVOLUTIONAL = [
+    "bit",
+    "convnext",
+    "convnextv2",
+    "efficientnet",
+    "hgnet_v2",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "pp_lcnet",
+    "regnet",
+    "resnet",
+    "textnet",
+]
 REFUSED: dict[str, str] = {  # model type -> reason why no network can be built
-    "bit": _CONVOLUTIONS,
-    "convnext": _CONVOLUTIONS,
-    "convnextv2": _CONVOLUTIONS,
-    "efficientnet": _CONVOLUTIONS,
-    "fnet": f"{_NO_ATTENTION}: Fourier transforms mix its tokens",
-    "focalnet": f"{_NO_ATTENTION}: focal modulation mixes its patches",
-    "hgnet_v2": _CONVOLUTIONS,
+    **dict.fromkeys(_CONVOLUTIONAL, "it is made of convolutions and has no attention"),
+    "fnet": "it has no attention: Fourier transforms mix its tokens",
+    "focalnet": "it has no attention: focal modulation mixes its patches",
     "lxmert": "two stacks of layers, of words and of regions of a picture, read each other",
-    "mobilenet_v1": _CONVOLUTIONS,
-    "mobilenet_v2": _CONVOLUTIONS,
     "mobilevit": "convolutions mix its patches between the few layers of attention",
     "mobilevitv2": "its attention is linear: no weights between two patches exist",
     "mra": "its attention is approximated at several resolutions: weights between two tokens do not exist",
-    "poolformer": f"{_NO_ATTENTION}: averages mix its patches",
-    "pp_lcnet": _CONVOLUTIONS,
+    "poolformer": "it has no attention: averages mix its patches",
     "reformer": "its attention is sorted into buckets by random hashes",
-    "regnet": _CONVOLUTIONS,
-    "resnet": _CONVOLUTIONS,
     "swiftformer": "its attention is additive: no weights between two patches exist",
-    "textnet": _CONVOLUTIONS,
     "yoso": "its attention is a random estimate without a softmax",
 }
-_OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")
+_OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")  # in the names of types of layers
 
 
 def find_adapter(model: PretrainedModel) -> Adapter:
@@ -120,7 +121,13 @@ def find_adapter(model: PretrainedModel) -> Adapter:
     model_type = getattr(config, "model_type", None)
     if model_type in REFUSED:
         raise unsupported(model, REFUSED[model_type])
-    mixers = _other_mixers(config)
+    layer_types = set()
+    for part in (config, getattr(config, "text_config", None)):
+        for name in ("layer_types", "layers_block_type"):
+            types_of_part = getattr(part, name, None)
+            if isinstance(types_of_part, list | tuple):
+                layer_types.update(map(str, types_of_part))
+    mixers = sorted(mixer for mixer in layer_types if any(word in mixer for word in _OTHER_MIXERS))
     if mixers:
         raise unsupported(model, f"some of its layers mix tokens by {', '.join(mixers)} instead of softmax attention")
     if model_type in ADAPTERS:
@@ -132,14 +139,3 @@ def runs_alone(model: PretrainedModel) -> bool:
     """Whether padding changes the output of a model, so that only inputs of one length may share a batch."""
     adapter = ADAPTERS.get(getattr(getattr(model, "config", None), "model_type", ""))
     return adapter is not None and adapter.alone
-
-
-def _other_mixers(config: ModelConfig) -> list[str]:
-    """The types of layers in a config that mix tokens without softmax attention."""
-    mixers = set()
-    for part in (config, getattr(config, "text_config", None)):
-        for name in ("layer_types", "layers_block_type"):
-            layer_types = getattr(part, name, None)
-            if isinstance(layer_types, list | tuple):
-                mixers.update(str(layer_type) for layer_type in layer_types)
-    return sorted(mixer for mixer in mixers if any(word in mixer for word in _OTHER_MIXERS))

@@ -6,7 +6,6 @@ The convention this file owns: one matrix for each layer, no more and no less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -15,18 +14,24 @@ from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, Softmax
 
 
-def returned_attention(observed: ObservedPass) -> list[AttentionLayer]:
-    """The attention weights that the model returns."""
-    outputs = observed.outputs
-    return _layers_of(observed, getattr(outputs, "attentions", None), getattr(outputs, "hidden_states", None))
+def returned_attention(observed: ObservedPass, part: str = "") -> list[AttentionLayer]:
+    """The attention weights that the model returns, or a `part` of it: "encoder_"."""
+    attentions = getattr(observed.outputs, f"{part}attentions", None)
+    hidden_states = getattr(observed.outputs, f"{part}hidden_states", None)
+    if not attentions or any(attention is None for attention in attentions):
+        raise unsupported(observed.model, "gaflow needs the attention weights of every layer, and it returns none")
+    if hidden_states and len(hidden_states) != len(attentions) + 1:
+        count = f"{len(attentions)} of its {len(hidden_states) - 1} layers"
+        raise unsupported(observed.model, f"it returns attention weights for {count}")
+    if not all(isinstance(attention, Tensor) for attention in attentions):
+        raise unsupported(observed.model, "its attention weights are no tensors")
+    return [AttentionLayer((attention,)) for attention in attentions]
 
 
 def encoder_attention(observed: ObservedPass) -> list[AttentionLayer]:
     """The attention weights of the encoder of an encoder-decoder; heads that read tokens have no decoder."""
-    outputs = observed.outputs
-    if hasattr(outputs, "encoder_attentions"):
-        return _layers_of(observed, outputs.encoder_attentions, outputs.encoder_hidden_states)
-    return returned_attention(observed)
+    part = "encoder_" if hasattr(observed.outputs, "encoder_attentions") else ""
+    return returned_attention(observed, part)
 
 
 def full_nystrom_attention(observed: ObservedPass) -> list[AttentionLayer]:
@@ -72,14 +77,3 @@ def one_softmax_per_layer(
         layout = None if softmax.weights.dim() == 4 else separate_heads
         layers.append(AttentionLayer((softmax.weights,), layout, softmax.copied_from))
     return layers
-
-
-def _layers_of(observed: ObservedPass, attentions: Any, hidden_states: Any) -> list[AttentionLayer]:
-    if not attentions or any(attention is None for attention in attentions):
-        raise unsupported(observed.model, "gaflow needs the attention weights of every layer, and it returns none")
-    if hidden_states and len(hidden_states) != len(attentions) + 1:
-        count = f"{len(attentions)} of its {len(hidden_states) - 1} layers"
-        raise unsupported(observed.model, f"it returns attention weights for {count}")
-    if not all(isinstance(attention, Tensor) for attention in attentions):
-        raise unsupported(observed.model, "its attention weights are no tensors")
-    return [AttentionLayer((attention,)) for attention in attentions]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import unsupported
-from gaflow.inputs.transformers_types import ModelConfig, ModelOutput
+from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, averages, positioned_layer
 
 
@@ -32,7 +32,15 @@ def funnel(observed: ObservedPass) -> list[AttentionLayer]:
                 if not config.pool_q_only:
                     keys = averages(pairs, t)
             layers.append(positioned_layer(next(attentions), nodes, keys))
-    keys = averages(_upsampled(nodes, t, config), t)
+    stride = 2 ** (len(config.block_sizes) - 1)
+    origins = []  # the position that each token of the decoder was copied from, if there is one
+    if config.separate_cls:
+        origins.append(nodes[:1])
+        nodes = nodes[1:]
+    for token in range(t - len(origins)):
+        copied = token // stride
+        origins.append(nodes[copied : copied + 1])
+    keys = averages(origins, t)
     for attention in attentions:  # of the decoder
         layers.append(positioned_layer(attention, range(t), keys))
         keys = positions
@@ -47,19 +55,6 @@ def _pooled_pairs(nodes: list[int], config: ModelConfig) -> list[list[int]]:
         nodes = nodes[1:-1] if config.truncate_seq else nodes[1:]
     pairs += [nodes[k : k + 2] for k in range(0, len(nodes), 2)]
     return pairs
-
-
-def _upsampled(nodes: list[int], t: int, config: ModelConfig) -> list[list[int]]:
-    """The position that each token of the decoder was copied from, if there is one."""
-    stride = 2 ** (len(config.block_sizes) - 1)
-    origins = []
-    if config.separate_cls:
-        origins.append(nodes[:1])
-        nodes = nodes[1:]
-    for token in range(t - len(origins)):
-        copied = token // stride
-        origins.append(nodes[copied : copied + 1])
-    return origins
 
 
 def canine(observed: ObservedPass) -> list[AttentionLayer]:
@@ -80,7 +75,9 @@ def canine(observed: ObservedPass) -> list[AttentionLayer]:
     for weights in molecules:
         layers.append(positioned_layer(weights, nodes, keys))
         keys = torch.eye(t)[nodes]
-    if not _reads_one_node(observed.outputs):
+    logits = getattr(observed.outputs, "logits", None)
+    reads_one_node = isinstance(logits, Tensor) and logits.dim() == 2  # there is no axis of tokens
+    if not reads_one_node:
         copies = [nodes[min(character // rate + 1, count - 1)] for character in range(t)]
         for softmax in observed.softmaxes_inside(model.final_char_encoder):
             layers.append(positioned_layer(softmax.weights, range(t), torch.eye(t)[copies]))
@@ -97,12 +94,6 @@ def _block_diagonal(*blocks: Tensor) -> Tensor:
         matrix[:, :, start:end, start:end] = block
         start = end
     return matrix
-
-
-def _reads_one_node(outputs: ModelOutput) -> bool:
-    """Whether the head reads one node for the text, so that the logits have no axis of tokens."""
-    logits = getattr(outputs, "logits", None)
-    return isinstance(logits, Tensor) and logits.dim() == 2
 
 
 def perceiver(observed: ObservedPass) -> list[AttentionLayer]:

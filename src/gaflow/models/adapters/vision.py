@@ -9,7 +9,7 @@ neighbours counts for the block of its stride.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,26 +32,23 @@ class _Stages:
 
     def enter(self, grid: Grid, extra: int = 0) -> Tensor:
         """Enter the stage of a layer with this grid and so many extra tokens. Returns its nodes as keys (n, t)."""
-        if self._grid is None:
-            self._t = grid[0] * grid[1] + extra
-            self.nodes = list(range(self._t))
-        elif (grid, extra) != (self._grid, self._extra):
-            return self._enter_next(self._grid, grid, extra)
+        fine = self._grid
+        patches = self.nodes[self._extra :]
+        unchanged = (grid, extra) == (fine, self._extra)
         self._grid = grid
         self._extra = extra
-        return torch.eye(self._t)[self.nodes]
-
-    def _enter_next(self, fine: Grid, coarse: Grid, extra: int) -> Tensor:
-        patches = self.nodes[self._extra :]
+        if fine is None:
+            self._t = grid[0] * grid[1] + extra
+            self.nodes = list(range(self._t))
+        if fine is None or unchanged:
+            return torch.eye(self._t)[self.nodes]
         origins = []  # the positions of the stage before that each patch comes from
-        for block in _blocks(fine, _strided(fine[0], coarse[0]), _strided(fine[1], coarse[1])):
+        for block in _blocks(fine, grid):
             origins.append([patches[cell] for cell in block])
         first_positions = [block[0] for block in origins]
         # a new token comes from nowhere, and takes a position that is left
         free = sorted(set(range(len(origins) + extra)).difference(first_positions))
         self.nodes = [*free[:extra], *first_positions]
-        self._grid = coarse
-        self._extra = extra
         return averages([*([] for _ in range(extra)), *origins], self._t)
 
 
@@ -60,16 +57,23 @@ def _cells(grid: Grid) -> Tensor:
     return torch.arange(grid[0] * grid[1]).view(grid)
 
 
-def _blocks(grid: Grid, rows: Sequence[slice], columns: Sequence[slice]) -> list[list[int]]:
-    """The cells of a grid in each block of rows and columns."""
-    cells = _cells(grid)
-    return [cells[row, column].flatten().tolist() for row in rows for column in columns]
-
-
 def _strided(fine: int, coarse: int) -> list[slice]:
     """The cells of a fine axis that each cell of a coarse one covers."""
     step = _stride(fine, coarse)
     return [slice(start * step, (start + 1) * step) for start in range(coarse)]
+
+
+def _pooled(fine: int, coarse: int) -> list[slice]:
+    """The same in adaptive pooling, where cells may overlap."""
+    return [slice(cell * fine // coarse, math.ceil((cell + 1) * fine / coarse)) for cell in range(coarse)]
+
+
+def _blocks(fine: Grid, coarse: Grid, slices: Callable[[int, int], list[slice]] = _strided) -> list[list[int]]:
+    """The cells of a fine grid that each cell of a coarse one covers."""
+    cells = _cells(fine)
+    rows = slices(fine[0], coarse[0])
+    columns = slices(fine[1], coarse[1])
+    return [cells[row, column].flatten().tolist() for row in rows for column in columns]
 
 
 def _stride(fine: int, coarse: int) -> int:
@@ -142,26 +146,14 @@ def reduced_keys(observed: ObservedPass) -> list[AttentionLayer]:
 
 def _pooled_blocks(grid: Grid, count: int, config: ModelConfig) -> list[list[int]]:
     """The patches that each of `count` keys is made of."""
-    height, width = grid
     if getattr(config, "linear_attention", False):
         side = math.isqrt(count)
-        return _blocks(grid, _pooled(height, side), _pooled(width, side))
-    coarse_height, coarse_width = _coarse_grid(grid, count)
-    return _blocks(grid, _strided(height, coarse_height), _strided(width, coarse_width))
-
-
-def _pooled(size: int, parts: int) -> list[slice]:
-    """The cells of each part of an axis in adaptive pooling, where parts may overlap."""
-    return [slice(part * size // parts, math.ceil((part + 1) * size / parts)) for part in range(parts)]
-
-
-def _coarse_grid(grid: Grid, count: int) -> Grid:
-    """The grid of `count` cells that some stride makes of a grid."""
+        return _blocks(grid, (side, side), _pooled)
     height, width = grid
     for step in range(1, max(grid) + 1):
         for coarse in ((height // step, width // step), (math.ceil(height / step), math.ceil(width / step))):
             if coarse[0] * coarse[1] == count:
-                return coarse
+                return _blocks(grid, coarse)
     raise ValueError(f"no stride makes {count} cells of a grid of {height} x {width}")
 
 

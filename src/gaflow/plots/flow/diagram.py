@@ -76,7 +76,14 @@ def flow_diagram(
         tokens = tokens or flow.tokens
         special = frozenset(np.flatnonzero(flow.special_mask).tolist())
         title = title or summary.headline
-        flow = _flow_of(flow)
+        if flow.flow is None:
+            reason = "has no flow" if flow.layers is None else "was made without keeping its flow"
+            raise ArgumentError(
+                Argument("flow"),
+                f": the attribution by {flow.method} {reason}; take a flow method such as agf, with ",
+                Argument("keep_flow", True),
+            )
+        flow = flow.flow
     graph = Graph.of(flow)
     other = graph if against is None else Graph.of(against, "against")
     if other.edges.shape != graph.edges.shape:
@@ -99,7 +106,6 @@ def flow_diagram(
         captions.append(_routes_caption(drawn_routes, names))
     crossed = None
     if min_cut_of_flow is not None:
-        _check_cut(min_cut_of_flow, graph)
         crossed = _crossed(min_cut_of_flow, selection)
         captions.append(_cut_caption(min_cut_of_flow, int(crossed.sum())))
     if no_cut_reason:
@@ -164,18 +170,6 @@ def network_diagram(
     return draw_diagram(diagram, axes)
 
 
-def _flow_of(att: Attribution) -> Flow:
-    """The flow of an attribution; an error says how to get one."""
-    if att.flow is not None:
-        return att.flow
-    reason = "has no flow" if att.layers is None else "was made without keeping its flow"
-    raise ArgumentError(
-        Argument("flow"),
-        f": the attribution by {att.method} {reason}; take a flow method such as agf, with ",
-        Argument("keep_flow", True),
-    )
-
-
 def _find_cut(flow: Flow, cut: MinCut | bool | None) -> tuple[MinCut | None, str]:
     """The minimum cut to mark; if it should be marked but cannot, the reason."""
     if isinstance(cut, MinCut):
@@ -210,13 +204,6 @@ def _check_routes(routes: Sequence[Route], graph: Graph) -> None:
             raise ArgumentError(Argument("routes"), message)
 
 
-def _check_cut(cut: MinCut, graph: Graph) -> None:
-    nodes = tuple(cut.side.shape)
-    if nodes != graph.through.shape:
-        message = f" is of a network of {nodes} nodes, the flow of {graph.through.shape}"
-        raise ArgumentError(Argument("cut"), message)
-
-
 def _routes_caption(routes: Sequence[Route], names: Sequence[str]) -> str:
     captions = []
     for number, route in enumerate(routes, 1):
@@ -237,8 +224,13 @@ def _cut_caption(cut: MinCut, drawn: int) -> str:
 
 
 def _crossed(cut: MinCut, selection: EdgeSelection) -> np.ndarray:
-    """Which of the drawn edges are in the cut, (m,) bool."""
-    in_cut = np.zeros(selection.graph.edges.shape, dtype=bool)
+    """Which of the drawn edges are in the cut, (m,) bool; a cut of another network is refused."""
+    graph = selection.graph
+    nodes = tuple(cut.side.shape)
+    if nodes != graph.through.shape:
+        message = f" is of a network of {nodes} nodes, the flow of {graph.through.shape}"
+        raise ArgumentError(Argument("cut"), message)
+    in_cut = np.zeros(graph.edges.shape, dtype=bool)
     for edge in cut.edges:
         in_cut[edge.layer, edge.i, edge.j] = True
     return in_cut[selection.layer, selection.i, selection.j]

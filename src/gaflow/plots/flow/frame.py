@@ -27,13 +27,21 @@ def draw_diagram(diagram: Diagram, axes: Axes | None) -> Figure:
     columns = layers
     if diagram.terminals:
         columns += 2 * TERMINAL_COLUMNS
-    row, column = _spacing(layers, t, values=diagram.values)
+    row = min(90 / math.sqrt(t), 38.0)  # rows and columns stand closer, the more there are
+    column = min(max(768 / layers, 16.0), 96.0)
+    if diagram.values:
+        row *= 1.5
+        column *= 1.3
     width = max(columns * column + 2 * _side_margin(diagram, row), _INNER_WIDTH)
     height = None  # follows from what is above and below the network
     if axes is not None:
         width, height = _use_points(axes)
     caption = wrap_text(f"Edges lead {_WAYS[diagram.forward]}; {diagram.caption}.", 8, width)
-    below = _below(diagram, len(caption))
+    below = 8 + LINE * len(caption)
+    if not diagram.selection.is_complete:
+        below += 12.0
+    if diagram.returning:
+        below += 26.0
     with styled():
         if axes is None:
             axes = Picture.padded(width, diagram.title or "flow diagram").sheet()
@@ -52,7 +60,7 @@ def draw_diagram(diagram: Diagram, axes: Axes | None) -> Figure:
             top=above + MARGIN,
             column=column,
             row=row,
-            layers=layers + 1,
+            last=layers,
             tokens=t,
             axes=axes,
             diagram=diagram,
@@ -71,25 +79,6 @@ def _side_margin(diagram: Diagram, row: float) -> float:
     if diagram.terminals:
         return 48.0
     return widest(*fit_names(diagram.names, row)) + 14
-
-
-def _below(diagram: Diagram, caption_lines: int) -> float:
-    """The room below the network."""
-    room = 8 + LINE * caption_lines
-    if not diagram.selection.is_complete:
-        room += 12.0
-    if diagram.returning:
-        room += 26.0
-    return room
-
-
-def _spacing(layers: int, t: int, *, values: bool) -> tuple[float, float]:
-    """Distances of rows and columns: closer, the more there are."""
-    row = min(90 / math.sqrt(t), 38.0)
-    column = min(max(768 / layers, 16.0), 96.0)
-    if values:
-        return 1.5 * row, 1.3 * column
-    return row, column
 
 
 def _use_points(axes: Axes) -> tuple[float, float]:

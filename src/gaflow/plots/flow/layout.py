@@ -53,31 +53,21 @@ class Layout:
     top: float  # of token 0
     column: float  # from layer to layer
     row: float  # from token to token
-    layers: int  # node layers
+    last: int  # node layer, that of the output
     tokens: int
 
-    def x(self, layer: float) -> float:
-        """Of a node layer."""
-        return self.left + layer * self.column
-
-    def y(self, token: float) -> float:
-        """Of a token."""
-        return self.top + token * self.row
-
     def points(self, layer: np.ndarray | float, token: np.ndarray | float) -> np.ndarray:
-        """Of nodes, (m, 2)."""
+        """Of nodes, (m, 2); of one, (2,)."""
         x = self.left + layer * self.column
         y = self.top + token * self.row
         return np.stack(np.broadcast_arrays(x, y), -1)
 
     def terminal(self, *, output: bool) -> np.ndarray:
         """Of the terminal next to the output or to the input, (2,)."""
-        layer = -TERMINAL_COLUMNS
-        if output:
-            layer = self.layers - 1 + TERMINAL_COLUMNS
+        layer = self.last + TERMINAL_COLUMNS if output else -TERMINAL_COLUMNS
         return self.points(layer, (self.tokens - 1) / 2)
 
     @property
     def bottom(self) -> float:
         """Below the last token."""
-        return self.y(self.tokens - 1) + MARGIN
+        return self.top + (self.tokens - 1) * self.row + MARGIN

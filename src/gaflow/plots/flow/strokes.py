@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
 from gaflow.plots.elements import draw_note, draw_text
-from gaflow.plots.figure import GREY, INK, Colour, fit_text, shade_colour
+from gaflow.plots.figure import GREY, INK, Colour, Look, fit_text, shade_colour
 from gaflow.plots.flow.layout import MARGIN, Diagram, Layout
 from gaflow.view.shades import LEVELS, level_of
 
@@ -53,28 +53,26 @@ class Pen(Layout):
     def draw(self) -> None:
         """The network, without title and caption."""
         diagram = self.diagram
-        self.edges()
+        inner = self._inner_strokes()
+        strokes = [inner]
+        self.edges(inner)
         self.nodes()
         self.routes()
         if diagram.crossed is not None:
-            self.crosses(diagram.crossed)
+            self.crosses(inner.curves[diagram.crossed])
         if diagram.terminals:
-            self.terminals()
+            strokes.append(self._terminal_strokes())
+            self.terminals(strokes[-1])
         if diagram.returning:
             self.return_edge()
         if diagram.selection.amount.size <= _MOST_ARROWS:
-            self.arrows()
+            self.arrows(strokes)
         if diagram.values:
-            self.numbers()
+            self.numbers(strokes)
         self.labels()
         self.layer_names()
         if not diagram.selection.is_complete:
             self.layer_shares()
-
-    @property
-    def widest(self) -> float:
-        """Width of the strongest edge."""
-        return min(0.45 * self.row, 9.0)
 
     @property
     def radius(self) -> float:
@@ -86,27 +84,27 @@ class Pen(Layout):
         """Of the largest node, in square points."""
         return (2 * self.radius) ** 2
 
-    def edges(self) -> None:
+    def edges(self, strokes: _Strokes) -> None:
         """The edges in grey; where they carry more than in the other flow orange, where less blue."""
-        darkness = 0.3 + 0.7 * (self.diagram.selection.amount / self.diagram.largest) ** 0.7
+        darkness = 0.3 + 0.7 * (strokes.amounts / self.diagram.largest) ** 0.7
         tones = 1 - darkness[:, None] * (1 - np.array(INK))  # from white to ink
-        self._draw_amounts(self._inner_strokes(), tones, depth=1.0)
+        self._draw_amounts(strokes, tones, depth=1.0)
 
-    def terminals(self) -> None:
+    def terminals(self, strokes: _Strokes) -> None:
         """Super-source and super-target and their edges, as in `edges`; dashed where the graph has no amounts."""
-        strokes = self._terminal_strokes()
         if self.diagram.graph.is_flow:
             self._draw_amounts(strokes, np.tile(GREY, (len(strokes.curves), 1)), depth=0.7)
         else:
             self._draw(strokes.curves, 0.8, GREY, 0.9, _DASHES)
-        self._terminal_node("target" if self.diagram.forward else "source", output=True)
-        self._terminal_node("source" if self.diagram.forward else "target", output=False)
+        self._terminal_node(output=True)
+        self._terminal_node(output=False)
 
     def _draw_amounts(self, strokes: _Strokes, tones: np.ndarray, depth: float) -> None:
         """Strokes in their `tones` (m, 3), except those that carry more or less than the other flow."""
         curves = strokes.curves
         largest = self.diagram.largest
-        widths = np.maximum(self.widest * strokes.amounts / largest, _HAIRLINE)
+        widest = min(0.45 * self.row, 9.0)
+        widths = np.maximum(widest * strokes.amounts / largest, _HAIRLINE)
         difference = (strokes.amounts - strokes.other) / largest
         more = difference > _SAME
         less = difference < -_SAME
@@ -117,13 +115,14 @@ class Pen(Layout):
         self._draw(curves[more], widths[more], shade_colour(LEVELS), depth + 0.1)
         self._draw(curves[less], widths[less], shade_colour(-LEVELS), depth + 0.2, _DASHES)
 
-    def _terminal_node(self, name: str, *, output: bool) -> None:
+    def _terminal_node(self, *, output: bool) -> None:
+        name = "target" if output == self.diagram.forward else "source"
         x, y = self.terminal(output=output)
         self.axes.scatter(x, y, s=self._full_area, marker="s", color=[INK], zorder=4)
         x += self.radius + 4 if output else -self.radius - 4
         align = "left" if output else "right"
         for shift, line in ((-5, "super-"), (5, name)):  # two texts: an SVG anchors single lines only
-            draw_text(self.axes, x, y + shift, line, size=8, ha=align, zorder=6)
+            draw_text(self.axes, x, y + shift, line, ha=align, zorder=6)
 
     def return_edge(self) -> None:
         """The edge from super-target back to super-source, which makes a circulation of the flow."""
@@ -146,7 +145,7 @@ class Pen(Layout):
 
     def nodes(self) -> None:
         """A circle for every node, as large as the flow through it; all alike if nothing is known to flow."""
-        layer, token = np.indices((self.layers, self.tokens)).reshape(2, -1)
+        layer, token = np.indices((self.last + 1, self.tokens)).reshape(2, -1)
         x, y = self.points(layer, token).T
         areas = np.full(x.size, self._full_area)
         faces = [(1.0, 1.0, 1.0)]
@@ -157,11 +156,11 @@ class Pen(Layout):
             faces = [shade_colour(level_of(fraction, 1.0)) for fraction in fractions.tolist()]
         self.axes.scatter(x, y, s=areas, facecolors=faces, edgecolors=[INK], linewidths=0.5, zorder=3)
 
-    def arrows(self) -> None:
+    def arrows(self, all_strokes: Sequence[_Strokes]) -> None:
         """A head at the end of every edge."""
         size = min(5.0, 0.3 * self.row)
         look = {"facecolors": [INK], "edgecolors": "white", "linewidths": 0.4, "zorder": 2.5}
-        for strokes in self._all_strokes():
+        for strokes in all_strokes:
             curves = strokes.curves if self.diagram.forward else strokes.curves[:, ::-1]
             direction = curves[:, 3] - curves[:, 2]
             direction /= np.linalg.norm(direction, axis=1, keepdims=True)
@@ -171,29 +170,27 @@ class Pen(Layout):
             corners = np.stack([tips, base + across, base - across], 1)
             self.axes.add_collection(PolyCollection(list(corners), **look), autolim=False)
 
-    def numbers(self) -> None:
+    def numbers(self, all_strokes: Sequence[_Strokes]) -> None:
         """The amount of every edge, written near its tail."""
         near_tail = 0.27 if self.diagram.forward else 0.73
-        for strokes in self._all_strokes():
+        for strokes in all_strokes:
             for curve, amount in zip(strokes.curves, strokes.amounts, strict=True):
                 self._badge(curve, near_tail, f"{amount:.4g}", size=6.5, box=_WHITE_BOX)
 
     def routes(self) -> None:
         """Double lines along the nodes of each route, and its number on it."""
-        gaps = self.layers - 1
         for index, route in enumerate(self.diagram.routes):
-            points = self.points(np.arange(gaps + 1), np.array(route))
+            points = self.points(np.arange(self.last + 1), np.array(route))
             curves = self._curves(points[:-1], points[1:])
             self._draw(curves, 2.8, INK, 2.0)
             self._draw(curves, 1.6, shade_colour(LEVELS), 2.1)
             # one gap after the other, and then beside the first number: routes may share edges
-            turn = index // gaps
+            turn = index // self.last
             shift = 0.17 * ((turn + 1) // 2) * (-1) ** turn
-            self._badge(curves[index % gaps], 0.5 + shift, str(index + 1), size=7, box=_CIRCLE)
+            self._badge(curves[index % self.last], 0.5 + shift, str(index + 1), size=7, box=_CIRCLE)
 
-    def crosses(self, crossed: np.ndarray) -> None:
-        """A cross in the middle of each of the `crossed` (m,) edges."""
-        curves = self._inner_strokes().curves[crossed]
+    def crosses(self, curves: np.ndarray) -> None:
+        """A cross in the middle of each of the `curves` (m, 4, 2)."""
         x, y = curves.mean(1).T  # curves are symmetric
         size = min(max(self.row, 9.0), 18.0)
         for tone, width in (("white", 2.8), ("black", 1.1)):  # visible on dark edges too
@@ -203,38 +200,36 @@ class Pen(Layout):
         """The tokens at both ends, as many as fit, those with the largest flow first."""
         names, size = fit_names(self.diagram.names, self.row)
         through = self.diagram.graph.through
-        last = self.layers - 1
-        for layer, align, sign in ((0, "right", -1), (last, "left", 1)):
-            look: dict[str, Any] = {"ha": align, "va": "center_baseline"}
-            x = self.x(layer) + sign * (self.radius + 5)
+        for layer, align, sign in ((0, "right", -1), (self.last, "left", 1)):
+            look: Look = {"ha": align, "va": "center_baseline"}
+            aside = sign * (self.radius + 5)
             lift = 0.0
             if self.diagram.terminals:  # above the nodes, with terminal edges passing behind
                 look = {"ha": "center", "va": "bottom", "bbox": _WHITE_BOX}
-                x = self.x(layer)
+                aside = 0.0
                 lift = self.radius + 2
             for token in _apart(self.row, through[layer], size):
-                text = self.axes.text(x, self.y(token) - lift, names[token], size=size, zorder=6, **look)
+                x, y = self.points(layer, token)
+                text = self.axes.text(x + aside, y - lift, names[token], size=size, zorder=6, **look)
                 if token in self.diagram.special:
                     text.set(style="italic", color=GREY)
 
     def layer_names(self) -> None:
         """The names of the columns, above them."""
-        last = self.layers - 1
         step = 1 if self.column >= 20 else 2
-        names = {0: "input", last: "output"}
-        for layer in range(step, last - step + 1, step):
-            names[layer] = str(layer)
-        lift = 14 if self.diagram.terminals else 6
-        y = self.top - MARGIN - lift
-        for layer in sorted(names):
-            self.axes.text(self.x(layer), y, names[layer], size=8, ha="center", va="bottom", color=GREY)
+        names = {0: "input", self.last: "output"}
+        lift = MARGIN + (14 if self.diagram.terminals else 6)
+        for layer in (0, *range(step, self.last - step + 1, step), self.last):
+            x, y = self.points(layer, 0)
+            name = names.get(layer, str(layer))
+            self.axes.text(x, y - lift, name, size=8, ha="center", va="bottom", color=GREY)
 
     def layer_shares(self) -> None:
         """How much of each layer's flow is drawn, below the columns."""
         y = self.bottom + 3
         size = min(7.0, self.column / 4)
         for layer, share in enumerate(self.diagram.selection.layer_shares()):
-            x = self.x(layer) + self.column / 2
+            x = self.left + (layer + 0.5) * self.column
             draw_note(self.axes, x, y, f"{share:.0%}", size, ha="center")
         draw_note(self.axes, self.left - 4, y, "drawn", size, ha="right")
 
@@ -249,20 +244,13 @@ class Pen(Layout):
         """The edges of the super-source and the super-target: those of a flow that carry something, or all."""
         graph = self.diagram.graph
         tokens = np.arange(self.tokens)
-        last = self.layers - 1
         left = self._curves(self.terminal(output=False), self.points(0, tokens))
-        right = self._curves(self.points(last, tokens), self.terminal(output=True))
+        right = self._curves(self.points(self.last, tokens), self.terminal(output=True))
         curves = np.concatenate([left, right])
         amounts = graph.ends.ravel()
         other = self.diagram.other.ends.ravel()
         drawn = np.maximum(amounts, other) > 0
         return _Strokes(curves[drawn], amounts[drawn], other[drawn])
-
-    def _all_strokes(self) -> list[_Strokes]:
-        strokes = [self._inner_strokes()]
-        if self.diagram.terminals:
-            strokes.append(self._terminal_strokes())
-        return strokes
 
     def _curves(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Cubic curves between points (m, 2) or (2,): straight in small networks, where numbers need the room."""
@@ -282,7 +270,7 @@ class Pen(Layout):
         collection = PathCollection(paths, **look, capstyle="butt", zorder=depth)
         self.axes.add_collection(collection, autolim=False)
 
-    def _badge(self, curve: np.ndarray, position: float, text: str, size: float, box: dict[str, Any]) -> None:
+    def _badge(self, curve: np.ndarray, position: float, text: str, size: float, box: Look) -> None:
         x, y = BezierSegment(curve)(position)
         self.axes.text(x, y, text, size=size, ha="center", va="center", bbox=box, zorder=5.5)
 
