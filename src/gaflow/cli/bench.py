@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -110,7 +110,7 @@ def bench(
         "split": split,
         "subset": subset,
     }
-    sources = _open_sources(inputs, lambda location: open_data(location, **columns))
+    sources = _open_sources(inputs, columns)
     only_stored = all(isinstance(source, str) for source in sources.values())
     method_names = None  # the paper's, or all that are stored
     if methods is not None and not only_stored:
@@ -140,7 +140,7 @@ def bench(
     return _print_outcomes(outcomes, len(sources), out, as_json)
 
 
-def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) -> dict[str, DataSet | str]:
+def _open_sources(inputs: Sequence[str], columns: dict[str, Any]) -> dict[str, DataSet | str]:
     """Data sets and folders by name (NAME=SOURCE); a wrong one should not cost the loading of a model."""
     sources: dict[str, DataSet | str] = {}
     for item in inputs:
@@ -154,7 +154,7 @@ def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) 
         if holds_attributions(location("inputs", source)):
             sources[name] = source
             continue
-        data = open_source(source)
+        data = open_data(source, **columns)
         next(data.read(), None)
         sources[name] = data
     return sources
