@@ -122,11 +122,14 @@ def parse_label_names(label_names: str | None) -> LabelNames | None:
     return {label.strip(): name.strip() for label, _, name in pairs}
 
 
-def parse_methods(methods: str) -> list[str]:
-    """The methods that a list of names means, checked before a model is loaded."""
-    if methods.strip().lower() == "all":
-        return list(METHODS)
-    names = [name.lower() for name in split_names(methods)]
+def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]:
+    """The methods that a list of names means, checked before a model is loaded; `default` if there is no list."""
+    if methods is None:
+        names = list(default)
+    elif methods.strip().lower() == "all":
+        names = list(METHODS)
+    else:
+        names = [name.lower() for name in split_names(methods)]
     for name in names:
         find_method(name, "methods")
     return names

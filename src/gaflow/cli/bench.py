@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gaflow.arguments import location
-from gaflow.benchmark.folder_layout import PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
@@ -113,8 +113,10 @@ def bench(
     sources = _open_sources(inputs, columns)
     only_stored = all(isinstance(source, str) for source in sources.values())
     method_names = None  # the paper's, or all that are stored
-    if methods is not None and not only_stored:
-        method_names = tuple(parse_methods(methods))
+    if not only_stored:
+        checked_names = parse_methods(methods, PAPER_METHODS)
+        if methods is not None:
+            method_names = tuple(checked_names)
     elif methods is not None and methods.strip().lower() != "all":
         method_names = tuple(split_names(methods))  # whether there are such methods or not
     replacements = [int(name) if name.isdecimal() else name for name in replacement or ["pad"]]

@@ -66,9 +66,8 @@ def compare(
       gaflow compare "this dog is not cute, but very smart."
       gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
     """
-    names = [name for name, method in METHODS.items() if _needs_one_trace(method)]
-    if methods is not None:
-        names = parse_methods(methods)
+    one_trace_methods = [name for name, method in METHODS.items() if _needs_one_trace(method)]
+    names = parse_methods(methods, one_trace_methods)
     check_file("--html", html)
     check_picture("--svg", svg)
     check_flow_page("--flow-html", flow_html, names)
