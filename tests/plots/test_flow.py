@@ -15,7 +15,7 @@ from matplotlib.patches import FancyArrowPatch
 import gaflow
 from gaflow import plots
 from gaflow.plots.figure import shade_colour
-from gaflow.plots.flow.layout import Layout
+from gaflow.plots.flow.strokes import Layout
 from gaflow.view.flow_graph import Graph
 from gaflow.view.shades import LEVELS
 from tests.support.attributions import make, make_flow

@@ -36,7 +36,7 @@ from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.default_method import DEFAULT
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
-from gaflow.jobs import Outcome, Ray
+from gaflow.jobs import Ray
 from gaflow.jobs import attribute as run_job
 from gaflow.jobs.run import find_engine
 from gaflow.view.text import one_line
@@ -119,24 +119,20 @@ def attribute(
             progress=progress,
             stop=stop,
         )
-    return _print_outcome(outcome, len(methods), as_json)
-
-
-def _print_outcome(outcome: Outcome, methods: int, as_json: bool) -> int:
-    """Print the outcome of the job and return the exit code."""
     if as_json:
         print_json(vars(outcome))
     if not outcome.finished:
         return report_stopped(f"{outcome.texts:,} of {outcome.total:,} texts are stored")
     if not as_json:
-        parts = [f"{_plural(outcome.texts, 'text')} by {_plural(methods, 'method')} ({outcome.computed:,} new)"]
+        explained = f"{_plural(outcome.texts, 'text')} by {_plural(len(methods), 'method')}"
+        parts = [f"{explained} ({outcome.computed:,} new)"]
         skipped = sum(outcome.skipped.values())
         if skipped:
             parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
         if outcome.errors:
             parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
         typer.echo(one_line(f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"))
-    if outcome.errors == outcome.texts * methods:
+    if outcome.errors == outcome.texts * len(methods):
         return 1
     return 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gaflow.arguments import location
-from gaflow.benchmark.folder_layout import PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
@@ -110,11 +110,13 @@ def bench(
         "split": split,
         "subset": subset,
     }
-    sources = _open_sources(inputs, lambda location: open_data(location, **columns))
+    sources = _open_sources(inputs, columns)
     only_stored = all(isinstance(source, str) for source in sources.values())
     method_names = None  # the paper's, or all that are stored
-    if methods is not None and not only_stored:
-        method_names = tuple(parse_methods(methods))
+    if not only_stored:
+        checked_names = parse_methods(methods, PAPER_METHODS)
+        if methods is not None:
+            method_names = tuple(checked_names)
     elif methods is not None and methods.strip().lower() != "all":
         method_names = tuple(split_names(methods))  # whether there are such methods or not
     replacements = [int(name) if name.isdecimal() else name for name in replacement or ["pad"]]
@@ -140,7 +142,7 @@ def bench(
     return _print_outcomes(outcomes, len(sources), out, as_json)
 
 
-def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) -> dict[str, DataSet | str]:
+def _open_sources(inputs: Sequence[str], columns: dict[str, Any]) -> dict[str, DataSet | str]:
     """Data sets and folders by name (NAME=SOURCE); a wrong one should not cost the loading of a model."""
     sources: dict[str, DataSet | str] = {}
     for item in inputs:
@@ -154,7 +156,7 @@ def _open_sources(inputs: Sequence[str], open_source: Callable[[str], DataSet]) 
         if holds_attributions(location("inputs", source)):
             sources[name] = source
             continue
-        data = open_source(source)
+        data = open_data(source, **columns)
         next(data.read(), None)
         sources[name] = data
     return sources

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from markupsafe import Markup
-
 from gaflow.arguments import checked, location
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import unit_of
@@ -41,9 +39,15 @@ def page(
         body = render("one.html", summary=summaries[0], tag="h1")
         html = document(summaries[0].title, body, kind="one", images=images)
     else:
+        first = summaries[0]
+        same = all(_subject(summary) == _subject(first) for summary in summaries)
+        legend = shared_legend(summaries, NEGATIVE) if same else None  # methods have different units
+        characters = len(first.att.text + (first.att.text_pair or ""))
+        in_rows = same and characters <= _SHORT_TEXT
+        body = render("several.html", summaries=summaries, legend=legend, in_rows=in_rows)
         names = dict.fromkeys(summary.name for summary in summaries)
-        title = summarize(summaries[0].att, ", ".join(names)).title
-        html = document(title, _side_by_side(summaries), kind="several", images=images)
+        title = summarize(first.att, ", ".join(names)).title
+        html = document(title, body, kind="several", images=images)
     if path is not None:
         write_atomically(location("path", path), html.encode())
     return html
@@ -55,15 +59,6 @@ def fragment(att: Attribution, *, words: bool = False, sentences: bool = False) 
     summary = summarize(att, unit=unit_of(words=words, sentences=sentences))
     body = render("one.html", summary=summary, tag="div")  # a heading would enter the notebook's table of contents
     return str(render("fragment.html", scope=scope(), style=style(), body=body))
-
-
-def _side_by_side(summaries: list[Summary]) -> Markup:
-    """Several attributions; methods have different units, so one relative legend serves all of them."""
-    first = summaries[0]
-    same = all(_subject(summary) == _subject(first) for summary in summaries)
-    characters = len(first.att.text + (first.att.text_pair or ""))
-    legend = shared_legend(summaries, NEGATIVE) if same else None
-    return render("several.html", summaries=summaries, legend=legend, in_rows=same and characters <= _SHORT_TEXT)
 
 
 def _subject(summary: Summary) -> tuple[object, ...]:

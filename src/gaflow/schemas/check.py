@@ -178,11 +178,12 @@ def _check_array(array: np.ndarray, schema: Schema, name: str, sizes: dict[str, 
     """Check one array, and add the sizes that it is the first to have."""
     if array.dtype.kind not in schema["kinds"]:
         raise ValueError(f"{name} must hold numbers of the kind {schema['kinds']}, not {array.dtype}")
-    if array.ndim == len(schema["shape"]):
-        for size, actual in zip(schema["shape"], array.shape, strict=True):
+    shape = schema["shape"]
+    if array.ndim == len(shape):
+        for size, actual in zip(shape, array.shape, strict=True):
             if isinstance(size, str):
                 sizes.setdefault(size, actual)
-    expected = tuple(sizes.get(size, size) for size in schema["shape"])
+    expected = tuple(sizes.get(size, size) for size in shape)
     if array.shape != expected or not array.size:
         raise ValueError(f"{name} must have the shape {expected}, not {array.shape}")
     if array.dtype.kind == "f" and schema.get("finite", True):

@@ -41,12 +41,9 @@ class TagTarget:
     tag: Tag | None = None  # None: the predicted tags
 
 
-@dataclass(frozen=True)
-class ResolvedTag:
-    """A target for one text."""
-
-    spans: list[TokenSpan]  # of which the most probable is meant; empty: where the model is surest
-    tag: Tag | None  # None: the predicted tags
+# A target for one text: locations, of which the most probable is meant (none: where the model is surest), and the tag
+# (None: the predicted tags).
+ResolvedTag = tuple[list[TokenSpan], Tag | None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
     def resolve(self, target: TagTarget, encoding: Encoding, name: str) -> ResolvedTag:
         """The tokens at the location."""
         spans = [] if target.location is None else find_tokens(target.location, encoding, 0, name)
-        return ResolvedTag(spans, target.tag)
+        return spans, target.tag
 
     def output(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> ExplainedOutput:
         """From logits (t, c)."""
@@ -105,13 +102,12 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
 
     def top_outputs(self, logits: Tensor, encoding: Encoding, count: int) -> list[ExplainedOutput]:
         """The entities, those that the model is surest of first; if there is none, the token closest to being one."""
-        return self._candidates(logits, encoding, ResolvedTag([], None))[:count]
+        return self._candidates(logits, encoding, ([], None))[:count]
 
     def _candidates(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> list[ExplainedOutput]:
         """The outputs that a target may mean, the most probable first; at least one."""
         logits = logits_on_host(logits[: len(encoding)])
-        spans = target.spans
-        tag = target.tag
+        spans, tag = target
         if not spans and (tag is None or isinstance(tag, str)):
             spans = self._entities(logits, encoding, tag)
         if not spans:

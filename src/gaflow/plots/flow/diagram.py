@@ -29,8 +29,7 @@ from gaflow.flow.routes import routes as widest_routes
 from gaflow.plots.elements import summary_remarks
 from gaflow.plots.figure import fit_text
 from gaflow.plots.flow.frame import draw_diagram
-from gaflow.plots.flow.layout import Diagram
-from gaflow.plots.flow.strokes import LABEL_WIDTH
+from gaflow.plots.flow.strokes import LABEL_WIDTH, Diagram
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.summary import summarize
 

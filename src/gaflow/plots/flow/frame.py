@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from gaflow.errors import Argument, ArgumentError
 from gaflow.plots.elements import LINE, draw_heading, draw_lines
 from gaflow.plots.figure import Picture, styled, widest, wrap_text
-from gaflow.plots.flow.layout import MARGIN, TERMINAL_COLUMNS, Diagram
-from gaflow.plots.flow.strokes import Pen, fit_names
+from gaflow.plots.flow.strokes import MARGIN, TERMINAL_COLUMNS, Diagram, Pen, fit_names
 
 _INNER_WIDTH = 440.0  # at least, for the captions
 _WAYS = {True: "from input to output", False: "from output to input"}  # if arrows point forward, or not
