@@ -269,7 +269,9 @@ def _unknown_tokens(encoding: Encoding, batch: Batch) -> str | None:
 def _to_host(flow: Flow | None) -> Flow | None:
     if flow is None:
         return None
-    return replace(_tensors_to_host(flow), certificate=_tensors_to_host(flow.certificate))
+    certificate = _tensors_to_host(flow.certificate)
+    potentials = None if flow.potentials is None else _tensors_to_host(flow.potentials)
+    return replace(_tensors_to_host(flow), certificate=certificate, potentials=potentials)
 
 
 def _tensors_to_host(record: Record) -> Record:
@@ -285,10 +287,14 @@ def _crop(flow: Flow | None, item: int, n: int) -> Flow | None:
     if flow is None:
         return None
     one = flow[item]
+    potentials = one.potentials
+    if potentials is not None:
+        potentials = replace(potentials, nodes=potentials.nodes[:, :, :n].clone())
     return replace(
         one,
         edges=one.edges[:, :, :n, :n].clone(),
         source=one.source[:, :n].clone(),
         target=one.target[:, :n].clone(),
         capacity=None if one.capacity is None else one.capacity[:, :, :n, :n].clone(),
+        potentials=potentials,
     )

@@ -231,8 +231,8 @@ class FlowMethod:
         )
         if not self.network.nodes:
             return flow
-        # the capacities of edges alone, without those of nodes, would describe other cuts
-        return replace(flow, edges=flow.edges[:, 1::2], capacity=None)
+        # the capacities of edges alone, without those of nodes, would describe other cuts; nodes have two potentials
+        return replace(flow, edges=flow.edges[:, 1::2], capacity=None, potentials=None)
 
     def _token_information(self, trace: Trace, states: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
         """The information of tokens by themselves (b, l, t), 0 at padding."""

@@ -24,7 +24,14 @@ from gaflow.errors import GaflowError
 from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks
 from gaflow.flow.network import LayeredNetwork, Terminal
-from gaflow.flow.paper_algorithms import MAX_INTEGER_SUM, Arcs, Direction, integral_scale, layered_arcs
+from gaflow.flow.paper_algorithms import (
+    MAX_INTEGER_SUM,
+    Arcs,
+    Direction,
+    integral_scale,
+    layered_arcs,
+    warn_of_lost_terminals,
+)
 
 HEADROOM_BITS = 62  # every node's inflow stays below 2^62, and no sum of capacities overflows
 
@@ -82,6 +89,8 @@ class Problem:
         if integral:
             tokens = self.real[item]  # the numbers at padding positions must not choose gamma
             gamma, clamped = integral_scale(self.unpruned[item][:, tokens][:, :, tokens])
+            if not self.wide_terminals and not network.dead[item]:
+                warn_of_lost_terminals(gamma, min(source.max(), target.max()))
         elif not network.dead[item]:
             limit = 2 * network.unit()[item].item()
             layer_sums = np.minimum(layers, limit).sum((-2, -1))
