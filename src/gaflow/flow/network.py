@@ -58,8 +58,8 @@ class LayeredNetwork:
         `mask` (b, t) says which tokens are real, `sources` and `targets` which of them get a terminal edge.
         `terminal` is the capacity of the terminal edges: None gives `t * max(information)`, which never binds and
         scales with the input; a number (or one per item) is taken literally; "tokens" is the paper's choice, the number
-        `t` of real tokens of each item; "adjacent" gives each terminal the sum of the live capacities next to it (paper,
-        appendix A.2).
+        `t` of real tokens of each item; "adjacent" gives each terminal the sum of the live capacities next to it
+        (paper, appendix A.2).
         """
         networks = as_networks(information)
         real = as_mask(mask, networks)

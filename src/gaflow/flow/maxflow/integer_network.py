@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -161,12 +162,16 @@ def maximum(solver: Any, source: int, target: int) -> int:
 
 def new_solver() -> Any:
     """An empty OR-Tools solver."""
+    return load_ortools("max_flow").SimpleMaxFlow()
+
+
+def load_ortools(module: str) -> Any:
+    """A module of OR-Tools' graph library."""
     need("ortools.graph.python", "maxflow", "maximum flows need OR-Tools")
     try:
-        from ortools.graph.python import max_flow as library
+        return import_module(f"ortools.graph.python.{module}")
     except ImportError as error:
         raise GaflowError(
             f"OR-Tools is installed but cannot be loaded ({error}); if CVXPY or highspy was imported before it, import "
             "ortools.graph.python.max_flow first"
         ) from error
-    return library.SimpleMaxFlow()
