@@ -37,7 +37,7 @@ def min_cost_circulation(
     """A circulation of minimum cost in the network whose edge `e` leads from node `tail[e]` to node `head[e]`.
 
     All five are whole numbers, one for each edge: nodes are counted from 0, an edge carries at least `lower` and at
-    most `upper`, and a unit of flow costs `cost`, which may be negative. GaflowError if no circulation fits the bounds.
+    most `upper`, and a unit of flow costs `cost`, which may be negative. Bounds that no circulation fits are an error.
 
         circulation = gaflow.min_cost_circulation([0, 1, 1], [1, 0, 0], [0, 0, 1], [5, 2, 4], [0, -1, 1])
         circulation.flow, circulation.cost  # tensor([3, 2, 1]), -1
@@ -63,9 +63,10 @@ def min_cost_circulation(
     solver.set_nodes_supplies(np.arange(nodes, dtype=np.int32), supply)
     status = solver.solve()
     if status == solver.INFEASIBLE:
-        raise GaflowError("no circulation fits these lower and upper bounds")
+        bounds = (Argument("lower"), " and ", Argument("upper"))
+        raise ArgumentError(*bounds, " allow no circulation from ", Argument("tail"), " to ", Argument("head"))
     if status != solver.OPTIMAL:
-        raise GaflowError(f"OR-Tools found no circulation of minimum cost: {status}; smaller numbers may help")
+        raise GaflowError(f"OR-Tools found no circulation: {status}; smaller ", Argument("cost"), " may help")
     flow = low + solver.flows(arcs)
     total = int(flow.astype(object) @ prices.astype(object))  # Python's integers, which do not overflow
     return Circulation(torch.from_numpy(flow), total)
