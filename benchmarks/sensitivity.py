@@ -101,10 +101,10 @@ def main() -> None:
     page = [
         "# What mu and u_inf change",
         "",
-        f"{len(texts)} texts of {arguments.data.name}. Scores are shares of the flow. *Moved* is the share that ends in "
-        "other tokens than with the default settings, *rank* the rank correlation with them, both means over texts. "
-        "AOPC is that of the highest-scored tokens, replaced by [PAD], with its paired difference to the default and the "
-        f"standard error. Random scores have an AOPC of {random}.",
+        f"{len(texts)} texts of {arguments.data.name}. Scores are shares of the flow. *Moved* is the share that ends "
+        "in other tokens than with the default settings, *rank* the rank correlation with them, both means over texts. "
+        "AOPC is that of the highest-scored tokens, replaced by [PAD], with its paired difference to the default and "
+        f"the standard error. Random scores have an AOPC of {random}.",
         "",
         provenance(
             count=arguments.count, seed=arguments.seed, orders=arguments.orders, model=arguments.model or "embedded"

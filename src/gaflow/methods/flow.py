@@ -2,8 +2,8 @@
 input.
 
 The score of token `j` is the through-flow of input node `j`, which is the flow on its terminal edge; the
-scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they are the
-Shapley values of a sum of games, and sum to the flow value times the number of node layers. Names `af`, `gf` and
+scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they sum to the flow
+value times the number of node layers. Names `af`, `gf` and
 `agf` always mean the paper's definition.
 
 What goes beyond the paper, each by itself and in any combination:
