@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,8 @@ def difference(scores: Sequence[np.ndarray], default: Sequence[np.ndarray]) -> t
         shares = text_scores / text_scores.sum()
         default_shares = default_scores / default_scores.sum()
         moved.append(np.abs(shares - default_shares).sum() / 2)
-        correlations.append(spearmanr(shares, default_shares).statistic)
+        correlation: Any = spearmanr(shares, default_shares)
+        correlations.append(correlation.statistic)
     return float(np.mean(moved)), float(np.mean(correlations))
 
 
@@ -75,7 +77,10 @@ def main() -> None:
             scores[f"{tensor}, {row}"] = [attribution.scores for attribution in attributions]
         game = []
         for attribution in explainer(texts, method=tensor, batch_size=32):
-            game.append(gaflow.shapley(attribution.flow.capacity, arguments.orders).numpy())
+            flow = attribution.flow
+            if flow is None or flow.capacity is None:
+                raise ValueError("the flow of a tensor has capacities")
+            game.append(gaflow.shapley(flow.capacity, arguments.orders).numpy())
         scores[f"{tensor}, flow game"] = game
     evaluation = gaflow.evaluate(explainer, texts, methods=[], scores=scores, order="top", eraser=False)
     names = list(evaluation.methods)

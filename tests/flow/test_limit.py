@@ -93,6 +93,6 @@ def test_one_unit_shared_by_two_tokens_is_where_the_derivative_vanishes(barrier)
         return total
 
     flow = solve(information, epsilon=1e-10, barrier=barrier, terminal=4.0)
-    expected = brentq(slope, 1e-9, 1 - 1e-9, xtol=1e-14)
+    expected: Any = brentq(slope, 1e-9, 1 - 1e-9, xtol=1e-14)
     assert abs(expected - 0.5) > 0.01
     assert flow.target[0].tolist() == pytest.approx([expected, 1 - expected], rel=1e-8)

@@ -18,7 +18,7 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import ALL_ZERO
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.explainer.runner import Runner
-from gaflow.flow.result import BatchCertificate, Certificate, Flow
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, Potentials
 from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
@@ -33,7 +33,7 @@ from gaflow.tasks.targets import ExplainedOutput
 
 ONE_CORE_PRODUCTS = 1 << 24  # in the largest matrix product of a pass: fewer take under a millisecond on one core
 
-Record = TypeVar("Record", Flow, BatchCertificate)
+Record = TypeVar("Record", Flow, BatchCertificate, Potentials)
 
 
 @dataclass
