@@ -42,7 +42,8 @@ def min_cost_circulation(
         circulation = gaflow.min_cost_circulation([0, 1, 1], [1, 0, 0], [0, 0, 1], [5, 2, 4], [0, -1, 1])
         circulation.flow, circulation.cost  # tensor([3, 2, 1]), -1
     """
-    solver = load_ortools("min_cost_flow").SimpleMinCostFlow()
+    _, min_cost_flow = load_ortools()
+    solver = min_cost_flow.SimpleMinCostFlow()
     tails = _whole_numbers("tail", tail)
     count = len(tails)
     heads = _whole_numbers("head", head, count)

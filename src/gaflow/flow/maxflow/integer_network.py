@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -162,16 +161,18 @@ def maximum(solver: Any, source: int, target: int) -> int:
 
 def new_solver() -> Any:
     """An empty OR-Tools solver."""
-    return load_ortools("max_flow").SimpleMaxFlow()
+    max_flow, _ = load_ortools()
+    return max_flow.SimpleMaxFlow()
 
 
-def load_ortools(module: str) -> Any:
-    """A module of OR-Tools' graph library."""
+def load_ortools() -> tuple[Any, Any]:
+    """OR-Tools' modules for maximum flows and for flows of minimum cost."""
     need("ortools.graph.python", "maxflow", "maximum flows need OR-Tools")
     try:
-        return import_module(f"ortools.graph.python.{module}")
+        from ortools.graph.python import max_flow, min_cost_flow
     except ImportError as error:
         raise GaflowError(
             f"OR-Tools is installed but cannot be loaded ({error}); if CVXPY or highspy was imported before it, import "
             "ortools.graph.python.max_flow first"
         ) from error
+    return max_flow, min_cost_flow
