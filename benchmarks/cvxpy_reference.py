@@ -32,7 +32,7 @@ from gaflow.flow.arguments import ArrayLike, Nodes, only_network
 from gaflow.flow.barrier.solve import BARRIERS, Barrier
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import Arcs, Direction, check_direction, layered_arcs
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.flow.result import BatchCertificate, Flow, Potentials
 
 __all__ = ["cvxpy_flow"]
 
@@ -77,6 +77,7 @@ def cvxpy_flow(
 @dataclass(frozen=True)
 class _Solution:
     flow: np.ndarray  # (l t t + 2 t,) layer edges, source edges, target edges
+    potential: np.ndarray  # (n,) in the node numbers of Algorithm 1, the super-target at 0
     value: float
     conservation: float
     dual: float
@@ -91,6 +92,7 @@ def _no_flow(network: LayeredNetwork) -> _Solution:
     size = network.capacity.numel() + network.source.numel() + network.target.numel()
     return _Solution(
         flow=np.zeros(size),
+        potential=np.zeros(network.capacity.shape[1] * network.source.numel() + network.source.numel() + 2),
         value=0.0,
         conservation=0.0,
         dual=0.0,
@@ -128,6 +130,7 @@ def _solve(network: LayeredNetwork, mu: float, barrier: Barrier, direction: Dire
     edge_flow[arcs.slot] = flow[:-1] * kappa
     return _Solution(
         flow=edge_flow,
+        potential=_potential(arcs, potential, direction),
         value=value * kappa,
         conservation=conservation,
         dual=dual,
@@ -192,6 +195,16 @@ def _cut(arcs: Arcs, potential: np.ndarray) -> float:
     return float(arcs.capacity @ np.maximum(side[arcs.tail] - side[arcs.head], 0))
 
 
+def _potential(arcs: Arcs, multiplier: np.ndarray, direction: Direction) -> np.ndarray:
+    """`y` of the dual in eq. 8 at live nodes, for backward flow, from CVXPY's multipliers of conservation."""
+    potential = multiplier[arcs.target] - multiplier
+    if direction == "forward":  # every edge is turned round, and with it the sign of `y_tail - y_head`
+        potential = potential[arcs.source] - potential
+    alive = arcs.alive()
+    alive[arcs.target] = True
+    return np.where(alive, potential, 0.0)
+
+
 def _import_cvxpy() -> Any:
     # CVXPY brings a HiGHS of its own, after which that of OR-Tools (see integer_network.py) could no longer be loaded.
     with contextlib.suppress(ImportError):
@@ -235,4 +248,9 @@ def _flow(network: LayeredNetwork, mu: float, solution: _Solution) -> Flow:
         converged=certificate.converged,
         certificate=certificate,
         capacity=network.capacity,
+        potentials=Potentials(
+            nodes=torch.as_tensor(solution.potential[1:-1]).reshape(1, layers + 1, t),
+            source=one(float(solution.potential[-1])),
+            target=one(float(solution.potential[0])),
+        ),
     )

@@ -1,13 +1,16 @@
 """The figures of the paper and of the documentation, drawn anew: `python docs/figures.py [FOLDER]`.
 
-Figures 1, 2 and 4 show networks small enough to check by hand; 5, 6 and 7 the showcase sentence, explained with the
-embedded model. The same versions of the libraries give the same files, byte for byte.
+Figures 1 to 4 and 10 show networks small enough to check by hand; 5, 6, 7 and 9 the showcase sentence, explained with
+the embedded model. (Figure 8 has masking curves, which are in benchmarks/results.) The same versions of the libraries
+give the same files, byte for byte.
 """
 
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +18,7 @@ from torch import Tensor
 
 import gaflow
 from gaflow import plots
+from gaflow.benchmark import PAPER_METHODS
 from gaflow.flow.information import INFORMATION
 from gaflow.plots.figure import PAD
 
@@ -75,6 +79,80 @@ def figure_2() -> Figure:
     return figure
 
 
+def matrices(axes: Axes, tensor: Tensor, title: str) -> None:
+    """The layers (l, t, t) of a tensor as heat maps, one beside the other."""
+    layers, tokens, _ = tensor.shape
+    strip = np.full((tokens, layers * (tokens + 1) - 1), np.nan)
+    for layer, matrix in enumerate(tensor):
+        start = layer * (tokens + 1)
+        strip[:, start : start + tokens] = matrix
+    limit = float(tensor.abs().max())
+    axes.imshow(strip, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    axes.set_axis_off()
+    axes.text(-0.5, -0.75, title, weight="bold")
+    for layer in range(layers):
+        axes.text(layer * (tokens + 1) + (tokens - 1) / 2, tokens, f"layer {layer + 1}", ha="center", color="dimgrey")
+
+
+def figure_3() -> Figure:
+    """From attention and its gradient to the unique flow: every step on numbers, 3 layers, 2 heads and 3 tokens."""
+    generator = torch.Generator().manual_seed(0)
+    attention = torch.randn(1, 3, 2, 3, 3, generator=generator, dtype=torch.float64).softmax(-1)
+    gradient = torch.randn(1, 3, 2, 3, 3, generator=generator, dtype=torch.float64)
+    information = gaflow.information.agf(attention, gradient)[0]
+    figure, places = panels(3, 2, 560, 240, "How the flow is computed")
+    matrices(places[0], attention[0].mean(1), "1. Attention A, mean of two heads")
+    matrices(places[1], gradient[0].mean(1), "2. Its gradient, mean of two heads")
+    title = "3. The network of relu(A * gradient), mean over heads"
+    plots.network_diagram(information, title=title, axes=places[2])
+    options = {"terminals": True, "routes": 0, "cut": False}
+    for axes, direction, name in zip(places[3:5], ALGORITHMS.values(), ("One", "Another"), strict=True):
+        flow = gaflow.max_flow(information, direction, integral=False)
+        title = f"4. {name} of many maximum flows, value {flow.value.item():.3f}"
+        plots.flow_diagram(flow, title=title, axes=axes, **options)
+    flow = gaflow.solve(information)
+    title = f"5. The unique flow of the log barrier, value {flow.value.item():.3f}"
+    plots.flow_diagram(flow, title=title, axes=places[5], **options)
+    return figure
+
+
+def game_values(information: Tensor) -> dict[tuple[int, ...], tuple[list[float], float]]:
+    """What coalitions of input tokens earn: their members' flows in the barrier solution, and the flow game's value."""
+    scores = gaflow.solve(information).target[0].tolist()
+    values = {}
+    for size in range(1, len(scores) + 1):
+        for coalition in itertools.combinations(range(len(scores)), size):
+            maximum = gaflow.max_flow(information, integral=False, targets=list(coalition)).value.item()
+            values[coalition] = ([scores[token] for token in coalition], maximum)
+    return values
+
+
+def figure_10() -> Figure:
+    """The game behind Theorem 3.1: coalitions earn the sum of their members' flows; beside it, the flow game."""
+    information = synthetic(4, 3)
+    figure, places = panels(1, 2, 560, 300, "Coalitions and what they earn")
+    flow = gaflow.solve(information)
+    title = f"The players are the input tokens; flow {flow.value.item():.3f}"
+    options = {"terminals": True, "routes": 0, "cut": False}
+    plots.flow_diagram(flow, ["0", "1", "2"], title=title, axes=places[0], **options)
+    axes = places[1]
+    colours = ("#4477aa", "#ee6677", "#ccbb44")
+    values = game_values(information)
+    longest = max(maximum for _, maximum in values.values())
+    axes.set(xlim=(-1.1, longest * 1.05), ylim=(len(values) + 0.2, -1.2))
+    axes.set_axis_off()
+    axes.text(-1.1, -0.9, "v(S): flow through S (colours) and maximum flow into S (frame)", weight="bold")
+    for row, (coalition, (shares, maximum)) in enumerate(values.items()):
+        left = 0.0
+        for token, share in zip(coalition, shares, strict=True):
+            axes.barh(row, share, left=left, height=0.6, color=colours[token])
+            left += share
+        axes.barh(row, maximum, height=0.75, facecolor="none", edgecolor="black")
+        members = ", ".join(map(str, coalition))
+        axes.text(-0.08, row, f"S = {{{members}}}", ha="right", va="center")
+    return figure
+
+
 def figure_4() -> Figure:
     """Capacities of 4 layers and 3 tokens, and the maximum flows that the two algorithms find."""
     information = synthetic(4, 3)
@@ -122,6 +200,11 @@ def figure_7(explainer: gaflow.Explainer) -> Figure:
     return plots.compare({name: shares(att, att.flow) for name, att in found.items() if att.flow is not None})
 
 
+def figure_9(explainer: gaflow.Explainer) -> Figure:
+    """The showcase sentence by all fourteen methods of the paper."""
+    return plots.compare(explainer.compare(TEXT, methods=list(PAPER_METHODS)))
+
+
 def bars(explainer: gaflow.Explainer) -> Figure:
     """What `att.plot()` shows."""
     return explainer(TEXT).plot()
@@ -138,10 +221,13 @@ def figures() -> dict[str, Figure]:
     return {
         "figure-1": figure_1(),
         "figure-2": figure_2(),
+        "figure-3": figure_3(),
         "figure-4": figure_4(),
         "figure-5": figure_5(explainer),
         "figure-6": figure_6(explainer),
         "figure-7": figure_7(explainer),
+        "figure-9": figure_9(explainer),
+        "figure-10": figure_10(),
         "bars": bars(explainer),
         "flow": flow(explainer),
     }

@@ -61,8 +61,8 @@ for token, least, score, most in zip(att.tokens, low.tolist(), att.scores, high.
     print(f"{token:9} {least:.5f} <= {score:.5f} <= {most:.5f}")
 
 # %% [markdown]
-# The scores are Shapley values (Theorem 3.1 of the paper). What this means can be checked on the result, in
-# every layer:
+# The scores are Shapley values of an additive game (Theorem 3.1 of the paper; any scores are those of one). What this
+# means can be checked on the result, in every layer:
 
 # %%
 report = gaflow.axioms(att)

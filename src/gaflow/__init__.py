@@ -25,11 +25,13 @@ from gaflow.explainer.explainer import Explainer, explain
 from gaflow.explainer.windows import Windows
 from gaflow.flow import information
 from gaflow.flow.barrier.solve import solve
+from gaflow.flow.maxflow.circulation import Circulation, min_cost_circulation
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.min_cut import CutEdge, MinCut, min_cut
 from gaflow.flow.maxflow.score_ranges import ScoreRanges, score_ranges
+from gaflow.flow.maxflow.shapley import ShapleyEstimate, shapley, shapley_estimate
 from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
-from gaflow.flow.result import Certificate, Flow
+from gaflow.flow.result import Certificate, Flow, Potentials
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
 
@@ -40,6 +42,7 @@ __all__ = [
     "Attribution",
     "Axioms",
     "Certificate",
+    "Circulation",
     "CutEdge",
     "DataError",
     "DenseNetwork",
@@ -53,9 +56,11 @@ __all__ = [
     "JobError",
     "MinCut",
     "MissingExtraError",
+    "Potentials",
     "Route",
     "Routes",
     "ScoreRanges",
+    "ShapleyEstimate",
     "SolveError",
     "TargetError",
     "TextError",
@@ -72,9 +77,12 @@ __all__ = [
     "information",
     "load",
     "max_flow",
+    "min_cost_circulation",
     "min_cut",
     "routes",
     "score_ranges",
+    "shapley",
+    "shapley_estimate",
     "solve",
 ]
 

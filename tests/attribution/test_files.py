@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from gaflow.attribution.attribution import load
 from gaflow.errors import GaflowError
+from gaflow.flow.barrier.solve import solve
 from tests.support.attributions import make
 from tests.support.models import byte_bpe
 
@@ -252,6 +253,19 @@ def test_capacities_are_stored_and_files_without_them_are_read(tmp_path):
     flow = load(tmp_path / "old").flow
     assert flow is not None
     assert flow.capacity is None
+
+
+def test_potentials_are_not_stored_but_the_dual_value_is_still_there(tmp_path):
+    att = make("the dog")
+    t = len(att.tokens)
+    flow = solve(torch.rand(2, t, t, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    att = replace(att, flow=flow)
+    att.save(tmp_path / "att.safetensors")
+    loaded = load(tmp_path / "att.safetensors").flow
+    assert loaded is not None
+    assert loaded.potentials is None
+    assert torch.equal(loaded.dual_value, flow.dual_value)
+    assert torch.equal(loaded[0].dual_value, flow.dual_value)
 
 
 def test_capacities_of_another_size_are_refused(tmp_path):

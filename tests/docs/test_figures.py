@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import gaflow
+from gaflow.benchmark import PAPER_METHODS
 from tests.support.pictures import assert_stands_apart, saved, written
 
 DOCS = Path(__file__).parents[2] / "docs"
-NAMES = {"figure-1", "figure-2", "figure-4", "figure-5", "figure-6", "figure-7", "bars", "flow"}
+NUMBERED = (1, 2, 3, 4, 5, 6, 7, 9, 10)
+NAMES = {"bars", "flow", *(f"figure-{number}" for number in NUMBERED)}
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,18 @@ def test_scores_of_the_showcase_are_shares_of_the_flow(script):
         one, two = (attributions[f"{name}, Algorithm {k}"] for k in (1, 2))
         assert one.flow.value == two.flow.value
         assert abs(one.scores - two.scores).sum() > 0.5  # most of the flow ends elsewhere
+
+
+def test_figure_9_has_all_methods_of_the_paper(drawn):
+    assert set(PAPER_METHODS) <= set(written(drawn["figure-9"]))
+
+
+def test_in_figure_10_one_game_is_additive_and_the_other_is_not(script):
+    values = script.game_values(script.synthetic(4, 3))
+    everyone = values[0, 1, 2]
+    assert sum(everyone[0]) == pytest.approx(everyone[1], rel=1e-5)
+    for coalition, (shares, maximum) in values.items():
+        assert shares == [everyone[0][token] for token in coalition]
+        assert sum(shares) <= maximum * (1 + 1e-12)
+    _, pair = values[0, 1]
+    assert pair < values[(0,)][1] + values[(1,)][1] - 0.1

@@ -113,3 +113,18 @@ def test_a_text_that_is_mostly_unknown_to_the_tokenizer_is_warned_of(text, warne
     att = Explainer(*bert())(text, "agf")
     unknown = att.tokens.count("[UNK]")
     assert (f"{unknown} of" in str(att.diagnostics.get("warning", ""))) == warned
+
+
+def test_each_text_has_the_potentials_of_its_own_tokens():
+    explainer = Explainer(*bert())
+    texts = [SENTENCE, "a dog"]
+    together = explainer(texts, method="agf", batch_size=2)
+    for text, att in zip(texts, together, strict=True):
+        alone = explainer(text, method="agf").flow
+        assert att.flow is not None
+        assert att.flow.potentials is not None
+        assert alone is not None
+        assert alone.potentials is not None
+        layers = len(att.flow.edges[0])
+        assert att.flow.potentials.nodes.shape == (1, layers + 1, len(att.tokens))
+        torch.testing.assert_close(att.flow.potentials.nodes, alone.potentials.nodes, rtol=0, atol=1e-5)

@@ -118,7 +118,7 @@ def test_the_integers_solved_are_those_of_the_dense_network(smallest, direction)
     information = random_information(12, 3, 4, 4, density=0.7)
     information[1, 2, 3] = smallest  # some of these clamp gamma, some just do not
     dense = dense_network(information, direction)
-    flow = max_flow(information, direction, terminal=4)
+    flow = max_flow(information, direction, terminal="tokens")
     certificate = flow.certificate[0]
     assert (certificate.gamma, certificate.clamped) == (dense.gamma, dense.clamped)
     expected = largest_integer_flow(dense.upper_int.numpy(), dense.source, dense.target)
@@ -185,6 +185,14 @@ def test_literal_terminals_bind():
     information = torch.full((2, 3, 3), 5.0)
     assert max_flow(information).value.item() == 45
     assert max_flow(information, terminal=3).value.item() == 9
+
+
+def test_where_literal_terminals_bind_only_tokens_solves_the_printed_integers():
+    information = 5 * random_information(0, 3, 3, 3)
+    dense = dense_network(information)
+    printed = largest_integer_flow(dense.upper_int.numpy(), dense.source, dense.target) / dense.gamma
+    assert printed == max_flow(information, terminal="tokens").value.item() == 9  # 3 terminals of capacity 3
+    assert max_flow(information).value.item() > printed + 7
 
 
 def test_padding_and_company_change_nothing():

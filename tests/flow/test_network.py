@@ -82,7 +82,7 @@ def test_only_what_lies_between_chosen_sources_and_targets_lives(seed, layers, s
     assert network.dead.item() is (not live.any())
 
 
-@pytest.mark.parametrize("terminal", [None, 3.0, "adjacent"])
+@pytest.mark.parametrize("terminal", [None, 3.0, "tokens", "adjacent"])
 def test_choosing_ends_is_removing_the_other_rows_and_columns(terminal):
     information = random_network(0, 3, 5, 0.8)[None]
     network = LayeredNetwork.build(information, terminal, None, flags(5, 1, 4), flags(5, 0, 1, 2))
@@ -130,6 +130,9 @@ def test_terminals_are_literal_or_adjacent_on_request():
     assert torch.equal(literal.source > 0, default.source > 0)
     per_item = LayeredNetwork.build(information.expand(2, -1, -1, -1), terminal=torch.tensor([4.0, 7.0]))
     assert per_item.target.amax(-1).tolist() == [4.0, 7.0]
+    tokens = LayeredNetwork.build(information, terminal="tokens")
+    assert torch.equal(tokens.source, literal.source)
+    assert torch.equal(tokens.target, literal.target)
     adjacent = LayeredNetwork.build(information, terminal="adjacent")
     assert torch.equal(adjacent.source, default.capacity[:, -1].sum(-1))
     assert torch.equal(adjacent.target, default.capacity[:, 0].sum(-2))
@@ -141,7 +144,7 @@ def test_terminals_are_literal_or_adjacent_on_request():
 
 
 @pytest.mark.parametrize("places", [[0, 1, 2], [2, 3, 4], [0, 2, 4]])
-@pytest.mark.parametrize("terminal", [None, 3.0, "adjacent"])
+@pytest.mark.parametrize("terminal", [None, 3.0, "tokens", "adjacent"])
 def test_padding_anywhere_changes_nothing_whatever_it_holds(places, terminal):
     alone = random_network(7, 3, 3, 0.6)
     padded = torch.full((1, 3, 5, 5), 9.0, dtype=torch.float64)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from gaflow.errors import GaflowWarning
+from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.paper_algorithms import dense_network, integral_scale, layered_arcs
 
 INFORMATION = torch.rand(4, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -71,7 +73,7 @@ def test_forward_is_backward_reversed():
 
 @pytest.mark.parametrize(
     ("smallest", "gamma"),
-    [(0.5, 10.0), (0.1, 10.0), (0.09, 100.0), (1e-3, 1e3), (0.00371, 1e3), (1.0, 1.0), (25.0, 0.1)],
+    [(0.5, 10.0), (0.1, 10.0), (0.09, 100.0), (1e-3, 1e3), (0.00371, 1e3), (1.0, 1.0)],
 )
 def test_gamma_makes_the_smallest_entry_a_digit(smallest, gamma):
     information = torch.full((1, 2, 2), max(1.0, 2 * smallest), dtype=torch.float64)
@@ -81,6 +83,31 @@ def test_gamma_makes_the_smallest_entry_a_digit(smallest, gamma):
     assert not network.clamped
     assert 1 <= int(network.upper_int[3, 1]) <= 9
     assert int(network.upper_int[4, 2]) == 0
+
+
+@pytest.mark.parametrize("t", [2, 9])
+def test_a_gamma_that_takes_the_terminals_away_is_warned_of(t):
+    information = torch.full((1, t, t), 25.0, dtype=torch.float64)
+    with pytest.warns(GaflowWarning, match="gamma is 0.1"):
+        network = dense_network(information)
+    assert network.gamma == 0.1
+    assert int(network.upper_int[1 + t, 1]) == 2
+    assert not network.upper_int[network.source].any()  # as printed: int(gamma t) = 0
+    with pytest.warns(GaflowWarning, match="gamma is 0.1"):
+        assert max_flow(information, terminal="tokens").value.item() == 0
+    assert max_flow(information).value.item() == t * t * 20  # wide terminals, and one digit of each capacity
+    assert max_flow(information, integral=False, terminal="tokens").value.item() == t * t
+
+
+def test_ten_tokens_survive_a_gamma_of_a_tenth():
+    network = dense_network(torch.full((1, 10, 10), 25.0, dtype=torch.float64))
+    assert network.gamma == 0.1
+    assert int(network.upper_int[network.source].sum()) == 10
+
+
+def test_a_network_without_capacities_is_no_reason_to_warn():
+    assert dense_network(torch.zeros(1, 2, 2)).gamma == 1
+    assert max_flow(torch.zeros(1, 2, 2), terminal="tokens").value.item() == 0
 
 
 def test_gamma_just_below_a_power_of_ten_keeps_the_smallest_entry():

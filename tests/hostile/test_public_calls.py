@@ -224,6 +224,12 @@ CALLS: dict[str, Callable[[], Call]] = {
     "dense_network": lambda: (gaflow.dense_network, {"information": information(), "direction": "backward"}),
     "max_flow": lambda: (gaflow.max_flow, network_options() | {"direction": "backward", "integral": True}),
     "min_cut": lambda: (gaflow.min_cut, network_options() | {"nearest": "output", "integral": False}),
+    "min_cost_circulation": lambda: (
+        gaflow.min_cost_circulation,
+        {"tail": [0, 1], "head": [1, 0], "lower": [0, 1], "upper": [3, 2], "cost": [-1, 0]},
+    ),
+    "shapley": lambda: (gaflow.shapley, network_options() | {"orders": 3, "seed": 0}),
+    "shapley_estimate": lambda: (gaflow.shapley_estimate, network_options() | {"orders": 3, "seed": 0}),
     "score_ranges": lambda: (gaflow.score_ranges, network_options() | {"layer": 0, "integral": False}),
     "routes": lambda: (gaflow.routes, {"flow": flow(), "k": 2}),
     "solve": lambda: (

@@ -74,6 +74,7 @@ def test_a_settings_object_works_where_a_name_does():
         (FlowMethod("agf"), "agf"),
         (FlowMethod("gf", epsilon=0.001), "gf(epsilon=0.001)"),
         (FlowMethod("af", barrier="capacity", terminal=3.0), "af(barrier='capacity', terminal=3.0)"),
+        (FlowMethod("agf", terminal="tokens"), "agf(terminal='tokens')"),
         (FlowMethod("af", throw=False), "af"),
         (FlowMethod("af", sources="head", layer="all"), "af(sources='head', layer='all')"),
         (FlowMethod("af", targets=[0, -1], layer=-2), "af(targets=(0, -1), layer=-2)"),
@@ -116,6 +117,29 @@ def test_every_setting_reaches_the_solver(monkeypatch):
         "sources": [[0, 4], [0, 3]],
         "throw": False,
     }
+
+
+def wide(attention, gradient):
+    """Capacities so wide that terminals of capacity t bind."""
+    return 100 * attention.mean(2)
+
+
+def test_terminals_of_the_paper_have_the_capacity_t_of_their_own_text():
+    attention = random_trace().attention[:2]
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    together = FlowMethod(wide, terminal="tokens")(make_trace(attention, mask=mask))
+    assert together.flow is not None
+    assert together.flow.dual_value.tolist() == pytest.approx([25, 9], rel=1e-5)  # t terminals of capacity t
+    for item, t in enumerate((5, 3)):
+        alone = make_trace(attention[item : item + 1, :, :, :t, :t])
+        for terminal in ("tokens", float(t)):
+            scores = FlowMethod(wide, terminal=terminal)(alone).values[0]
+            torch.testing.assert_close(together.values[item, :t], scores, rtol=1e-9, atol=0)
+
+
+def test_a_terminal_without_such_a_name_is_refused():
+    with pytest.raises(ValueError, match="'token'"):
+        FlowMethod("agf", terminal="token")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 The players of a game are the nodes of one layer, and a coalition earns the flow through it, `v(S) = sum_{i in S} f(i)`,
 of a flow that is fixed. Blocking one node takes nothing from the others of its layer. So a node adds `f(i)` to every
-coalition, and its Shapley value is `f(i)`. The axioms that single out this value can be checked one by one, on scores
-and flows as they were stored:
+coalition, and its Shapley value is `f(i)`. The game is additive: of such a game any scores are the Shapley values, and
+those of any flow pass (`flow/maxflow/shapley.py` has a game that is not additive). The axioms that single out this
+value can be checked one by one, on scores and flows as they were stored:
 
 - **efficiency**: the scores of a layer sum to `v(N)`, which is the flow value and the sum over a layer of edges;
 - **symmetry**: nodes that add the same to every coalition, `f(i) = f(j)`, have the same score;

@@ -18,7 +18,7 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import ALL_ZERO
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
 from gaflow.explainer.runner import Runner
-from gaflow.flow.result import BatchCertificate, Certificate, Flow
+from gaflow.flow.result import BatchCertificate, Certificate, Flow, Potentials
 from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
@@ -34,7 +34,7 @@ from gaflow.tasks.targets import ExplainedOutput
 
 ONE_CORE_PRODUCTS = 1 << 24  # in the largest matrix product of a pass: fewer take under a millisecond on one core
 
-Record = TypeVar("Record", Flow, BatchCertificate)
+Record = TypeVar("Record", Flow, BatchCertificate, Potentials)
 
 
 @dataclass
@@ -262,7 +262,9 @@ def _unknown_tokens(encoding: Encoding, batch: Batch) -> str | None:
 def _to_host(flow: Flow | None) -> Flow | None:
     if flow is None:
         return None
-    return replace(_tensors_to_host(flow), certificate=_tensors_to_host(flow.certificate))
+    certificate = _tensors_to_host(flow.certificate)
+    potentials = None if flow.potentials is None else _tensors_to_host(flow.potentials)
+    return replace(_tensors_to_host(flow), certificate=certificate, potentials=potentials)
 
 
 def _tensors_to_host(record: Record) -> Record:
@@ -278,10 +280,14 @@ def _crop(flow: Flow | None, item: int, n: int) -> Flow | None:
     if flow is None:
         return None
     one = flow[item]
+    potentials = one.potentials
+    if potentials is not None:
+        potentials = replace(potentials, nodes=potentials.nodes[:, :, :n].clone())
     return replace(
         one,
         edges=one.edges[:, :, :n, :n].clone(),
         source=one.source[:, :n].clone(),
         target=one.target[:, :n].clone(),
         capacity=None if one.capacity is None else one.capacity[:, :, :n, :n].clone(),
+        potentials=potentials,
     )

@@ -22,7 +22,9 @@ from torch import Tensor
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks, as_nodes, per_item
 
-Terminal = float | Tensor | str | None  # a number, one per item, "adjacent", or None: wide enough never to bind
+# A number, one per item, "tokens" (the number of real tokens), "adjacent", or None: wide enough never to bind.
+Terminal = float | Tensor | str | None
+TERMINAL_NAMES = ("tokens", "adjacent")
 
 NEGLIGIBLE_SHARE = 1e-100  # of kappa: such an edge can change no score, but its square would underflow in the solver
 
@@ -55,8 +57,9 @@ class LayeredNetwork:
 
         `mask` (b, t) says which tokens are real, `sources` and `targets` which of them get a terminal edge.
         `terminal` is the capacity of the terminal edges: None gives `t * max(information)`, which never binds and
-        scales with the input; a number (or one per item) is taken literally, the paper's choice being `t`;
-        "adjacent" gives each terminal the sum of the live capacities next to it (paper, appendix A.2).
+        scales with the input; a number (or one per item) is taken literally; "tokens" is the paper's choice, the number
+        `t` of real tokens of each item; "adjacent" gives each terminal the sum of the live capacities next to it
+        (paper, appendix A.2).
         """
         networks = as_networks(information)
         real = as_mask(mask, networks)
@@ -75,13 +78,16 @@ class LayeredNetwork:
         live_outputs = node[:, -1]
         live_inputs = node[:, 0]
         if isinstance(terminal, str):
-            if terminal != "adjacent":
-                raise ArgumentError(Argument("terminal"), f' must be None, a number or "adjacent", not {terminal!r}')
+            check_terminal_name(terminal)
+        if isinstance(terminal, str) and terminal == "adjacent":
             source = capacity[:, -1].sum(-1)
             target = capacity[:, 0].sum(-2)
         else:
+            tokens = real.sum(-1).to(capacity)
             if terminal is None:
-                width = real.sum(-1) * capacity.amax((-3, -2, -1))
+                width = tokens * capacity.amax((-3, -2, -1))
+            elif isinstance(terminal, str):
+                width = tokens
             else:
                 width = per_item(terminal, len(real), real.device, "terminal")
             source = width[:, None] * live_outputs
@@ -124,6 +130,12 @@ class LayeredNetwork:
         for layer in self.capacity.unbind(1):
             width = torch.minimum(layer, width.unsqueeze(1)).amax(-1)
         return torch.minimum(width, self.source).amax(-1)
+
+
+def check_terminal_name(terminal: str) -> None:
+    """Refuse a terminal capacity that has no such name."""
+    if terminal not in TERMINAL_NAMES:
+        raise ArgumentError(Argument("terminal"), f' must be None, a number, "tokens" or "adjacent", not {terminal!r}')
 
 
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,12 +15,17 @@ As printed, nothing is pruned, terminals have capacity `u_inf = t`, the return e
 the integral capacities are `int(gamma u)` with `gamma = 10^beta`, `beta = -floor(log10(smallest positive
 entry))`. Where the sum of all integral capacities (that of the return edge) would overflow int64, gamma is
 the largest power of ten for which it does not, and `clamped` says so: entries below 1 / gamma are then 0 in
-`upper_int`. `max_flow` takes the same gamma, so that it solves these integers.
+`upper_int`. `max_flow` takes the same gamma. It solves these integers with `terminal="tokens"`; without, its terminals
+are wide, and its flow is larger where `u_inf = t` binds.
+
+Where the smallest entry is 10 or more, gamma is below 1 and `int(gamma t)` can be 0: nothing flows from terminal to
+terminal, as printed. A GaflowWarning says so.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +34,7 @@ import torch
 from torch import Tensor
 
 from gaflow.arguments import checked, one_of
-from gaflow.errors import Argument, ArgumentError
+from gaflow.errors import Argument, ArgumentError, GaflowWarning
 from gaflow.flow.arguments import ArrayLike, as_networks, only_network
 
 Direction = Literal["backward", "forward"]
@@ -68,6 +73,7 @@ def dense_network(information: ArrayLike, direction: Direction = "backward") -> 
     upper = torch.zeros(arcs.nodes, arcs.nodes, dtype=torch.float64)
     upper[arcs.tail, arcs.head] = torch.from_numpy(arcs.capacity)
     gamma, clamped = integral_scale(capacity)
+    warn_of_lost_terminals(gamma, t)
     upper_int = (gamma * upper).long()
     return DenseNetwork(
         adjacency=(upper > 0).long(),
@@ -97,6 +103,12 @@ class Arcs:
     def nodes(self) -> int:
         """The number of nodes, terminals included."""
         return 1 + max(self.source, self.target)
+
+    def alive(self) -> np.ndarray:
+        """Which nodes (n,) an edge leaves: all live ones but the target."""
+        alive = np.zeros(self.nodes, dtype=bool)
+        alive[self.tail] = True
+        return alive
 
     def crossing(self, side: np.ndarray) -> np.ndarray:
         """Which arcs (m,) lead from nodes of `side` (n,) to others."""
@@ -154,6 +166,17 @@ def integral_scale(information: Tensor) -> tuple[float, bool]:
     largest = math.floor(math.log10(MAX_INTEGER_SUM) - math.log10(total))
     largest = min(largest, MAX_EXPONENT)
     return 10.0 ** min(beta, largest), largest < beta
+
+
+def warn_of_lost_terminals(gamma: float, terminal: float) -> None:
+    """Warn where the integral capacity of the widest terminal is 0, and with it every flow."""
+    if gamma * terminal < 1:
+        warnings.warn(
+            f"nothing flows in these integers: gamma is {gamma:g}, so terminals of capacity {terminal:g} become "
+            f"int(gamma u) = 0; scale the information down, or solve it with integral=False",
+            GaflowWarning,
+            stacklevel=4,
+        )
 
 
 def check_direction(direction: str) -> None:

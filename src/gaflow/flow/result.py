@@ -116,7 +116,7 @@ class BatchCertificate:
             conservation=zero,
             dual=zero,
             centrality=zero,
-            gap=cut - value,
+            gap=(cut - value).clamp_min(0),  # below 0 by rounding only
             cut=cut,
             kappa=network.kappa,
             mu=zero,
@@ -140,6 +140,20 @@ class BatchCertificate:
         return {name: values.tolist() for name, values in vars(self).items()}
 
 
+@dataclass(frozen=True)
+class Potentials:
+    """The dual solution `y` of eq. 8 or eq. 12: one number for each node.
+
+    The reduced cost of an edge is `s = c + y_tail - y_head`, with cost `c = -1` on the return edge and 0 elsewhere, as
+    `B y + s = c` in the paper. The super-target has 0 and the super-source -1, or a little less because of the barrier.
+    An edge whose reduced cost is positive should be empty, and one whose reduced cost is negative should be full.
+    """
+
+    nodes: Tensor  # (b, l+1, t) row 0 are the input tokens; 0 at dead nodes
+    source: Tensor  # (b,) super-source
+    target: Tensor  # (b,) super-target, 0
+
+
 @dataclass(frozen=True, repr=False)
 class Flow:
     """The flow on every edge of a batch of layered networks."""
@@ -152,6 +166,7 @@ class Flow:
     converged: Tensor  # (b,) bool
     certificate: BatchCertificate
     capacity: Tensor | None = None  # (b, l, t, t) live capacities that it was solved on; None: not known
+    potentials: Potentials | None = None  # None: read from a file, or of a network with node capacities
 
     def __repr__(self) -> str:
         values = [f"{value:.4g}" for value in self.value[:3].tolist()]
@@ -160,6 +175,11 @@ class Flow:
         failed = int((~self.converged).sum())
         state = f"{failed} NOT CONVERGED" if failed else "converged"
         return f"Flow(value {', '.join(values)}; edges {tuple(self.edges.shape)}; {state})"
+
+    @property
+    def dual_value(self) -> Tensor:
+        """The value of the dual problem of eq. 8, (b,): no flow is larger, so `value` is at most `gap` from optimal."""
+        return self.value + self.certificate.gap  # the cut, but never below the value by rounding
 
     def through(self) -> Tensor:
         """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""
@@ -172,7 +192,9 @@ class Flow:
             raise IndexError(f"item {item} of a batch of {count} flows")
         index = item % count
         one = slice(index, index + 1)
-        return take_items(self, one, certificate=take_items(self.certificate, one))
+        certificate = take_items(self.certificate, one)
+        potentials = None if self.potentials is None else take_items(self.potentials, one)
+        return take_items(self, one, certificate=certificate, potentials=potentials)
 
 
 def check_layer(layer: Any) -> NodeLayer:

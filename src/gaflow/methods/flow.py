@@ -2,8 +2,8 @@
 input.
 
 The score of token `j` is the through-flow of input node `j`, which is the flow on its terminal edge; the
-scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they are the
-Shapley values of a sum of games, and sum to the flow value times the number of node layers. Names `af`, `gf` and
+scores of a text sum to its flow value. So do those of any other node layer; summed over all layers they sum to the flow
+value times the number of node layers. Names `af`, `gf` and
 `agf` always mean the paper's definition.
 
 What goes beyond the paper, each by itself and in any combination:
@@ -231,8 +231,8 @@ class FlowMethod:
         )
         if not self.network.nodes:
             return flow
-        # the capacities of edges alone, without those of nodes, would describe other cuts
-        return replace(flow, edges=flow.edges[:, 1::2], capacity=None)
+        # the capacities of edges alone, without those of nodes, would describe other cuts; nodes have two potentials
+        return replace(flow, edges=flow.edges[:, 1::2], capacity=None, potentials=None)
 
     def _token_information(self, trace: Trace, states: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
         """The information of tokens by themselves (b, l, t), 0 at padding."""

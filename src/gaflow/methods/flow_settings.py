@@ -15,6 +15,7 @@ from gaflow.arguments import boolean, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, UnknownMethodError
 from gaflow.flow.barrier.solve import Barrier
 from gaflow.flow.information import INFORMATION, Information, af
+from gaflow.flow.network import check_terminal_name
 from gaflow.flow.result import NodeLayer, check_layer
 from gaflow.methods.flow_nodes import NodeChoice, check_nodes
 from gaflow.methods.paths import Paths
@@ -28,7 +29,7 @@ class NetworkSettings:
     """The layered network: its capacities, and where flow enters and leaves it."""
 
     information: str | Information = "agf"  # a name of INFORMATION, or (attention, gradient) -> (b, l, t, t)
-    terminal: float | None = None  # capacity of terminal edges; None never binds, the paper's is t
+    terminal: float | str | None = None  # of terminal edges; None never binds, the paper's is "tokens": t of each text
     sources: NodeChoice = None  # output tokens that flow comes from: positions, a name of NODES, trace -> (b, t) bool
     targets: NodeChoice = None  # input tokens that flow goes to, likewise; None: all tokens
     heads: HeadReduction = "mean"  # how a named tensor combines the heads
@@ -39,6 +40,8 @@ class NetworkSettings:
         object.__setattr__(self, "sources", check_nodes("sources", self.sources))
         object.__setattr__(self, "targets", check_nodes("targets", self.targets))
         self._check_information()
+        if isinstance(self.terminal, str):
+            check_terminal_name(self.terminal)
         boolean("residual", self.residual)
         boolean("nodes", self.nodes)
 
@@ -90,7 +93,7 @@ class FlowOptions(TypedDict, total=False):
     epsilon: float
     mu: float | None
     barrier: Barrier
-    terminal: float | None
+    terminal: float | str | None
     throw: bool
     sources: NodeChoice
     targets: NodeChoice

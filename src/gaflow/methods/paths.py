@@ -19,10 +19,10 @@ Every path is cut into the same number of steps, those of a leg times groups. Fr
 
 likewise for the residual stream, and attention weights stay those of the text. This is the trapezoidal rule for the
 line integral of the gradient along the curve of the hidden states, which normalisation layers bend. The contributions
-of every layer therefore sum to the gain of `y`, up to the error of the rule; those of word embeddings are integrated
-gradients. The convention this file owns: the result **is a trace**, so every method of a trace has a path-averaged
-twin. Each text draws its own orders and a batch gives the same as each text alone; points of as many texts as fit run
-together.
+of every layer therefore sum to the gain of `y`, up to the error of the rule, which is not small for few steps; those of
+word embeddings are integrated gradients. The convention this file owns: the result **is a trace**, so every method of a
+trace has a path-averaged twin. Each text draws its own orders and a batch gives the same as each text alone; points of
+as many texts as fit run together.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork, Terminal
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.flow.result import BatchCertificate, Flow, Potentials
 
 Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
@@ -57,8 +57,9 @@ def solve(
     each edge by its capacity, and edges which do not bind then share the flow in proportion to it.
     `terminal`: the capacity of the terminal edges, one number or one per item; None takes one that never binds
     (`t max(information)`, or for barrier="capacity" the sum of the capacities beside it: "adjacent"). The paper's is
-    `t`. `sources`, `targets`: the output positions that flow comes from and the input positions that it may go to, as
-    positions, a list of them for each item, or a boolean mask (t,) or (b, t); None takes all real tokens.
+    `t`, the number of real tokens of each item: "tokens". `sources`, `targets`: the output positions that flow comes
+    from and the input positions that it may go to, as positions, a list of them for each item, or a boolean mask (t,)
+    or (b, t); None takes all real tokens.
 
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
@@ -203,7 +204,8 @@ class _Result:
         self.unit = unit
         self.mu = mu
         self.edges: Tensor | None = None  # not before an item leaves: long texts need the memory until then
-        b, t = network.source.shape
+        b, layers, t, _ = network.capacity.shape
+        self.node = network.capacity.new_zeros(b, (layers + 1) * t + 1)  # potentials, the super-source last
         self.outer = network.capacity.new_zeros(b, 2 * t + 1)  # flows of source, target and return edges
         self.converged = network.dead.clone()
         self.iterations = torch.zeros_like(network.edges)
@@ -224,6 +226,7 @@ class _Result:
         self.iterations[item] += steps
         self.errors[:, item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
+        self.node[item] = state.node.sum(0).masked_fill_(~sound[:, None], 0)
         flow = state.edges.flow.mul_(unit[:, None])
         flow.masked_fill_(~sound[:, None], 0)
         if self.edges is None:
@@ -246,7 +249,6 @@ class _Result:
             conservation=self.errors[0].clone(),
             dual=self.errors[1].clone(),
             centrality=self.errors[2].clone(),
-            gap=certificate.gap.clamp_min(0),  # below 0 by rounding only
             mu=self.mu,
             epsilon=2 * network.edges * self.mu / kappa,
             iterations=self.iterations,
@@ -255,6 +257,12 @@ class _Result:
         )
         if self.edges is None:
             self.edges = torch.zeros_like(network.capacity)
+        source = self.node[:, -1]
+        potentials = Potentials(
+            nodes=self.node[:, :-1].unflatten(-1, (-1, t)),
+            source=source,
+            target=torch.zeros_like(source),
+        )
         return Flow(
             edges=self.edges,
             source=self.outer[:, :t],
@@ -264,4 +272,5 @@ class _Result:
             converged=self.converged,
             certificate=certificate,
             capacity=network.capacity,
+            potentials=potentials,
         )

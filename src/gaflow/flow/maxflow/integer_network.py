@@ -24,7 +24,14 @@ from gaflow.errors import GaflowError
 from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks
 from gaflow.flow.network import LayeredNetwork, Terminal
-from gaflow.flow.paper_algorithms import MAX_INTEGER_SUM, Arcs, Direction, integral_scale, layered_arcs
+from gaflow.flow.paper_algorithms import (
+    MAX_INTEGER_SUM,
+    Arcs,
+    Direction,
+    integral_scale,
+    layered_arcs,
+    warn_of_lost_terminals,
+)
 
 HEADROOM_BITS = 62  # every node's inflow stays below 2^62, and no sum of capacities overflows
 
@@ -82,6 +89,8 @@ class Problem:
         if integral:
             tokens = self.real[item]  # the numbers at padding positions must not choose gamma
             gamma, clamped = integral_scale(self.unpruned[item][:, tokens][:, :, tokens])
+            if not self.wide_terminals and not network.dead[item]:
+                warn_of_lost_terminals(gamma, min(source.max(), target.max()))
         elif not network.dead[item]:
             limit = 2 * network.unit()[item].item()
             layer_sums = np.minimum(layers, limit).sum((-2, -1))
@@ -152,12 +161,18 @@ def maximum(solver: Any, source: int, target: int) -> int:
 
 def new_solver() -> Any:
     """An empty OR-Tools solver."""
+    max_flow, _ = load_ortools()
+    return max_flow.SimpleMaxFlow()
+
+
+def load_ortools() -> tuple[Any, Any]:
+    """OR-Tools' modules for maximum flows and for flows of minimum cost."""
     need("ortools.graph.python", "maxflow", "maximum flows need OR-Tools")
     try:
-        from ortools.graph.python import max_flow as library
+        from ortools.graph.python import max_flow, min_cost_flow
     except ImportError as error:
         raise GaflowError(
             f"OR-Tools is installed but cannot be loaded ({error}); if CVXPY or highspy was imported before it, import "
             "ortools.graph.python.max_flow first"
         ) from error
-    return library.SimpleMaxFlow()
+    return max_flow, min_cost_flow

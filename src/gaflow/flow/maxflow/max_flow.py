@@ -6,8 +6,9 @@ maximum flows; which one is found depends on the direction the edges point to.
 
 The convention this file owns: the **certificate** of a maximum flow speaks of the capacities as given. `cut` is the
 capacity of the minimum cut's edges before rounding, so `gap` bounds what rounding to integers lost; the integers
-themselves are checked: their flow equals their cut. `negligible` counts live edges that rounding took away, `gamma`
-and `clamped` are those of `dense_network`.
+themselves are checked: their flow equals their cut. The potentials are those of this cut, -1 on the side of the
+super-source and 0 on the other; of a forward flow they are turned round like everything else in a Flow. `negligible`
+counts live edges that rounding took away, `gamma` and `clamped` are those of `dense_network`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gaflow.flow.arguments import ArrayLike, Mask, Nodes
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import Direction, check_direction
-from gaflow.flow.result import BatchCertificate, Flow
+from gaflow.flow.result import BatchCertificate, Flow, Potentials
 
 
 @checked
@@ -43,7 +44,7 @@ def max_flow(
 
     `integral=True` solves the network of Algorithm 1 (backward) or 2 (forward) with its integer capacities,
     `integral=False` scales the capacities as finely as 64 bits allow. `terminal`, `mask`, `sources` and `targets`
-    are those of `solve`: by default terminals never bind; `terminal=t` is the algorithms' choice.
+    are those of `solve`: by default terminals never bind; `terminal="tokens"` is the algorithms' choice.
 
         flow = gaflow.max_flow(torch.rand(12, 14, 14))
         flow.value  # (1,) the maximum
@@ -53,6 +54,7 @@ def max_flow(
     problem = Problem.build(information, terminal, mask, sources, targets)
     b, layers, t, _ = problem.network.capacity.shape
     flows = np.zeros((b, layers * t * t + 2 * t))  # in the units of the input
+    nodes = np.zeros((b, layers + 1, t))  # potentials
     facts = defaultdict(list)  # of each item; all but the value are fields of its certificate
     for item in range(b):
         started = time.perf_counter()
@@ -63,14 +65,17 @@ def max_flow(
         facts["value"].append(integers.to_units(solution.value))
         crossing = arcs.crossing(solution.near_source)
         facts["cut"].append(arcs.capacity[crossing].sum())
+        near_output = solution.near_source if direction == "backward" else ~solution.near_source
+        side = (near_output & arcs.alive())[1:-1]
+        nodes[item] = np.where(side, -1.0, 0.0).reshape(layers + 1, t)
         facts["gamma"].append(integers.gamma if integral else 0.0)
         facts["clamped"].append(integers.clamped)
         facts["negligible"].append((integers.capacity == 0).sum())
         facts["seconds"].append(time.perf_counter() - started)
-    return _flow(problem.network, flows, facts)
+    return _flow(problem.network, flows, nodes, facts)
 
 
-def _flow(network: LayeredNetwork, flows: np.ndarray, facts: Mapping[str, list]) -> Flow:
+def _flow(network: LayeredNetwork, flows: np.ndarray, nodes: np.ndarray, facts: Mapping[str, list]) -> Flow:
     """One Flow of all items, on the device of the network."""
     b, layers, t, _ = network.capacity.shape
     device = network.capacity.device
@@ -84,6 +89,11 @@ def _flow(network: LayeredNetwork, flows: np.ndarray, facts: Mapping[str, list])
     tiny = torch.finfo(value.dtype).tiny
     certificate = BatchCertificate.start(network, value, tensors["cut"])
     certificate = replace(certificate, conservation=imbalance / value.clamp_min(tiny), **tensors)
+    potentials = Potentials(
+        nodes=torch.as_tensor(nodes, device=device),
+        source=torch.where(network.dead, 0.0, -1.0).to(value),
+        target=torch.zeros_like(value),
+    )
     return Flow(
         edges=edges,
         source=source,
@@ -93,4 +103,5 @@ def _flow(network: LayeredNetwork, flows: np.ndarray, facts: Mapping[str, list])
         converged=certificate.converged,
         certificate=certificate,
         capacity=network.capacity,
+        potentials=potentials,
     )

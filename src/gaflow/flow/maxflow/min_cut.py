@@ -93,8 +93,6 @@ def min_cut(
         side = solution.near_target
         crossing = crossing_input
     edges = _edges(arcs, crossing, t)
-    alive = np.zeros(arcs.nodes, dtype=bool)
-    alive[arcs.tail] = True
     layer_sums = np.zeros(layers + 2)
     for edge in edges:
         layer_sums[edge.layer + 1] += edge.capacity
@@ -103,7 +101,7 @@ def min_cut(
         _check_terminals(information, value)
     if value:
         layer_sums /= value
-    inner_side = (side & alive)[1:-1]
+    inner_side = (side & arcs.alive())[1:-1]
     return MinCut(
         value=value,
         edges=edges,
