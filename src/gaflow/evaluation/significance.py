@@ -41,10 +41,10 @@ def aso(
 ) -> float:
     """Upper bound `eps_min` on how far `a` (n,) fails to be stochastically larger than `b` (m,), in [0, 1].
 
-    Below 0.5 `a` is better than `b` more than the other way round; the usual threshold to claim so is 0.5 or less,
-    and 0 means better in every respect. `comparisons` is the number of tests that share the error (Bonferroni).
-    Samples of the same distribution give more than 0.5. If the samples are equal throughout, neither is better, and
-    the bound is 1.
+    Below 0.5 `a` is better than `b` more than the other way round, and 0 means better in every respect. Two samples of
+    the same distribution give less than 0.5 in one case of six, and less than 0.2 in one of forty: use 0.2 to call `a`
+    better. `comparisons` is the number of tests that share the error (Bonferroni). If the samples are equal throughout,
+    neither is better, and the bound is 1.
 
         gaflow.aso([0.9, 0.8, 0.95], [0.2, 0.4, 0.3])
     """
