@@ -1,4 +1,4 @@
-"""Marks of tensors during a relevance pass: which tensors carry relevance, and where it goes from them.
+"""Marks of tensors during a pass under rules: which tensors carry relevance, and where it goes from them.
 
 A tensor that depends on the input **carries** relevance, or is a **statistic** of something that does; everything
 else is a constant. The convention this file owns: marks are stored beside the tensors, weakly, and die with them.
@@ -6,7 +6,7 @@ else is a constant. The convention this file owns: marks are stored beside the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,8 +25,10 @@ class Mark:
     """The mark of one tensor."""
 
     statistic: bool = False
-    origin: Tensor | None = None  # the tensor that this one is an element-wise function of; None: itself
+    attention: bool = False  # attention weights that are constants for what lies below them
+    origin: Tensor | None = None  # the tensor that this one is an element-wise function or statistic of; None: itself
     version: int = 0  # of the origin, which may be overwritten later
+    function: Callable[[Tensor], Tensor] | None = None  # of the origin, where the rules need to know it
 
 
 CARRIER = Mark()
@@ -34,15 +36,16 @@ STATISTIC = Mark(statistic=True)
 
 
 class Marks:
-    """The marks of a pass over `items` texts in precision `dtype`."""
+    """The marks of a pass."""
 
-    def __init__(self, items: int, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self._items = items
+    def __init__(self) -> None:
         self._marks: MutableMapping[Tensor, Mark] = WeakTensorKeyDictionary()
 
     def __contains__(self, value: object) -> bool:
         return isinstance(value, Tensor) and value in self._marks
+
+    def __getitem__(self, tensor: Tensor) -> Mark:
+        return self._marks[tensor]
 
     def carries(self, value: object) -> bool:
         """Whether `value` is a tensor that relevance can go back from."""
@@ -64,6 +67,32 @@ class Marks:
         if target._base is not None:
             self.put(target._base)
         return self.put(target)
+
+    def alike(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether all are element-wise functions of one and the same tensor."""
+        origins = [self.origin(tensor) for tensor in tensors]
+        return all(origin is origins[0] for origin in origins)
+
+    def origin(self, x: Tensor) -> Tensor:
+        """The tensor that `x` is an element-wise function of, maybe itself."""
+        mark = self._marks[x]
+        if mark.origin is None or mark.origin._version != mark.version:
+            return x
+        return mark.origin
+
+    def function_of(self, x: Tensor, function: Callable[[Tensor], Tensor] | None = None) -> Mark:
+        """The mark of an element-wise function of `x`; `function` says which one of the origin of `x` it is."""
+        origin = self.origin(x)
+        return Mark(origin=origin, version=origin._version, function=function)
+
+
+class RelevanceMarks(Marks):
+    """The marks of a relevance pass over `items` texts in precision `dtype`."""
+
+    def __init__(self, items: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self._items = items
 
     def begin(self, seed: Tensor) -> Tensor:
         """A carrier with the values of `seed`, which collects its relevance."""
@@ -87,36 +116,20 @@ class Marks:
         """A copy of `x` on a device, with the same meaning."""
         mark = self._marks[x]
         if not mark.statistic:
-            mark = self._function_of(x)
+            mark = self.function_of(x)
         return self.put(x.to(device, copy=True), mark)
-
-    def alike(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether all are element-wise functions of one and the same tensor."""
-        origins = [self._origin(tensor) for tensor in tensors]
-        return all(origin is origins[0] for origin in origins)
 
     def identity(self, carriers: Sequence[Tensor], value: Tensor, elementwise: bool = True) -> Tensor:
         """`value`, whose relevance goes to the tensor that the `carriers` (alike, or a single one) are functions of."""
-        x = carriers[0] if len(carriers) == 1 else self._origin(carriers[0])
+        x = carriers[0] if len(carriers) == 1 else self.origin(carriers[0])
         result = Identity.apply(x, lambda: value)
-        if elementwise and self._origin(x).shape == value.shape:
-            return self.put(result, self._function_of(x))
+        if elementwise and self.origin(x).shape == value.shape:
+            return self.put(result, self.function_of(x))
         return self.put(result)
 
     def items_in(self, shape: Sequence[int]) -> int:
         """How many items lie along the first axis; 1 if it is no axis of items, which the pass detects later."""
         return self._items if len(shape) > 0 and shape[0] % self._items == 0 else 1
-
-    def _origin(self, x: Tensor) -> Tensor:
-        mark = self._marks[x]
-        if mark.origin is None or mark.origin._version != mark.version:
-            return x
-        return mark.origin
-
-    def _function_of(self, x: Tensor) -> Mark:
-        """The mark of an element-wise function of `x`."""
-        origin = self._origin(x)
-        return Mark(origin=origin, version=origin._version)
 
 
 def float_tensors(values: object) -> list[Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ BILINEAR = frozenset(["linear", "matmul", "addmm", "baddbmm", "einsum", "conv1d"
 # Over the last axis and keeping it: a statistic of a normalisation written by hand, which is a constant. Otherwise
 # sums and means get the addition rule with one part for each position, and extremes are routed.
 REDUCTION = _names("amax amin logsumexp max mean min norm std sum var vector_norm")
+EXTREMES = _names("amax amin max min")
 
 CAST = _names("bfloat16 cpu cuda double float half to type type_as")
 
@@ -115,6 +117,7 @@ class Call:
         return replace(self, op=replace(self.op, in_place=False), args=(first, *self.args[1:]))
 
 
+@lru_cache(maxsize=1024)
 def operation(func: Callable[..., Any]) -> Operation:
     """The operation that a function shown to a torch function mode stands for."""
     path = resolve_name(func) or _search(func)
@@ -142,6 +145,6 @@ def _search(func: Callable[..., Any]) -> str:
 def uncovered(op: Operation) -> UnsupportedModelError:
     """The error for an operation that carries relevance and has no rule."""
     return UnsupportedModelError(
-        f"no rule of relevance propagation covers {op.path} as this model uses it, and partial_lrp and transatt "
-        "would be wrong; use a method of another family, such as agf or attcat"
+        f"no rule of relevance propagation covers {op.path} as this model uses it; use a method that does without "
+        "these rules, such as agf or attcat"
     )

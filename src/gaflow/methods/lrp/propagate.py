@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.methods.lrp.marks import Marks
+from gaflow.methods.lrp.marks import RelevanceMarks
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.methods.lrp.rules import RULES, Linear
 from gaflow.models.attention_tensors import detached_without_padding, stack_layers
@@ -84,7 +84,7 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
         return Relevance(stack_layers(attention), reached_input, y.detach())
 
 
-def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
+def _start(y: Tensor, logits: Tensor, marks: RelevanceMarks) -> None:
     """Make the layer that gives the logits and the combination of logits to `y` one linear layer."""
     rules = tuple(rule._backward_cls for rule in RULES)  # type: ignore[attr-defined]
     first_rules: list[Any] = [node for node in graph_nodes(y, borders=rules) if isinstance(node, rules)]
