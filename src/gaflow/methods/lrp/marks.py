@@ -1,21 +1,23 @@
 """Marks of tensors during a pass under rules: which tensors carry relevance, and where it goes from them.
 
 A tensor that depends on the input **carries** relevance, or is a **statistic** of something that does; everything
-else is a constant. The convention this file owns: marks are stored beside the tensors, weakly, and die with them.
+else is a constant. The convention this file owns: a mark is an attribute of its tensor and dies with it. Every pass has
+marks of its own, and sees no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from gaflow.methods.lrp.rules import Identity
+
+_ATTRIBUTE = "_gaflow_mark"  # of tensors: the marks of a pass, and the mark among them
 
 Values = TypeVar("Values")  # a tensor, or tensors and other values in any nested structure
 
@@ -38,18 +40,23 @@ STATISTIC = Mark(statistic=True)
 class Marks:
     """The marks of a pass."""
 
-    def __init__(self) -> None:
-        self._marks: MutableMapping[Tensor, Mark] = WeakTensorKeyDictionary()
+    def get(self, value: object) -> Mark | None:
+        """The mark of a tensor; None for other values and for constants."""
+        marks, mark = getattr(value, _ATTRIBUTE, (None, None))
+        return mark if marks is self else None
 
     def __contains__(self, value: object) -> bool:
-        return isinstance(value, Tensor) and value in self._marks
+        return self.get(value) is not None
 
     def __getitem__(self, tensor: Tensor) -> Mark:
-        return self._marks[tensor]
+        mark = self.get(tensor)
+        assert mark is not None
+        return mark
 
     def carries(self, value: object) -> bool:
         """Whether `value` is a tensor that relevance can go back from."""
-        return isinstance(value, Tensor) and value in self and not self._marks[value].statistic
+        mark = self.get(value)
+        return mark is not None and not mark.statistic
 
     def carriers(self, values: Iterable[object]) -> list[Tensor]:
         """Those of the values that carry relevance."""
@@ -59,7 +66,7 @@ class Marks:
         """`values`, with every floating-point tensor in them marked (as a carrier, if autograd tracks it)."""
         for tensor in float_tensors(values):
             if mark.statistic or tensor.requires_grad:
-                self._marks[tensor] = mark
+                setattr(tensor, _ATTRIBUTE, (self, mark))
         return values
 
     def overwritten(self, target: Tensor) -> Tensor:
@@ -75,7 +82,7 @@ class Marks:
 
     def origin(self, x: Tensor) -> Tensor:
         """The tensor that `x` is an element-wise function of, maybe itself."""
-        mark = self._marks[x]
+        mark = self[x]
         if mark.origin is None or mark.origin._version != mark.version:
             return x
         return mark.origin
@@ -109,12 +116,12 @@ class RelevanceMarks(Marks):
             return value
         wide = value.to(self.dtype)
         if value in self:
-            return self.put(wide, self._marks[value])
+            return self.put(wide, self[value])
         return wide.detach()
 
     def copy(self, x: Tensor, device: torch.device) -> Tensor:
         """A copy of `x` on a device, with the same meaning."""
-        mark = self._marks[x]
+        mark = self[x]
         if not mark.statistic:
             mark = self.function_of(x)
         return self.put(x.to(device, copy=True), mark)
@@ -134,8 +141,9 @@ class RelevanceMarks(Marks):
 
 def float_tensors(values: object) -> list[Tensor]:
     """Floating-point (or complex) tensors anywhere in `values`."""
+    leaves = [values] if isinstance(values, Tensor) else tree_leaves(values)
     tensors = []
-    for leaf in tree_leaves(values):
+    for leaf in leaves:
         if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
             tensors.append(leaf)
     return tensors

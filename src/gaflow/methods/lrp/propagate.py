@@ -65,7 +65,7 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
     model = traced_model.model
     batch = traced_model.batch
     items = len(batch.mask)
-    with borrow(model), _eager_compilation():
+    with borrow(model), eager_compilation():
         mode = RelevanceMode(roots(model), items, dtype)
         with mode:
             forward_pass = forward(model, batch, verify_dependence=True)
@@ -130,7 +130,7 @@ def _check_output(output: Tensor, trace: Trace) -> None:
 
 
 @contextmanager
-def _eager_compilation() -> Iterator[None]:
+def eager_compilation() -> Iterator[None]:
     """Compiled parts of a model run as the Python they were, whose operations torch shows."""
     stance: Any = getattr(torch.compiler, "set_stance", None)
     if stance is None:  # before torch 2.6

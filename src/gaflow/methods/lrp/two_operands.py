@@ -66,7 +66,9 @@ def _divide(marks: RelevanceMarks, call: Call, a: Operand, b: Operand) -> Tensor
     return _elementwise(marks, a, b, operator.truediv, refuse)
 
 
-def _elementwise(marks: RelevanceMarks, a: Operand, b: Operand, function: Callable[[Any, Any], Any], rule: Bilinear) -> Tensor:
+def _elementwise(
+    marks: RelevanceMarks, a: Operand, b: Operand, function: Callable[[Any, Any], Any], rule: Bilinear
+) -> Tensor:
     """`function(a, b)`: the `rule` for two different carriers, otherwise the identity."""
     carriers = marks.carriers((a, b))
     if len(carriers) == 2 and not marks.alike(carriers):
@@ -82,7 +84,9 @@ def _scale(marks: RelevanceMarks, x: Operand, factor: float) -> Operand:
     return multiply(marks, x, factor) if marks.carries(x) else x * factor
 
 
-def _bilinear(marks: RelevanceMarks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True) -> Tensor:
+def _bilinear(
+    marks: RelevanceMarks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True
+) -> Tensor:
     """`f(a, b) + bias`; whether an operand that does not carry is a weight, and the bias is a constant."""
     both = marks.carries(a) and marks.carries(b)
     if both or not weight:
