@@ -20,7 +20,7 @@ from gaflow.errors import ArgumentError, GaflowError, MissingExtraError
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, Occlusion, find_method
 from gaflow.methods.removal import Removal
 from gaflow.methods.text_random import torch_generator
 from gaflow.models.tracing import Trace, TracedModel
@@ -705,3 +705,21 @@ def test_they_come_with_the_others_from_one_trace():
     assert list(attributions) == ["agf", *(method.name for method in SMALL.values())]
     for method in SMALL.values():
         assert np.array_equal(attributions[method.name].scores, ex(SHORT, method).scores)
+
+
+def test_occlusion_is_what_is_lost_without_a_token():
+    model, tokenizer = bert()
+    explainer = Explainer(model, tokenizer)
+    for replacement, token in ((None, tokenizer.pad_token_id), ("mask", tokenizer.mask_token_id)):
+        att = explainer(SENTENCE, Occlusion(replacement=replacement), target=1)
+        inputs = tokenizer(SENTENCE, return_tensors="pt")
+        ids = inputs["input_ids"]
+        with torch.no_grad():
+            output = model(**inputs).logits[0, 1].item()
+            for position in range(1, ids.shape[1] - 1):
+                changed = ids.clone()
+                changed[0, position] = token
+                loss = output - model(**{**inputs, "input_ids": changed}).logits[0, 1].item()
+                assert att.scores[position] == pytest.approx(loss, abs=1e-5)
+        assert att.scores[0] == att.scores[-1] == 0
+    assert Occlusion().info.libraries == ()

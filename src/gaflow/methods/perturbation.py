@@ -1,12 +1,13 @@
-"""Perturbation methods: integrated gradients (by Captum), KernelSHAP and LIME over the tokens of a text.
+"""Perturbation methods: integrated gradients (by Captum), KernelSHAP, LIME and occlusion over the tokens of a text.
 
-All three see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
+All of them see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
 
 - integrated gradients (Sundararajan et al. 2017): `∫ dy/dp_i (a, ..., a) da` over [0, 1] by Gauss-Legendre
 - KernelSHAP (Lundberg and Lee 2017): Shapley values of `y` over the tokens, as a weighted linear regression on drawn
   0/1 vectors `p`; on all of them, hence exactly, when there are no more than `samples`
 - LIME (Ribeiro et al. 2016): ridge regression on 0/1 vectors drawn uniformly, with weights
   `exp(-d² / (2 width²))` where `d` is the cosine distance of `p` to the complete text
+- occlusion (Zeiler and Fergus 2014; Li et al. 2016): `y(1) - y(1 - e_i)`, what is lost without token `i` alone
 
 Scores of the first two sum to `y(1) - y(0)`; the diagnostics hold the error of that sum. Special tokens are never
 removed: their score is 0.
@@ -47,10 +48,10 @@ _TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens o
 
 
 class _Perturbation(NamedSettings, ABC):
-    """What the three methods have in common: they explain one text after the other."""
+    """What these methods have in common: they explain one text after the other."""
 
     reference: ClassVar[str]
-    library: ClassVar[str]
+    library: ClassVar[str] = ""  # that it is computed with; none if empty
     replacement: Replacement
     batch_size: int | None
 
@@ -67,8 +68,8 @@ class _Perturbation(NamedSettings, ABC):
             class_specific=True,
             passes=self._passes,
             reference=self.reference,
-            libraries=(self.library,),
-            extra="baselines",
+            libraries=(self.library,) if self.library else (),
+            extra="baselines" if self.library else "",
         )
 
     @property
@@ -78,7 +79,8 @@ class _Perturbation(NamedSettings, ABC):
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch; the diagnostics say what replaced the tokens, and how exact the scores are."""
-        need(self.library, "baselines", f"{self.base_name} needs {self.library}")
+        if self.library:
+            need(self.library, "baselines", f"{self.base_name} needs {self.library}")
         traced_model = trace.require_model()
         encodings = traced_model.batch.encodings
         values = torch.zeros(trace.mask.shape, dtype=torch.float64)
@@ -238,6 +240,27 @@ class Lime(_Sampling):
         from sklearn.linear_model import Ridge
 
         return Ridge(alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class Occlusion(_Perturbation):
+    """Occlusion, leave-one-out: how much the output falls when one token is removed."""
+
+    replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
+    batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
+
+    base_name = "occlusion"
+    reference = "Li, Monroe and Jurafsky 2016, arXiv:1612.08220"
+
+    @property
+    def _passes(self) -> str:
+        return "1 forward per token"
+
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
+        complete = removal.uniform_inclusion(1.0)
+        without_one = complete - torch.eye(len(removal)).to(complete)
+        output, *outputs = removal.outputs(torch.cat([complete, without_one]), report).unbind()
+        return output - torch.stack(outputs), {}
 
 
 def _seeds(encoding: Encoding) -> list[int]:

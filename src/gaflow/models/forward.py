@@ -164,9 +164,9 @@ def _run(
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()
     softmax_recording = recorded_softmaxes(model) if adapter.needs_softmaxes else nullcontext(())
-    with replaced_embeddings(model, embeddings), context(), addition_recording, softmax_recording as softmaxes:
+    with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes, context():
         outputs = model(**_arguments(model, batch.inputs))
-    logits = _logits(model, outputs)
+        logits = _logits(model, outputs)
     layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
     has_zero_weights = _check_layers(model, layers, batch)
     if verify_dependence and not _depends_on(logits, layers):

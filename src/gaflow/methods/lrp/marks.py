@@ -50,7 +50,8 @@ class Marks:
 
     def __getitem__(self, tensor: Tensor) -> Mark:
         mark = self.get(tensor)
-        assert mark is not None
+        if mark is None:
+            raise KeyError(tensor)
         return mark
 
     def carries(self, value: object) -> bool:
