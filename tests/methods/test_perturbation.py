@@ -295,6 +295,31 @@ def test_drawn_shapley_values_come_near_the_exact_ones():
     assert_near(near, exact, 0.1)
 
 
+def test_paired_samples_hold_every_token_once_and_are_exact_where_only_pairs_interact(drawn):
+    make()(SENTENCE, KernelShap(samples=63, paired=True))
+    subsets = drawn["p"]
+    assert subsets.shape == (63, 12)
+    assert np.array_equal(subsets[0:62:2] + subsets[1:62:2], np.ones((31, 12)))
+    interactions = torch.randn(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = (interactions + interactions.T).sum(1) / 2  # Shapley values of p Q p: half of each interaction
+    errors = []
+    for paired in (True, False):
+        method = KernelShap(samples=80, paired=paired)
+        drawn_subsets, weights = method._draw(9, torch_generator(0, [1]))
+        p = drawn_subsets.double()
+        y = ((p @ interactions) * p).sum(1)
+        fitted = method._regression().fit(p.numpy(), y.numpy(), weights.numpy())
+        errors.append(np.abs(fitted.coef_ - exact.numpy()).max())
+    assert errors[0] < 1e-3 < 0.1 < errors[1]
+
+
+def test_the_number_of_samples_grows_with_the_text_if_none_is_chosen(drawn):
+    method = KernelShap(samples=None, paired=True)
+    make()(SENTENCE, method)
+    assert len(drawn["p"]) == 2048 + 2 * 12
+    assert method.info.passes == "2048 forward, 2 more per token"
+
+
 def test_the_shapley_kernel_is_that_of_the_paper():
     from gaflow.methods.perturbation import _shapley_kernel
 

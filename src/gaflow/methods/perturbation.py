@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from gaflow.arguments import optional_whole_number, positive_number, whole_number
+from gaflow.arguments import boolean, optional_whole_number, positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sklearn.linear_model import LinearRegression, Ridge
 
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
+_SHAP_SAMPLES = 2048  # of any text, and 2 more for each of its tokens: SHAP's own
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
 _TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens of one text
@@ -151,16 +152,18 @@ class _Sampling(_Perturbation):
     """What KernelSHAP and LIME have in common: a weighted regression of `y` on 0/1 vectors, by scikit-learn."""
 
     library = "sklearn"
-    samples: int
+    samples: int | None
     seed: int
 
     def __post_init__(self) -> None:
-        whole_number("samples", self.samples, least=2)
+        optional_whole_number("samples", self.samples, least=2)
         whole_number("seed", self.seed, least=0)
         super().__post_init__()
 
     @property
     def _passes(self) -> str:
+        if self.samples is None:
+            return f"{_SHAP_SAMPLES} forward, 2 more per token"
         return f"{self.samples} forward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
@@ -186,23 +189,29 @@ class _Sampling(_Perturbation):
 class KernelShap(_Sampling):
     """KernelSHAP: Shapley values of the tokens, estimated from texts with some tokens removed."""
 
-    samples: int = 500  # texts drawn; a text with no more subsets of tokens than this gets exact values
+    samples: int | None = 500  # texts drawn, all if there are no more; None: 2048 and 2 per token, as in SHAP
     seed: int = 0  # other seeds draw other texts
     replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
+    paired: bool = False  # draw texts in pairs, each token in one of the two: less variance for as many samples
 
     base_name = "kernel_shap"
     reference = "Lundberg and Lee 2017, NeurIPS"
+
+    def __post_init__(self) -> None:
+        boolean("paired", self.paired)
+        super().__post_init__()
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         scores, diagnostics = super()._score(removal, seeds, report)
         return scores, _completeness(removal, scores) | diagnostics
 
     def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        if 2**tokens <= self.samples:
+        samples = 2 * tokens + _SHAP_SAMPLES if self.samples is None else self.samples
+        if 2**tokens <= samples:
             subsets = _all_subsets(tokens)
             return subsets, _shapley_kernel(subsets)
-        subsets = _subsets_by_shapley_kernel(tokens, self.samples, generator)
+        subsets = _subsets_by_shapley_kernel(tokens, samples, generator, self.paired)
         return subsets, torch.where(_is_end(subsets), _END_WEIGHT, 1.0)
 
     def _regression(self) -> LinearRegression:
@@ -226,6 +235,7 @@ class Lime(_Sampling):
     reference = "Ribeiro, Singh and Guestrin 2016, KDD"
 
     def __post_init__(self) -> None:
+        whole_number("samples", self.samples, least=2)
         positive_number("width", self.width)
         positive_number("alpha", self.alpha)
         super().__post_init__()
@@ -277,8 +287,8 @@ def _all_subsets(tokens: int) -> Tensor:
     return (numbers >> digits & 1).float()
 
 
-def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Generator) -> Tensor:
-    """The complete text, the empty one, and vectors drawn by the Shapley kernel, (s, m)."""
+def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Generator, paired: bool) -> Tensor:
+    """The complete text, the empty one, and vectors drawn by the Shapley kernel, in pairs or one by one, (s, m)."""
     sizes = torch.arange(tokens)
     chances = 1 / (sizes * (tokens - sizes))
     chances[0] = 0
@@ -287,8 +297,11 @@ def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Gener
         size = int(torch.multinomial(chances, 1, generator=generator))
         values = torch.randn(1, tokens, generator=generator)[0]
         threshold = values.kthvalue(tokens - size).values
-        subsets.append((values > threshold).float())
-    return torch.stack(subsets)
+        subset = (values > threshold).float()
+        subsets.append(subset)
+        if paired:
+            subsets.append(1 - subset)
+    return torch.stack(subsets[:samples])
 
 
 def _is_end(subsets: Tensor) -> Tensor:
