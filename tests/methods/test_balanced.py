@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_with_the_half_rule_what_a_layer_loses_is_the_constant_part_of_its_softm
 def test_the_gradients_of_bert_are_those_worked_out_by_hand(kind):
     model, tokenizer = make("bert")
     batch = make_batch(tokenizer, [SENTENCE])
-    balanced = with_gradients(trace_logit(model, batch, 1, residual=True), kind)
+    balanced: Any = with_gradients(trace_logit(model, batch, 1, residual=True), kind)
     by_hand = Bert(model, batch.inputs["input_ids"][0].numpy())
     attention, hidden, sums = by_hand.balanced(np.eye(3)[1], half=kind == "balanced")
     for ours, theirs in (
@@ -118,6 +119,8 @@ def test_the_gradients_of_bert_are_those_worked_out_by_hand(kind):
 @families
 @kinds
 def test_a_batch_gives_what_each_text_alone_gives_and_padding_changes_nothing(family, kind):
+    together: Any
+    alone: Any
     _, together = plain_and_balanced(family, kind)
     assert not together.mask.all()
     for item, text in enumerate((SENTENCE, SHORT)):

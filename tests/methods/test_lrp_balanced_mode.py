@@ -1,6 +1,7 @@
 """Operations under the balanced mode: values as the model computes them, derivatives as the rules say."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ WITH_A_VALUE_AT_ZERO = (
 COMPLETE = [name for name in ELEMENTWISE if name not in (*NO_VALUE_AT_ZERO, *WITH_A_VALUE_AT_ZERO)]
 
 
-def balanced(function, *operands, attention_rule="half", gradient=None):
+def balanced(function, *operands, attention_rule: Any = "half", gradient=None):
     """Result, the gradient it is given, and the balanced gradients of the operands."""
     leaves = [operand.clone().requires_grad_() for operand in operands]
     with BalancedMode([], attention_rule, leaves):
@@ -94,7 +95,7 @@ def test_a_bias_starts_a_new_activation():
     assert_derivative(lambda x: functional.silu(x + bias), lambda x: line(functional.silu)(x + bias), rand(3, 4))
 
 
-def layer_norm(x, weight=1.0):
+def layer_norm(x, weight: Any = 1.0):
     centred = x - x.mean(-1, keepdim=True)
     return centred / (centred.detach().square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
 

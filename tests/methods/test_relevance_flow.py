@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def flow_scores(edges, residual):
 
 def test_relevance_flow_is_the_flow_of_knockout_edges_and_residual_edges():
     scores = ONE(traced())
-    balanced = with_gradients(traced(), "balanced")
+    balanced: Any = with_gradients(traced(), "balanced")
     for item, n in enumerate(traced().mask.sum(1).tolist()):
         expected = flow_scores(*networks(balanced, item, n))
         assert np.allclose(scores.values[item, :n].numpy(), expected, rtol=1e-9, atol=1e-12)
@@ -72,8 +73,8 @@ def test_relevance_flow_is_the_flow_of_knockout_edges_and_residual_edges():
 
 
 def test_what_reaches_no_token_is_reported():
-    balanced = with_gradients(traced(), "balanced")
-    scores = ONE(traced())
+    balanced: Any = with_gradients(traced(), "balanced")
+    scores: Any = ONE(traced())
     for item, diagnostics in enumerate(scores.diagnostics):
         n = int(traced().mask[item].sum())
         total = (balanced.hidden[0] * balanced.hidden_gradient[0])[item, :n].sum()
@@ -130,13 +131,13 @@ def test_where_relevance_is_nowhere_negative_the_flow_is_relevance_propagation()
     batch = Batch({"input_ids": ids, "attention_mask": mask}, mask.bool(), True, ())
     plain = trace(Positive(), batch, logit_terms(batch), residual=True)
     lrp = AttnLrp("balanced_cp")(plain).values
-    flow = replace(ONE, information="agf_net", gradients="balanced_cp", epsilon=1e-9)(plain)
+    flow: Any = replace(ONE, information="agf_net", gradients="balanced_cp", epsilon=1e-9)(plain)
     assert torch.allclose(flow.values, lrp, rtol=1e-6)
     assert torch.allclose(flow.flow.value, plain.output, rtol=1e-6)
     assert flow.flow_against.value.abs().max() == 0
     capacities = flow.flow.capacity
     assert torch.allclose(flow.flow.edges, capacities, rtol=1e-5, atol=1e-9)  # every edge is full
-    balanced = with_gradients(plain, "balanced_cp")
+    balanced: Any = with_gradients(plain, "balanced_cp")
     for layer, (state, gradient) in enumerate(zip(balanced.hidden, balanced.hidden_gradient, strict=True)):
         relevance = (state * gradient).sum(-1).masked_fill(~plain.mask, 0)
         assert torch.allclose(flow.layers()[:, layer], relevance, rtol=1e-6)
@@ -171,7 +172,7 @@ def test_peeled_flow_averages_edges_over_the_contexts_that_hold_their_tokens(rep
             order = ordinary[np.argsort(-(relevance / counts)[ordinary], kind="stable")]
             removed = order[: int(0.2 * context * len(ordinary) + 1e-9)].tolist()
             assert removed
-        balanced = with_ids(SENTENCE, dict.fromkeys(removed, token))
+        balanced: Any = with_ids(SENTENCE, dict.fromkeys(removed, token))
         present = np.ones(n)
         present[removed] = 0
         of_edges, of_residual = networks(balanced, 0, n)
@@ -207,7 +208,7 @@ def test_all_texts_of_a_batch_run_together():
 def test_every_task_is_explained_with_flows_and_certificates(name, method):
     model, processor = CASES[name].make()
     explainer = gaflow.Explainer(model, processor, task=CASES[name].task)
-    att = explainer(CASES[name].inputs[0], method, CASES[name].one)
+    att: Any = explainer(CASES[name].inputs[0], method, CASES[name].one)
     assert att.certificate.converged
     assert np.abs(att.scores).max() > 0
     assert gaflow.axioms(att).ok
@@ -216,7 +217,7 @@ def test_every_task_is_explained_with_flows_and_certificates(name, method):
 
 def test_cuts_routes_and_ranges_of_the_flows():
     pytest.importorskip("ortools")
-    att = gaflow.Explainer(*bert())(SENTENCE, "peeled_flow")
+    att: Any = gaflow.Explainer(*bert())(SENTENCE, "peeled_flow")
     for flow in (att.flow, att.flow_against):
         cut = gaflow.min_cut(flow)
         assert cut.value == pytest.approx(float(flow.value), rel=1e-5)
@@ -230,7 +231,7 @@ def test_cuts_routes_and_ranges_of_the_flows():
 
 def test_chosen_sources_and_targets_hold_for_both_flows():
     model, tokenizer = bert()
-    att = gaflow.Explainer(model, tokenizer)(SENTENCE, replace(PEELED, sources="head", targets="ordinary"))
+    att: Any = gaflow.Explainer(model, tokenizer)(SENTENCE, replace(PEELED, sources="head", targets="ordinary"))
     for flow in (att.flow, att.flow_against):
         assert float(flow.source[0, 1:].abs().sum()) == 0
         assert float(flow.target[0, [0, -1]].abs().sum()) == 0
@@ -245,7 +246,7 @@ def test_peeling_needs_signed_edges(changes):
 
 def test_balanced_gradients_combine_with_nodes_and_paths():
     for method in (replace(ONE, nodes=True), replace(ONE, steps=2), FlowMethod("agf", gradients="balanced_cp")):
-        scores = method(traced())
+        scores: Any = method(traced())
         assert scores.flow.converged.all()
         assert scores.values.abs().max() > 0
     assert FlowMethod("agf", gradients="balanced").name == "agf(gradients='balanced')"

@@ -15,7 +15,7 @@ from gaflow.cli.app import BatchSize, Device, Json, TaskName, TrustRemoteCode, a
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.explainer.default_method import DEFAULT, LEADING, default_name
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
@@ -71,7 +71,7 @@ def info(
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with spinner("reading"):
         loaded = outline(model, task, trust_remote_code)
-        flow_method = _find_flow_method(method, loaded.task)
+        flow_method = _find_flow_method(method)
         facts: dict[str, Any] = {"model": model, **_model_facts(loaded)}
         limit = facts["limit"]
         if length is None:
@@ -90,10 +90,8 @@ def info(
     show(make_console(), table(["", ""], rows))
 
 
-def _find_flow_method(name: str | None, task: str) -> FlowMethod:
-    if name is None:
-        name = default_name(task)
-    method = find_method(name)
+def _find_flow_method(name: str | None) -> FlowMethod:
+    method = find_method(name or LEADING)
     if not isinstance(method, FlowMethod):
         raise ArgumentError(
             Argument("method"), f" must be a flow, whose costs are known, such as {DEFAULT}, not {name}"

@@ -152,19 +152,11 @@ class _Sampling(_Perturbation):
     """What KernelSHAP and LIME have in common: a weighted regression of `y` on 0/1 vectors, by scikit-learn."""
 
     library = "sklearn"
-    samples: int | None
     seed: int
 
     def __post_init__(self) -> None:
-        optional_whole_number("samples", self.samples, least=2)
         whole_number("seed", self.seed, least=0)
         super().__post_init__()
-
-    @property
-    def _passes(self) -> str:
-        if self.samples is None:
-            return f"{_SHAP_SAMPLES} forward, 2 more per token"
-        return f"{self.samples} forward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         tokens = len(removal)
@@ -199,8 +191,15 @@ class KernelShap(_Sampling):
     reference = "Lundberg and Lee 2017, NeurIPS"
 
     def __post_init__(self) -> None:
+        optional_whole_number("samples", self.samples, least=2)
         boolean("paired", self.paired)
         super().__post_init__()
+
+    @property
+    def _passes(self) -> str:
+        if self.samples is None:
+            return f"{_SHAP_SAMPLES} forward, 2 more per token"
+        return f"{self.samples} forward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         scores, diagnostics = super()._score(removal, seeds, report)
@@ -239,6 +238,10 @@ class Lime(_Sampling):
         positive_number("width", self.width)
         positive_number("alpha", self.alpha)
         super().__post_init__()
+
+    @property
+    def _passes(self) -> str:
+        return f"{self.samples} forward"
 
     def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         even = torch.full((self.samples, tokens), 0.5)

@@ -35,14 +35,13 @@ _ATTENTION = Mark(attention=True)
 _LINEAR_REDUCTIONS = table.EXTREMES | {"sum", "mean"}  # extremes are routed
 
 
-class BalancedMode(OperationMode):
+class BalancedMode(OperationMode[Marks]):
     """Makes autograd give balanced gradients of what depends on the `roots` or on the `inputs`."""
 
     def __init__(
         self, roots: Iterable[Tensor], attention_rule: AttentionRule = "half", inputs: Iterable[Tensor] = ()
     ) -> None:
-        super().__init__(roots)
-        self.marks = Marks()
+        super().__init__(roots, Marks())
         self._attention_rule = attention_rule
         for tensor in inputs:
             self.marks.put(tensor)

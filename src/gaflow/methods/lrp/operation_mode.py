@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,14 +24,15 @@ from gaflow.methods.lrp import operation_table as table
 from gaflow.methods.lrp.marks import Marks, float_tensors
 from gaflow.methods.lrp.operation_table import Call, operation, uncovered
 
+AnyMarks = TypeVar("AnyMarks", bound=Marks)
 
-class OperationMode(TorchFunctionMode, ABC):
+
+class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
     """Sorts operations by the tables, from what the `roots` (weights of the input embedding) give on."""
 
-    marks: Marks
-
-    def __init__(self, roots: Iterable[Tensor]) -> None:
+    def __init__(self, roots: Iterable[Tensor], marks: AnyMarks) -> None:
         super().__init__()
+        self.marks = marks
         self._roots = list(roots)
 
     def __torch_function__(

@@ -29,15 +29,12 @@ from gaflow.methods.lrp.rules import Sum
 from gaflow.methods.lrp.two_operands import combine, multiply
 
 
-class RelevanceMode(OperationMode):
+class RelevanceMode(OperationMode[RelevanceMarks]):
     """Makes autograd propagate relevance, down to what the `roots` (weights of the input embedding) give."""
 
-    marks: RelevanceMarks
-
     def __init__(self, roots: Iterable[Tensor], items: int, dtype: torch.dtype) -> None:
-        super().__init__(roots)
+        super().__init__(roots, RelevanceMarks(items, dtype))
         self.seeds: list[Tensor] = []  # (b, t, d) each: where the relevance of the input is collected
-        self.marks = RelevanceMarks(items, dtype)
 
     def _run(self, call: Call) -> Any:
         """The result in the precision of the pass."""
