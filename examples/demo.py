@@ -12,7 +12,7 @@ TEXT = "although this dog is not cute, it is very smart."
 
 def main(out: Path = Path("demo.html")) -> None:
     """The default, and the paper's three."""
-    results = gaflow.Explainer().compare(TEXT, methods=["path_flow", "agf", "gf", "af"])
+    results = gaflow.Explainer().compare(TEXT, methods=["peeled_flow", "agf", "gf", "af"])
     console = make_console()
     for attribution in results.values():
         show(console, render(attribution, console, top=3))

@@ -46,7 +46,7 @@ for found in (why_not, instead):
     print(f"{found.label}: {found.probability:.1%},", [word.text for word in found.top(2)])
 
 # %% [markdown]
-# The default, `path_flow`, asks the model 108 times. The paper's `agf` asks it once; its scores are never negative:
+# The default, `peeled_flow`, runs the model five times. The paper's `agf` runs it once; its scores are never negative:
 # they say how much, not for or against.
 
 # %%

@@ -19,7 +19,7 @@ pd.DataFrame({name: vars(method.info) for name, method in gaflow.METHODS.items()
 explainer = gaflow.Explainer()
 text = "although this dog is not cute, it is very smart."
 found = explainer.compare(
-    text, methods=["path_flow", "signed_flow", "agf", "af", "rollout", "attcat", "transatt", "ig", "random"]
+    text, methods=["peeled_flow", "relevance_flow", "agf", "af", "rollout", "attcat", "transatt", "ig", "random"]
 )
 plots.compare(found)
 

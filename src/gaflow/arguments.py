@@ -144,10 +144,10 @@ def whole_number(name: str, value: object, least: int = 1, most: int | None = No
     raise ArgumentError(Argument(name), f" must be a whole number {bounds}, not {value!r}")
 
 
-def optional_whole_number(name: str, value: object) -> None:
-    """Refuse what is neither None nor a whole number >= 1."""
+def optional_whole_number(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is neither None nor a whole number of at least so much."""
     if value is not None:
-        whole_number(name, value)
+        whole_number(name, value, least=least)
 
 
 def positive_number(name: str, value: object) -> float:

@@ -29,11 +29,8 @@ def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     assert document["limit"] == explainer.runner.limit
     assert document["labels"] == list(explainer.head.labels)
     assert (document["class"], document["task"], document["dtype"]) == (type(model).__name__, explainer.task, "float32")
-    leads = explainer.task == "text-classification"
-    assert document["method"] == ("path_flow" if leads else "agf")
-    assert document["estimate"]["flops"] == (
-        2 * solve_flops(2 * document["layers"], 7) if leads else solve_flops(document["layers"], 7)
-    )
+    assert document["method"] == "peeled_flow"
+    assert document["estimate"]["flops"] == 2 * solve_flops(document["layers"], 7)  # for and against the output
     assert document["estimate"]["seconds"] > 0
     assert document["estimate"]["peak"] > 0
 
@@ -81,10 +78,10 @@ def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
 def test_info_counts_what_the_method_does(capfd, folder):
     args = ["info", folder, "--length", "64", "--device", "cpu"]
     document = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
-    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="path_flow").cost)
+    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="peeled_flow").cost)
     assert (document["estimate"]["path"], document["estimate"]["peak"]) == (cost.path, cost.peak)
     output = " ".join(gives(capfd, *args).split())
-    assert re.search("method path_flow.* 108 forward, 108 backward", output)
+    assert re.search("method peeled_flow.* 5 forward, 5 backward", output)
     assert re.search(r"paths \d.*? MiB", output)
     output = " ".join(gives(capfd, *args, "--method", "agf").split())
     assert "method agf: 1 forward, 1 backward" in output

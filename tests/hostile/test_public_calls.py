@@ -136,7 +136,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "Windows": lambda: (gaflow.Windows, {"size": 8, "reads": 2}),
     "FlowMethod": lambda: (
         gaflow.FlowMethod,
-        {"information": "agf", "preset": None, "network": None, "solver": None, "paths": None, "scoring": None},
+        dict.fromkeys(["preset", "network", "solver", "paths", "peeling", "scoring"]) | {"information": "agf"},
     ),
     "Attribution.top": lambda: (attribution().top, {"k": 3, "words": True}),
     "Attribution.at_layer": lambda: (attribution().at_layer, {"layer": 0}),

@@ -17,7 +17,8 @@ from tests.support.tracing import state
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
 # Methods that ask the model often ask less often here: the laws hold for any settings.
 QUICK = {
-    "path_flow": FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1), "ig": IntegratedGradients(steps=3),
+    "path_flow": FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1),
+    "peeled_flow": FlowMethod(preset="peeled_flow", rounds=2, share=0.4), "ig": IntegratedGradients(steps=3),
     "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20),
 }  # fmt: skip
 # In eager attention this model's softmax is in float32, where the mask of float64 is infinite and padding becomes NaN.
@@ -157,10 +158,16 @@ def test_the_model_is_left_as_found_when_it_fails_and_one_trace_is_one_pass(name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(family, monkeypatch):
+@pytest.mark.parametrize("kind", ["plain", "balanced"])
+def test_the_methods_of_one_trace_together_take_one_forward_and_one_backward(family, kind, monkeypatch):
     subject = explainer(family)
-    names = [name for name in METHODS if METHODS[name].info.one_trace]
-    assert {"rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "af", "gf", "agf"} <= set(names)
+    one_trace = [name for name in METHODS if METHODS[name].info.one_trace]
+    names = [name for name in one_trace if getattr(METHODS[name], "gradients", "plain") == kind]
+    expected = {
+        "plain": {"rawatt", "rollout", "grads", "attgrads", "gradsam", "cat", "attcat", "af", "gf", "agf"},
+        "balanced": {"relevance_flow", "attnlrp"},
+    }
+    assert expected[kind] <= set(names)
     calls = []
     grad, backward = torch.autograd.grad, torch.autograd.backward
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append("grad") or grad(*a, **k))

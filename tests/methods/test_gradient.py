@@ -5,11 +5,14 @@ import pytest
 import torch
 from transformers.models.bert import modeling_bert
 
-from gaflow.errors import UnsupportedModelError
-from gaflow.methods import AttCat, AttGrads, Cat, Grads, GradSam
-from tests.support.models import bert
+from gaflow.errors import ArgumentError, UnsupportedModelError
+from gaflow.methods import AttCat, AttGrads, AttnLrp, Cat, GradientTimesInput, Grads, GradSam
+from gaflow.methods.balanced import with_gradients
+from tests.support.bert_by_hand import Bert
+from tests.support.models import SENTENCE, bert
 from tests.support.onelayer import trace_one_layer, written_down
 from tests.support.traces import POOLS, assert_scores, bert_trace
+from tests.support.tracing import make_batch, trace_logit
 
 SHORT = "a good film"
 STEP = 1e-4
@@ -199,3 +202,49 @@ def test_a_layer_without_gradient_is_named_and_never_skipped(method):
     pooled = tuple(h[:, ::2] for h in trace.hidden)
     with pytest.raises(UnsupportedModelError, match=r"layer 0.*\(2, 7, 32\).*\(2, 14\)"):
         method(replace(trace, hidden=pooled))
+
+
+def test_attnlrp_is_the_balanced_gradient_of_a_bert_by_hand_times_its_input():
+    model, tokenizer = bert()
+    batch = make_batch(tokenizer, [SENTENCE])
+    trace = trace_logit(model.double(), batch, 1)
+    by_hand = Bert(model, batch.inputs["input_ids"][0].numpy())
+    for kind in ("balanced", "balanced_cp"):
+        _, hidden, _ = by_hand.balanced(np.eye(3)[1], half=kind == "balanced")
+        expected = (hidden[0] * by_hand.hidden[0]).sum(-1)
+        assert np.allclose(AttnLrp(kind)(trace).values[0].numpy(), expected, rtol=1e-9)
+    assert AttnLrp().name == "attnlrp"
+    assert AttnLrp("balanced_cp").name == "attnlrp(gradients='balanced_cp')"
+
+
+def test_gradient_times_input_is_the_derivative_by_a_scale_of_each_input():
+    model, tokenizer = bert()
+    batch = make_batch(tokenizer, [SENTENCE])
+    trace = trace_logit(model.double(), batch, 1)
+    scores = GradientTimesInput()(trace).values[0]
+    step = 1e-6
+
+    def output(position, factor):
+        def scale(_module, _inputs, states):
+            states = states.clone()
+            states[:, position] *= factor
+            return states
+
+        with model.bert.embeddings.register_forward_hook(scale), torch.no_grad():
+            return model(**batch.inputs).logits[0, 1].item()
+
+    for position in (0, 3, 7):
+        slope = (output(position, 1 + step) - output(position, 1 - step)) / (2 * step)
+        assert scores[position].item() == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Grads, AttGrads, GradSam, Cat, AttCat])
+def test_balanced_gradients_take_the_place_of_plain_ones(kind):
+    model, tokenizer = bert()
+    trace = trace_logit(model.double(), make_batch(tokenizer))
+    balanced = with_gradients(trace, "balanced")
+    as_plain = replace(balanced, gradient_kind="plain")
+    assert torch.equal(kind("balanced")(trace).values, kind()(as_plain).values)
+    assert not torch.allclose(kind("balanced")(trace).values, kind()(trace).values)
+    with pytest.raises(ArgumentError, match="gradients"):
+        kind("unbalanced")

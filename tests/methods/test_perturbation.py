@@ -20,7 +20,7 @@ from gaflow.errors import ArgumentError, GaflowError, MissingExtraError
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
-from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, find_method
+from gaflow.methods import METHODS, IntegratedGradients, KernelShap, Lime, Occlusion, find_method
 from gaflow.methods.removal import Removal
 from gaflow.methods.text_random import torch_generator
 from gaflow.models.tracing import Trace, TracedModel
@@ -293,6 +293,31 @@ def test_drawn_shapley_values_come_near_the_exact_ones():
     near = ex(text, KernelShap(samples=500)).scores
     assert not np.array_equal(exact, near)
     assert_near(near, exact, 0.1)
+
+
+def test_paired_samples_hold_every_token_once_and_are_exact_where_only_pairs_interact(drawn):
+    make()(SENTENCE, KernelShap(samples=63, paired=True))
+    subsets = drawn["p"]
+    assert subsets.shape == (63, 12)
+    assert np.array_equal(subsets[0:62:2] + subsets[1:62:2], np.ones((31, 12)))
+    interactions = torch.randn(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = (interactions + interactions.T).sum(1) / 2  # Shapley values of p Q p: half of each interaction
+    errors = []
+    for paired in (True, False):
+        method = KernelShap(samples=80, paired=paired)
+        drawn_subsets, weights = method._draw(9, torch_generator(0, [1]))
+        p = drawn_subsets.double()
+        y = ((p @ interactions) * p).sum(1)
+        fitted = method._regression().fit(p.numpy(), y.numpy(), weights.numpy())
+        errors.append(np.abs(fitted.coef_ - exact.numpy()).max())
+    assert errors[0] < 1e-3 < 0.1 < errors[1]
+
+
+def test_the_number_of_samples_grows_with_the_text_if_none_is_chosen(drawn):
+    method = KernelShap(samples=None, paired=True)
+    make()(SENTENCE, method)
+    assert len(drawn["p"]) == 2048 + 2 * 12
+    assert method.info.passes == "2048 forward, 2 more per token"
 
 
 def test_the_shapley_kernel_is_that_of_the_paper():
@@ -705,3 +730,21 @@ def test_they_come_with_the_others_from_one_trace():
     assert list(attributions) == ["agf", *(method.name for method in SMALL.values())]
     for method in SMALL.values():
         assert np.array_equal(attributions[method.name].scores, ex(SHORT, method).scores)
+
+
+def test_occlusion_is_what_is_lost_without_a_token():
+    model, tokenizer = bert()
+    explainer = Explainer(model, tokenizer)
+    for replacement, token in ((None, tokenizer.pad_token_id), ("mask", tokenizer.mask_token_id)):
+        att = explainer(SENTENCE, Occlusion(replacement=replacement), target=1)
+        inputs = tokenizer(SENTENCE, return_tensors="pt")
+        ids = inputs["input_ids"]
+        with torch.no_grad():
+            output = model(**inputs).logits[0, 1].item()
+            for position in range(1, ids.shape[1] - 1):
+                changed = ids.clone()
+                changed[0, position] = token
+                loss = output - model(**{**inputs, "input_ids": changed}).logits[0, 1].item()
+                assert att.scores[position] == pytest.approx(loss, abs=1e-5)
+        assert att.scores[0] == att.scores[-1] == 0
+    assert Occlusion().info.libraries == ()

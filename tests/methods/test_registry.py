@@ -14,7 +14,10 @@ EXTRAS = {name: m.info for name, m in METHODS.items() if m.info.libraries}
 
 def test_the_methods_of_the_paper_come_in_order():
     expected = "af gf agf rawatt rollout grads attgrads gradsam cat attcat partial_lrp transatt ig kernel_shap lime"
-    others = ("signed_flow", "path_flow", "attention_flow", "random")
+    others = (
+        *("relevance_flow", "peeled_flow", "signed_flow", "path_flow", "attnlrp", "grad_x_input", "occlusion"),
+        *("attention_flow", "random"),
+    )
     assert [name for name in METHODS if name not in others] == expected.split()
     assert set(others) < set(METHODS)
 

@@ -1,4 +1,4 @@
-"""BERT and the relevance of its attention weights in plain numpy, layer by layer, for one text without padding."""
+"""BERT in plain numpy, with relevance and balanced gradients layer by layer, for one text without padding."""
 
 from __future__ import annotations
 
@@ -73,6 +73,41 @@ class Bert:
             hidden.insert(0, r)
         return attention, hidden
 
+    def balanced(self, readout: Any, half: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
+        """Balanced gradients of attention (h, t, t), hidden states (t, d) and residual sums (t, d)."""
+        w, before = self.w, self._apply("bert.pooler.dense", self.hidden[-1][0])
+        g = np.zeros_like(self.hidden[-1])
+        g[0] = (readout @ w["classifier.weight"] * self.pooled / before) @ w["bert.pooler.dense.weight"]
+        attention, hidden, sums = [], [g], []
+        for k in reversed(range(len(self.layers))):
+            of_attention, of_sum, g = self._layer_balanced(k, g, half)
+            attention.insert(0, of_attention)
+            sums.insert(0, of_sum)
+            hidden.insert(0, g)
+        return attention, hidden, sums
+
+    def _layer_balanced(self, k: int, g: Any, half: bool) -> tuple[Any, Any, Any]:
+        name, x, s, w = f"bert.encoder.layer.{k}", self.hidden[k], self.layers[k], self.w
+        g_fed = self._norm_balanced(f"{name}.output", s["fed"] + s["middle"], g)
+        g_inner = g_fed @ w[f"{name}.output.dense.weight"] * s["inner"] / s["before_gelu"]
+        g_middle = g_fed + g_inner @ w[f"{name}.intermediate.dense.weight"]
+        g_sum = self._norm_balanced(f"{name}.attention.output", s["attended"] + x, g_middle)
+        g_context = self._split(g_sum @ w[f"{name}.attention.output.dense.weight"])
+        share = 0.5 if half else 1.0
+        g_a = share * g_context @ s["v"].swapaxes(1, 2)
+        parts = {"value": share * s["a"].swapaxes(1, 2) @ g_context}
+        if half:
+            g_scores = s["a"] * (g_a - (s["a"] * g_a).sum(-1, keepdims=True)) / math.sqrt(s["q"].shape[-1])
+            parts |= {"query": 0.5 * g_scores @ s["key"], "key": 0.5 * g_scores.swapaxes(1, 2) @ s["q"]}
+        g_x = g_sum
+        for part, g_part in parts.items():
+            g_x = g_x + self._join(g_part) @ w[f"{name}.attention.self.{part}.weight"]
+        return g_a, g_sum, g_x
+
+    def _norm_balanced(self, name: str, x: Any, g: Any) -> Any:
+        g = g * self.w[f"{name}.LayerNorm.weight"]
+        return (g - g.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + self.eps)
+
     def _apply(self, name: str, x: Any) -> Any:
         return x @ self.w[f"{name}.weight"].T + self.w[f"{name}.bias"]
 
@@ -93,7 +128,8 @@ class Bert:
         context = self._join(a @ v)
         attended = self._apply(f"{name}.attention.output.dense", context)
         middle = self._norm(f"{name}.attention.output", attended + x)
-        inner = gelu(self._apply(f"{name}.intermediate.dense", middle))
+        before_gelu = self._apply(f"{name}.intermediate.dense", middle)
+        inner = gelu(before_gelu)
         fed = self._apply(f"{name}.output.dense", inner)
         self.hidden.append(self._norm(f"{name}.output", fed + middle))
         return {
@@ -104,6 +140,7 @@ class Bert:
             "context": context,
             "attended": attended,
             "middle": middle,
+            "before_gelu": before_gelu,
             "inner": inner,
             "fed": fed,
         }

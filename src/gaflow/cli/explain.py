@@ -53,9 +53,7 @@ def explain(
     task: TaskName = None,
     method: Annotated[
         str | None,
-        option(
-            "NAME", f"One of 'gaflow methods'; default: {LEADING} for text classification, {DEFAULT} for other tasks."
-        ),
+        option("NAME", f"One of 'gaflow methods'; default: {LEADING}, or {DEFAULT} where it cannot follow the model."),
     ] = None,
     target: TargetLabel = None,
     top: Annotated[int, number("How many words to list.", "K")] = 5,

@@ -14,7 +14,7 @@ from gaflow.cli.app import BatchSize, Device, Json, TaskName, TrustRemoteCode, a
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.explainer.default_method import DEFAULT, LEADING, default_name
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
@@ -72,7 +72,7 @@ def info(
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with spinner("reading"):
         loaded = outline(model, task, trust_remote_code)
-        name = default_name(loaded.task) if method is None else method
+        name = method or LEADING
         flow_method = find_method(name)
         if not isinstance(flow_method, FlowMethod):
             raise ArgumentError(

@@ -23,8 +23,9 @@ from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
+from gaflow.methods.balanced import common_kind, forward_with
 from gaflow.methods.base import Diagnostics
-from gaflow.models.forward import RANDOM_OUTPUT, forward, is_random
+from gaflow.models.forward import RANDOM_OUTPUT, is_random
 from gaflow.models.memory import device_of, fitting, geometry_of
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, backward
@@ -73,7 +74,7 @@ def explain_batch(
     report: Report = silent,
     measure: bool = False,
 ) -> BatchResult:
-    """Explain one batch by all methods, from a single trace.
+    """Explain one batch by all methods, from a single trace; methods with other gradients share one more.
 
     `targets` are resolved by the runner's head. `report` is called with the number of methods done, parts included.
     `measure` waits for a GPU after the trace, and resets its peak memory: timings and peaks are then exact.
@@ -93,7 +94,8 @@ def explain_batch(
                 report(len(timings.methods) + part)
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
-        traced, outputs = _trace(runner, batch, targets, residual, report_part)
+        kind = common_kind(methods)
+        traced, outputs = _trace(runner, batch, targets, kind, residual, report_part)
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
@@ -127,14 +129,14 @@ def _cores(model: nn.Module, lengths: Sequence[int]) -> AbstractContextManager[N
 
 
 def _trace(
-    runner: Runner, batch: Batch, targets: Sequence[object], residual: bool, report: Report
+    runner: Runner, batch: Batch, targets: Sequence[object], kind: str, residual: bool, report: Report
 ) -> tuple[Trace, list[ExplainedOutput]]:
     """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
     with borrow(runner.model):
-        forward_pass = forward(runner.model, batch, residual=residual)
+        forward_pass = forward_with(kind, runner.model, batch, residual=residual)
         outputs = runner.head.outputs(forward_pass.logits, batch.encodings, targets)
         traced = backward(forward_pass, [output.terms for output in outputs], report)
-    return traced, outputs
+    return replace(traced, gradient_kind=kind), outputs
 
 
 def _name_media_tokens(runner: Runner, batch: Batch, traced: Trace) -> tuple[Batch, Trace]:

@@ -1,31 +1,33 @@
 """The one place that decides which method explains if the user names none.
 
-`path_flow` leads all methods of gaflow when the tokens of highest score are masked, on every data set that we measured
-(docs/benchmark.md). All of these are about classes of whole texts. So `path_flow` is the default for text
-classification if it can follow the model. Everywhere else, and for data sets, the default is the paper's `agf`.
+`peeled_flow` explains every task, if it can follow the model: five forward and backward passes with balanced gradients
+(docs/relevance_flow.md). Everywhere else, and for data sets, the default is the paper's `agf`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gaflow.errors import GaflowError
 from gaflow.explainer.batch import explain_batch
 from gaflow.explainer.runner import Runner
 from gaflow.methods import METHODS, FlowMethod, Method, Scores
 from gaflow.models.tracing import Trace
-from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks import Input
 
-LEADING = "path_flow"  # for classes of texts
-DEFAULT = "agf"  # for everything else, and for data sets
-_PROBE = FlowMethod(
-    preset=LEADING, steps=1, groups=1, ranked=0, throw=False
-)  # needs all of a model that `path_flow` does, once
+LEADING = "peeled_flow"  # if it can follow the model
+DEFAULT = "agf"  # for all other models, and for data sets
+_PROBE = FlowMethod(preset=LEADING, rounds=2, share=0.5, throw=False)  # needs all of a model that `peeled_flow` does
+_PROBE_SECONDS = 0.5  # of a sound
+_PROBE_PIXELS = 64  # of the side of a picture
 
 
 @dataclass(frozen=True)
 class FallbackToAgf:
-    """`agf` in place of `path_flow`; the diagnostics of every result say why."""
+    """`agf` in place of `peeled_flow`; the diagnostics of every result say why."""
 
     reason: str
 
@@ -44,20 +46,46 @@ class FallbackToAgf:
         return replace(scores, diagnostics=tuple(diagnostics))
 
 
-def default_name(task: str) -> str:
-    """The name of the default method for a task, if it can follow the model."""
-    return LEADING if task == "text-classification" else DEFAULT
-
-
 def default_method(runner: Runner) -> Method:
-    """The default method for a model; for text classification, explains two words to see whether `path_flow` works."""
-    name = default_name(runner.task)
-    is_regression = isinstance(runner.head, ClassificationHead) and runner.head.link == "none"
-    if name == DEFAULT or is_regression:
-        return METHODS[DEFAULT]
+    """The default method for a model; explains a tiny input of its task to see whether `peeled_flow` works."""
     try:
-        encodings = runner.encode(["one two"], names=["text"], truncation=True)
-        explain_batch(runner, encodings, [None], [_PROBE])
+        encodings = runner.encode([_PROBES[runner.task](runner)], names=["text"], truncation=True)
+        target = runner.head.resolve(runner.head.parse(None), encodings[0], "the probe")
+        explain_batch(runner, encodings, [target], [_PROBE])
     except GaflowError as error:
         return FallbackToAgf(str(error).split(". ")[0])
-    return METHODS[name]
+    return METHODS[LEADING]
+
+
+def _two_words(_runner: Runner) -> Input:
+    return "one two"
+
+
+def _question(_runner: Runner) -> Input:
+    return "one?", "one two"
+
+
+def _masked(runner: Runner) -> Input:
+    return f"one {getattr(runner.tokenizer, 'mask_token', '')}"
+
+
+def _picture(_runner: Runner) -> Input:
+    pixels = np.arange(_PROBE_PIXELS * _PROBE_PIXELS * 3) % 256
+    return pixels.reshape(_PROBE_PIXELS, _PROBE_PIXELS, 3).astype(np.uint8)
+
+
+def _sound(runner: Runner) -> Input:
+    rate = getattr(runner.tokenizer, "sampling_rate", 16000)
+    samples = np.sin(np.arange(int(_PROBE_SECONDS * rate)))
+    return samples.astype(np.float32), rate
+
+
+_PROBES: dict[str, Callable[[Runner], Input]] = {
+    "text-classification": _two_words,
+    "token-classification": _two_words,
+    "question-answering": _question,
+    "fill-mask": _masked,
+    "text-generation": _two_words,
+    "image-classification": _picture,
+    "audio-classification": _sound,
+}

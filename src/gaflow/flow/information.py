@@ -6,6 +6,8 @@ a layer at a time and count axes from the end: they also take `(batch, head, que
 
 Beyond the paper, tokens have information of their own, `relu(<dy/dx_i, x_i>)` for a state `x_i` of token `i`: of the
 residual stream it is the capacity of the edge by which a token stays itself, of a hidden state that of a node.
+
+Some tensors are the positive part of a **signed** one, whose negative part is the tensor of `-y` (SIGNED_INFORMATION).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import torch
 from torch import Tensor
 
 from gaflow.arguments import checked
+
+_LEAST_REST = 1e-3  # of a query's attention: a key that has all of it leaves nothing to the others
 
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t) twice -> (b, l, t, t)
 
@@ -47,11 +51,35 @@ def agf(attention: Tensor, gradient: Tensor) -> Tensor:
 @checked
 def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
     """As `agf`, but heads that speak for and against `y` cancel: the positive part of the mean over heads."""
-    return (attention * gradient).mean(-3).relu_()
+    return signed_product(attention, gradient).relu_()
+
+
+@checked
+def knockout(attention: Tensor, gradient: Tensor) -> Tensor:
+    """Knock-out: what `y` loses if an edge is removed and softmax hands its share to the other keys, where positive."""
+    return signed_knockout(attention, gradient).relu_()
+
+
+def signed_product(attention: Tensor, gradient: Tensor) -> Tensor:
+    """Attention times gradient, mean over heads."""
+    return (attention * gradient).mean(-3)
+
+
+def signed_knockout(attention: Tensor, gradient: Tensor) -> Tensor:
+    """`A_ij / (1 - A_ij) (G_ij - sum_k A_ik G_ik)`, mean over heads: the loss without key `j`, to first order.
+
+    Without key `j`, the weights of the other keys grow by the factor `1 / (1 - A_ij)`.
+    """
+    mean_gradient = (attention * gradient).sum(-1, keepdim=True)  # of a query, over its keys
+    rest = (1 - attention).clamp_min(_LEAST_REST)
+    return ((gradient - mean_gradient) * attention / rest).mean(-3)
 
 
 # Each also takes a single layer: (..., h, t, t) twice -> (..., t, t).
-INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf, "agf_net": agf_net}
+INFORMATION: dict[str, Information] = {"af": af, "gf": gf, "agf": agf, "agf_net": agf_net, "knockout": knockout}
+
+# Likewise, and below 0 where an edge speaks against `y`; the positive part is the tensor of this name.
+SIGNED_INFORMATION: dict[str, Information] = {"agf_net": signed_product, "knockout": signed_knockout}
 
 
 def by_layer(function: Information, attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
@@ -64,11 +92,16 @@ def by_layer(function: Information, attentions: Sequence[Tensor], gradients: Seq
 
 def token_information(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
     """`relu(<gradient, state>)` of every layer's tokens, (b, l, t), from states and gradients (b, t, d)."""
+    return signed_token_information(states, gradients).relu_()
+
+
+def signed_token_information(states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """`<gradient, state>` of every layer's tokens, likewise."""
     layers = []
     for state, gradient in zip(states, gradients, strict=True):
         dtype = torch.promote_types(state.dtype, torch.float32)  # sums in half precision lose too much
         product = state.to(dtype) * gradient.to(dtype)
-        layers.append(product.sum(-1).relu_())
+        layers.append(product.sum(-1))
     return torch.stack(layers, 1)
 
 

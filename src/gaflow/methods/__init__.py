@@ -15,8 +15,8 @@ from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
 from gaflow.methods.base import DescribedMethod, Method, MethodInfo, Scores
 from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod
-from gaflow.methods.gradient import AttCat, AttGrads, Cat, Grads, GradSam
-from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime
+from gaflow.methods.gradient import AttCat, AttGrads, AttnLrp, Cat, GradientTimesInput, Grads, GradSam
+from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime, Occlusion
 from gaflow.methods.relevance import PartialLrp, TransAtt
 
 __all__ = [
@@ -24,15 +24,18 @@ __all__ = [
     "AttCat",
     "AttGrads",
     "AttentionFlow",
+    "AttnLrp",
     "Cat",
     "FlowMethod",
     "GradSam",
+    "GradientTimesInput",
     "Grads",
     "IntegratedGradients",
     "KernelShap",
     "Lime",
     "Method",
     "MethodInfo",
+    "Occlusion",
     "PartialLrp",
     "Random",
     "RawAttention",
@@ -46,6 +49,8 @@ METHODS: dict[str, DescribedMethod] = {
     "af": FlowMethod("af"),
     "gf": FlowMethod("gf"),
     "agf": FlowMethod("agf"),
+    "relevance_flow": FlowMethod(preset="relevance_flow"),
+    "peeled_flow": FlowMethod(preset="peeled_flow"),
     "signed_flow": FlowMethod(preset="signed_flow"),
     "path_flow": FlowMethod(preset="path_flow"),
     "rawatt": RawAttention(),
@@ -60,6 +65,9 @@ METHODS: dict[str, DescribedMethod] = {
     "ig": IntegratedGradients(),
     "kernel_shap": KernelShap(),
     "lime": Lime(),
+    "attnlrp": AttnLrp(),
+    "grad_x_input": GradientTimesInput(),
+    "occlusion": Occlusion(),
     "attention_flow": AttentionFlow(),
     "random": Random(),
 }

@@ -15,6 +15,8 @@ What goes beyond the paper, each by itself and in any combination:
   orders (`paths.py`)
 - nodes: node `i` of the layers 0 to l-1 lets no more through than `relu(<dy/dh_i, h_i>)`: it becomes two nodes with an
   edge of this capacity between them
+- gradients: balanced ones, of a model that is linear around the text (`balanced.py`)
+- rounds: signed edges are averages over contexts without the strongest tokens (`peeling.py`)
 
 A flow stays the unique solution of one barrier problem, its scores scale as `y` does, and every layer's sum to the flow
 value (signed: to the difference of the two).
@@ -32,11 +34,21 @@ from torch import Tensor
 
 from gaflow.arguments import checked, plain_number
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
+from gaflow.flow.arguments import Nodes, as_nodes
 from gaflow.flow.barrier.solve import solve
-from gaflow.flow.information import INFORMATION, Information, by_layer, split_nodes, token_information
+from gaflow.flow.information import (
+    INFORMATION,
+    SIGNED_INFORMATION,
+    Information,
+    by_layer,
+    signed_token_information,
+    split_nodes,
+)
+from gaflow.flow.records import take_items
 from gaflow.flow.result import VALUE_AGAINST, Flow, layer_scores
+from gaflow.methods.balanced import with_gradients
 from gaflow.methods.base import Diagnostics, MethodInfo, Scores, callable_name, name_with_changes
-from gaflow.methods.flow_nodes import nodes_of
+from gaflow.methods.flow_nodes import NodeChoice, nodes_of
 from gaflow.methods.flow_settings import (
     PRESETS,
     RECORD_OF,
@@ -48,9 +60,13 @@ from gaflow.methods.flow_settings import (
     default_options,
 )
 from gaflow.methods.paths import Paths, along_path
+from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance, peel
 from gaflow.models.attention_tensors import stack_layers
 from gaflow.models.cost import MethodCost
 from gaflow.models.tracing import Trace
+
+LEFT_TO_BIASES = "left_to_biases"  # the diagnostic of balanced gradients: the output less its sum over input tokens
+_WHOLE_BATCH = 1 << 20  # texts in a pass: all of them
 
 
 @dataclass(frozen=True, init=False)
@@ -68,6 +84,7 @@ class FlowMethod:
     network: NetworkSettings
     solver: BarrierSettings
     paths: Paths
+    peeling: Peeling
     scoring: ScoringSettings
 
     @checked
@@ -79,12 +96,13 @@ class FlowMethod:
         network: NetworkSettings | None = None,
         solver: BarrierSettings | None = None,
         paths: Paths | None = None,
+        peeling: Peeling | None = None,
         scoring: ScoringSettings | None = None,
         **options: Unpack[FlowOptions],
     ) -> None:
         """Build the records. Options take precedence over records, and records over the preset's defaults."""
         values = default_options(preset)
-        for record in (network, solver, paths, scoring):
+        for record in (network, solver, paths, peeling, scoring):
             if record is not None:
                 values.update(vars(record))
         values.update(options)
@@ -102,6 +120,12 @@ class FlowMethod:
         if self.scoring.signed and not self.network.uses_gradient:
             raise ArgumentError(
                 Argument("signed"), " needs a gradient: the attention of y and of -y is the same, so all scores cancel"
+            )
+        if self.peeling.rounds > 1 and not self._has_signed_network:
+            names = " or ".join(SIGNED_INFORMATION)
+            raise ArgumentError(
+                Argument("rounds", self.peeling.rounds),
+                f" averages signed edges: it needs the information tensor {names}, no node capacities and no paths",
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -136,8 +160,22 @@ class FlowMethod:
         return (getdoc(documented) or "").partition("\n")[0]
 
     @property
+    def _has_signed_network(self) -> bool:
+        """Whether both flows of a signed method are those of one signed network."""
+        return self.network.information in SIGNED_INFORMATION and not self.network.nodes and self.paths.steps is None
+
+    @property
+    def _solves_together(self) -> bool:
+        """Whether the networks for and against the output are solved as one batch."""
+        return self._has_signed_network and (self.network.gradients != "plain" or self.peeling.rounds > 1)
+
+    @property
     def cost(self) -> MethodCost:
         """What the method does with a trace, as far as memory depends on it."""
+        if self._solves_together:
+            # two networks at a time take as much memory as one of twice the layers
+            points = 0 if self.peeling.rounds == 1 else 1
+            return MethodCost(points=points, rows=_WHOLE_BATCH, layers=2 if self.scoring.signed else 1)
         return MethodCost(
             points=self.paths.largest_stage,
             rows=self.paths.batch_size,
@@ -159,6 +197,8 @@ class FlowMethod:
         if self.paths.steps is not None:
             count = 1 + self.paths.passes
             passes = f"{count} forward, {count} backward"
+        elif self.peeling.rounds > 1:
+            passes = f"{self.peeling.rounds} forward, {self.peeling.rounds} backward"
         elif class_specific or "head" in (sources, targets):
             passes = "1 forward, 1 backward"
         else:
@@ -174,19 +214,19 @@ class FlowMethod:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
-        trace = along_path(trace, self.paths)
-        flow = self._solve(trace)
+        trace = along_path(with_gradients(trace, self.network.gradients), self.paths)
+        flow, flow_against = self._flows(trace)
         through = flow.through()
-        flow_against = None
-        diagnostics = ()
-        if self.scoring.signed:
-            flow_against = self._solve(_negated(trace))
+        diagnostics: list[Diagnostics] = [{} for _ in flow.value]
+        if flow_against is not None:
             through = through - flow_against.through()
-            diagnostics = _diagnostics(flow_against)
+            _add_flow_against(diagnostics, flow_against)
+        if self.network.gradients != "plain":
+            _add_biases(diagnostics, trace)
         return Scores(
             values=layer_scores(through, self.scoring.layer),
             flow=flow,
-            diagnostics=diagnostics,
+            diagnostics=tuple(diagnostics),
             flow_against=flow_against,
             layer=self.scoring.layer,
         )
@@ -194,27 +234,59 @@ class FlowMethod:
     def capacities(self, trace: Trace) -> Tensor:
         """The network that is solved, (b, l, t, t); with node capacities (b, 2 l, t, t) as `split_nodes` makes it.
 
-        A path-averaged method's network is that of the trace which `along_path` gives.
+        A path-averaged method's network is that of the trace which `along_path` gives. For balanced gradients, give a
+        trace of them (`with_gradients`).
         """
+        if self._solves_together:
+            return self._checked_capacities(self._signed_network(trace).capacities())
         capacities = self._information(trace)
         if self.network.residual:
-            if not trace.stream:
-                raise GaflowError(
-                    "residual edges need the residual sums; trace the model with ", Argument("residual", True)
-                )
-            residual = self._token_information(trace, trace.stream, trace.stream_gradient)
-            capacities = capacities + torch.diag_embed(residual).to(capacities)
+            capacities = capacities + torch.diag_embed(self._residual(trace).relu()).to(capacities)
         if self.network.nodes:
             layers = capacities.shape[1]
             nodes = self._token_information(trace, trace.hidden[:layers], trace.hidden_gradient[:layers])
-            capacities = split_nodes(capacities, nodes)
+            capacities = split_nodes(capacities, nodes.relu())
+        return self._checked_capacities(capacities)
+
+    def _checked_capacities(self, capacities: Tensor) -> Tensor:
         if not bool(torch.isfinite(capacities).all()):
             raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
         return capacities.detach()
 
-    def _solve(self, trace: Trace) -> Flow:
-        capacities = self.capacities(trace)
-        mask = trace.mask
+    def _flows(self, trace: Trace) -> tuple[Flow, Flow | None]:
+        """The flow for the output and, of a signed method, the one against it."""
+        if not (self._solves_together and self.scoring.signed):
+            flow = self._solve(self.capacities(trace), trace)
+            return flow, self._solve(self.capacities(_negated(trace)), trace) if self.scoring.signed else None
+        network = self._signed_network(trace)
+        capacities = torch.cat([network.capacities(1), network.capacities(-1)])
+        both = self._solve(self._checked_capacities(capacities), trace, copies=2)
+        texts = len(trace.mask)
+        return _half(both, slice(0, texts)), _half(both, slice(texts, None))
+
+    def _signed_network(self, trace: Trace) -> SignedNetwork:
+        """The network whose positive part speaks for the output, averaged over the contexts of all rounds."""
+        return peel(trace, self.peeling, self.paths.replacement, self._signed_network_of)
+
+    def _signed_network_of(self, trace: Trace) -> SignedNetwork:
+        """The signed network of one trace."""
+        edges = by_layer(SIGNED_INFORMATION[str(self.network.information)], trace.attentions, trace.gradients)
+        if self.network.heads == "sum":
+            edges = edges * trace.attentions[0].shape[1]
+        residual = self._residual(trace) if self.network.residual else torch.zeros_like(edges[..., 0])
+        return SignedNetwork(edges, residual.to(edges))
+
+    def _residual(self, trace: Trace) -> Tensor:
+        """What the residual stream carries of each token, (b, l, t)."""
+        if not trace.stream:
+            raise GaflowError(
+                "residual edges need the residual sums; trace the model with ", Argument("residual", True)
+            )
+        return self._token_information(trace, trace.stream, trace.stream_gradient)
+
+    def _solve(self, capacities: Tensor, trace: Trace, copies: int = 1) -> Flow:
+        """The flows of networks of the traced texts, of `copies` networks each, one after the other."""
+        mask = torch.cat([trace.mask] * copies)
         if capacities.device.type == "mps":  # no float64 there
             capacities = capacities.cpu()
             mask = mask.cpu()
@@ -225,8 +297,8 @@ class FlowMethod:
             barrier=self.solver.barrier,
             terminal=self.network.terminal,
             mask=mask,
-            sources=nodes_of(self.network.sources, trace, "sources"),
-            targets=nodes_of(self.network.targets, trace, "targets"),
+            sources=_nodes(self.network.sources, trace, "sources", copies),
+            targets=_nodes(self.network.targets, trace, "targets", copies),
             throw=self.solver.throw,
         )
         if not self.network.nodes:
@@ -235,7 +307,7 @@ class FlowMethod:
         return replace(flow, edges=flow.edges[:, 1::2], capacity=None, potentials=None)
 
     def _token_information(self, trace: Trace, states: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
-        """The information of tokens by themselves (b, l, t), 0 at padding."""
+        """`<gradient, state>` of every token (b, l, t), 0 at padding."""
         available = [g for g in gradients if g is not None]
         complete = 0 < len(states) <= len(available)
         if not complete or any(h.shape[:2] != trace.mask.shape for h in states):
@@ -244,7 +316,7 @@ class FlowMethod:
                 "this model does not return; leave out ",
                 Argument("nodes"),
             )
-        return token_information(states, available).masked_fill(~trace.mask[:, None], 0)
+        return signed_token_information(states, available).masked_fill(~trace.mask[:, None], 0)
 
     def _information(self, trace: Trace) -> Tensor:
         """The information tensor (b, l, t, t), checked."""
@@ -294,9 +366,35 @@ def _negated(trace: Trace) -> Trace:
     )
 
 
-def _diagnostics(flow_against: Flow) -> tuple[Diagnostics, ...]:
-    """The value of the subtracted flow of each text, and a warning where it did not converge."""
-    diagnostics: list[Diagnostics] = [{VALUE_AGAINST: float(value)} for value in flow_against.value]
+def _nodes(choice: NodeChoice, trace: Trace, name: str, copies: int) -> Nodes:
+    """The chosen tokens of every network."""
+    nodes = nodes_of(choice, trace, name)
+    if nodes is None or copies == 1:
+        return nodes
+    return as_nodes(nodes, trace.mask, name).repeat(copies, 1)
+
+
+def _half(flow: Flow, items: slice) -> Flow:
+    """The flows for or against the output of all texts; both took half of the time."""
+    certificate = take_items(flow.certificate, items)
+    certificate = replace(certificate, seconds=certificate.seconds / 2)
+    return take_items(flow, items, certificate=certificate)
+
+
+def _add_flow_against(diagnostics: list[Diagnostics], flow_against: Flow) -> None:
+    """Add the value of the subtracted flow of each text, and a warning where it did not converge."""
+    for item, value in enumerate(flow_against.value.tolist()):
+        diagnostics[item][VALUE_AGAINST] = value
     for item in (~flow_against.converged).nonzero().flatten().tolist():
         diagnostics[item]["warning"] = "the flow of -y did not converge"
-    return tuple(diagnostics)
+
+
+def _add_biases(diagnostics: list[Diagnostics], trace: Trace) -> None:
+    """Add what of the output reaches no token, since biases and constant parts of softmaxes take it."""
+    try:
+        relevance = input_relevance(trace)
+    except UnsupportedModelError:  # a model without hidden states
+        return
+    outputs = trace.output.double().tolist()
+    for item, total in enumerate(relevance.double().sum(1).tolist()):
+        diagnostics[item][LEFT_TO_BIASES] = outputs[item] - total

@@ -1,8 +1,8 @@
-"""The settings of flow methods: four small records, and the flat keywords that name all their fields.
+"""The settings of flow methods: five small records, and the flat keywords that name all their fields.
 
-`FlowMethod` holds the records: network, solver, paths (`paths.py`) and scoring. Users, names and manifests write them
-as flat keywords. The convention this file owns: **no two records have a field of the same name**, and FlowOptions
-lists the fields in the order in which names and manifests show them.
+`FlowMethod` holds the records: network, solver, paths (`paths.py`), peeling (`peeling.py`) and scoring. Users, names
+and manifests write them as flat keywords. The convention this file owns: **no two records have a field of the same
+name**, and FlowOptions lists the fields in the order in which names and manifests show them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from gaflow.flow.barrier.solve import Barrier
 from gaflow.flow.information import INFORMATION, Information, af
 from gaflow.flow.network import check_terminal_name
 from gaflow.flow.result import NodeLayer, check_layer
+from gaflow.methods.balanced import GradientKind, check_gradients
 from gaflow.methods.flow_nodes import NodeChoice, check_nodes
 from gaflow.methods.paths import Paths
+from gaflow.methods.peeling import Peeling
 from gaflow.methods.removal import Replacement
 
 HeadReduction = Literal["mean", "sum"]
@@ -35,8 +37,10 @@ class NetworkSettings:
     heads: HeadReduction = "mean"  # how a named tensor combines the heads
     residual: bool = False  # add the edges of the residual stream
     nodes: bool = False  # limit the flow through nodes
+    gradients: GradientKind = "plain"  # or balanced ones, with the half rule ("balanced") or constant attention
 
     def __post_init__(self) -> None:
+        check_gradients(self.gradients)
         object.__setattr__(self, "sources", check_nodes("sources", self.sources))
         object.__setattr__(self, "targets", check_nodes("targets", self.targets))
         self._check_information()
@@ -88,7 +92,7 @@ class ScoringSettings:
 
 
 class FlowOptions(TypedDict, total=False):
-    """The fields of all four records but `information`, in the order in which names and manifests show them."""
+    """The fields of all five records but `information`, in the order in which names and manifests show them."""
 
     epsilon: float
     mu: float | None
@@ -109,6 +113,9 @@ class FlowOptions(TypedDict, total=False):
     replacement: Replacement
     batch_size: int | None
     layer: NodeLayer
+    gradients: GradientKind
+    rounds: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,25 @@ class Preset:
     options: Mapping[str, Any]  # those that differ from the defaults
 
 
+_RELEVANCE = {
+    "information": "knockout",
+    "barrier": "capacity",
+    "heads": "sum",
+    "residual": True,
+    "signed": True,
+    "gradients": "balanced",
+}
+
 # The names are stored with results.
 PRESETS = {
+    "relevance_flow": Preset(
+        "Flow of balanced relevance for and against the output, of a single backward pass (docs/relevance_flow.md).",
+        _RELEVANCE,
+    ),
+    "peeled_flow": Preset(
+        "Relevance flow averaged over the text and contexts without its strongest tokens (docs/relevance_flow.md).",
+        _RELEVANCE | {"rounds": 5},
+    ),
     "signed_flow": Preset(
         "Flow for and against the output, of a single backward pass (docs/path_flow.md).",
         {
@@ -147,7 +171,13 @@ PRESETS = {
     ),
 }
 
-RECORDS = {"network": NetworkSettings, "solver": BarrierSettings, "paths": Paths, "scoring": ScoringSettings}
+RECORDS = {
+    "network": NetworkSettings,
+    "solver": BarrierSettings,
+    "paths": Paths,
+    "peeling": Peeling,
+    "scoring": ScoringSettings,
+}
 RECORD_OF = {field.name: record for record, kind in RECORDS.items() for field in fields(kind)}  # of each option
 
 

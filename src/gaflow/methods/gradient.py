@@ -8,6 +8,8 @@ the hidden states that block `l+1` reads, `g^l = dy/dh^l`, and `r` the rows that
 - gradsam: the mean over layers, heads and queries of `A * relu(G)`
 - cat: `sum_{l=0}^{L-1} <g^l_i, h^l_i>`
 - attcat: `sum_{l=1}^{L} a^l_i <g^{l-1}_i, h^{l-1}_i>`, with `a^l_i` the mean over heads and queries of `A^l[:, :, i]`
+- grad_x_input: `<g^0_i, h^0_i>`
+- attnlrp: the same with balanced gradients (`balanced.py`), which all of them take as an option
 
 The convention this file owns: a block's attention goes with the block's **input**, so `h^L`, which some models
 normalise once more, is never used. Means over queries are over real tokens.
@@ -15,6 +17,7 @@ normalise once more, is never used. Means over queries are over real tokens.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -23,7 +26,9 @@ from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
 from gaflow.methods.attention import read_rows
-from gaflow.methods.base import MethodInfo, Scores
+from gaflow.methods.balanced import GradientKind, check_gradients, with_gradients
+from gaflow.methods.base import MethodInfo, NamedSettings, Scores
+from gaflow.methods.peeling import input_relevance
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.tracing import Trace
 
@@ -38,67 +43,105 @@ _QIANG = replace(_BARKAN, reference="Qiang et al. 2022, NeurIPS")
 
 
 @dataclass(frozen=True)
-class Grads:
+class _GradientMethod(NamedSettings, ABC):
+    """What all of them have in common."""
+
+    gradients: GradientKind = "plain"  # or balanced ones
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_gradients(self.gradients)
+
+    def __call__(self, trace: Trace) -> Scores:
+        """Scores of a traced batch."""
+        return Scores(self._score(with_gradients(trace, self.gradients)))
+
+    @abstractmethod
+    def _score(self, trace: Trace) -> Tensor:
+        """Scores (b, t) from a trace with the gradients of the settings."""
+
+
+@dataclass(frozen=True)
+class Grads(_GradientMethod):
     """Attention gradients of the last layer, mean over heads."""
 
     info = _BARKAN
-    name = "grads"
+    base_name = "grads"
 
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
-        return Scores(read_rows(trace.rows(), trace.gradients[-1].mean(1)))
+    def _score(self, trace: Trace) -> Tensor:
+        return read_rows(trace.rows(), trace.gradients[-1].mean(1))
 
 
 @dataclass(frozen=True)
-class AttGrads:
+class AttGrads(_GradientMethod):
     """Attention times its gradient, summed over layers, mean over heads."""
 
     info = _BARKAN
-    name = "attgrads"
+    base_name = "attgrads"
 
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
+    def _score(self, trace: Trace) -> Tensor:
         products = _sum_of_products(zip(trace.attentions, trace.gradients, strict=True))
-        return Scores(read_rows(trace.rows(), products.mean(1)))
+        return read_rows(trace.rows(), products.mean(1))
 
 
 @dataclass(frozen=True)
-class GradSam:
+class GradSam(_GradientMethod):
     """Grad-SAM: attention times its positive gradient, mean over layers, heads and queries."""
 
     info = replace(_BARKAN, signed=False)
-    name = "gradsam"
+    base_name = "gradsam"
 
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
+    def _score(self, trace: Trace) -> Tensor:
         positive = (g.relu() for g in trace.gradients)  # one layer at a time
         products = _sum_of_products(zip(trace.attentions, positive, strict=True))
-        return Scores(_received(products, trace.mask) / len(trace.attentions))
+        return _received(products, trace.mask) / len(trace.attentions)
 
 
 @dataclass(frozen=True)
-class Cat:
+class Cat(_GradientMethod):
     """CAT, class activation tokens: hidden states times their gradient, summed over layers."""
 
     info = _QIANG
-    name = "cat"
+    base_name = "cat"
 
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
-        return Scores(_activations(trace).sum(1))
+    def _score(self, trace: Trace) -> Tensor:
+        return _activations(trace).sum(1)
 
 
 @dataclass(frozen=True)
-class AttCat:
+class AttCat(_GradientMethod):
     """AttCAT: as CAT, each layer weighted by the attention that the token receives in it."""
 
     info = _QIANG
-    name = "attcat"
+    base_name = "attcat"
 
-    def __call__(self, trace: Trace) -> Scores:
-        """Scores of a traced batch."""
+    def _score(self, trace: Trace) -> Tensor:
         received = torch.stack([_received(a, trace.mask) for a in trace.attentions], 1)
-        return Scores((received * _activations(trace)).sum(1))
+        return (received * _activations(trace)).sum(1)
+
+
+@dataclass(frozen=True)
+class GradientTimesInput(_GradientMethod):
+    """Gradient times input, at the hidden states that the first block reads."""
+
+    info = replace(_BARKAN, reference="Shrikumar et al. 2016, arXiv:1605.01713")
+    base_name = "grad_x_input"
+
+    def _score(self, trace: Trace) -> Tensor:
+        return input_relevance(trace)
+
+
+@dataclass(frozen=True)
+class AttnLrp(GradientTimesInput):
+    """AttnLRP: balanced gradient times input; with "balanced_cp", CP-LRP.
+
+    LRP is patented in places; its use for research is free.
+    """
+
+    gradients: GradientKind = "balanced"
+
+    info = replace(_BARKAN, family="relevance", reference="Achtibat et al. 2024, ICML")
+    base_name = "attnlrp"
 
 
 def _sum_of_products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:

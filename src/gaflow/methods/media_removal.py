@@ -11,10 +11,14 @@ Integrating the gradient along `p = (a, ..., a)` is integrating gradients of pix
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
+from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.media import Image, Sound
 from gaflow.methods.removal import Removal, Replacement
@@ -53,6 +57,29 @@ def removal_for(traced_model: TracedModel, item: int, replacement: Replacement, 
     """The removal of tokens from the input `item`, be it a text, a picture or a sound."""
     kind = TokenRemoval if traced_model.batch.encodings[item].media is None else MediaRemoval
     return kind(traced_model, item, replacement, batch_size)
+
+
+def changed_inputs(inclusions: Sequence[tuple[Removal, Tensor]]) -> tuple[list[int], Batch, Tensor | None]:
+    """Inputs with tokens removed, for one pass of the model: of each removal, at inclusion weights (s, m).
+
+    Returns the item of every row, their batch, and the word embeddings (r, n, d) that replace the model's own; None for
+    media. All removals are of texts, or all of media.
+    """
+    n = max(removal.length for removal, _ in inclusions)
+    items = []
+    changed = []
+    for removal, inclusion in inclusions:
+        items += [removal.item] * len(inclusion)
+        values = removal.values_at(inclusion)
+        if isinstance(removal, TokenRemoval):
+            values = pad(values, (0, 0, 0, n - removal.length))
+        changed.append(values)
+    removal, _ = inclusions[0]
+    batch = removal.traced_model.batch.select(items, n)
+    if isinstance(removal, TokenRemoval):
+        return items, batch, torch.cat(changed).requires_grad_()
+    batch.inputs[removal.input_name] = torch.cat(changed)
+    return items, batch, None
 
 
 def _regions(encoding: Encoding, values: Tensor) -> tuple[Tensor, str]:

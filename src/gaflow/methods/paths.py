@@ -33,17 +33,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.methods.media_removal import MediaRemoval, removal_for
+from gaflow.methods.balanced import forward_with
+from gaflow.methods.media_removal import changed_inputs, removal_for
 from gaflow.methods.removal import Removal, Replacement, check_replacement
 from gaflow.methods.text_random import token_ids, torch_generator
-from gaflow.methods.token_removal import TokenRemoval
 from gaflow.models.attention_tensors import accumulation_dtype
 from gaflow.models.cost import Geometry, points_in_a_pass
-from gaflow.models.forward import forward
 from gaflow.models.memory import geometry_of
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace
@@ -165,7 +163,7 @@ def along_path(trace: Trace, paths: Paths) -> Trace:
             waiting += [(accumulator, point) for point in accumulator.plan_stage(stage)]
         done = 0
         for batch in _batches(waiting):
-            _evaluate(batch, residual=bool(trace.stream))
+            _evaluate(batch, trace.gradient_kind, residual=bool(trace.stream))
             done += len(batch)
             traced_model.report((stage + done / len(waiting)) / stages)
     states = contributions[..., None].unbind()
@@ -307,12 +305,15 @@ def _batches(waiting: Sequence[_WaitingPoint]) -> Iterator[list[_WaitingPoint]]:
         yield batch
 
 
-def _evaluate(points: Sequence[_WaitingPoint], residual: bool) -> None:
-    """Run the model at points of one or more texts in one pass, and add the results to their accumulators."""
+def _evaluate(points: Sequence[_WaitingPoint], kind: str, residual: bool) -> None:
+    """Run the model at points of one or more texts in one pass, and add the results to their accumulators.
+
+    Its gradients are of a `kind` as in `balanced.py`.
+    """
     numbers_of: dict[PathAccumulator, list[int]] = {}
     for accumulator, number in points:
         numbers_of.setdefault(accumulator, []).append(number)
-    attention_gradients, values = _forward_and_backward(numbers_of, residual)
+    attention_gradients, values = _forward_and_backward(numbers_of, kind, residual)
     start = 0
     for accumulator, numbers in numbers_of.items():
         rows = slice(start, start + len(numbers))
@@ -322,32 +323,20 @@ def _evaluate(points: Sequence[_WaitingPoint], residual: bool) -> None:
 
 
 def _forward_and_backward(
-    numbers_of: Mapping[PathAccumulator, list[int]], residual: bool
+    numbers_of: Mapping[PathAccumulator, list[int]], kind: str, residual: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of `y` by attention l x (r, h, n, n), and by states (r, n, d) followed by these states themselves.
 
     All are in float32 or wider.
     """
-    n = max(accumulator.removal.length for accumulator in numbers_of)
-    items = []
-    changed = []
+    inclusions = []
     for accumulator, numbers in numbers_of.items():
-        removal = accumulator.removal
-        items += [removal.item] * len(numbers)
-        values = removal.values_at(accumulator.points[numbers])
-        if isinstance(removal, TokenRemoval):
-            values = pad(values, (0, 0, 0, n - removal.length))
-        changed.append(values)
-    removal = next(iter(numbers_of)).removal  # all are of texts, or all of media
-    traced_model = removal.traced_model
-    batch = traced_model.batch.select(items, n)
-    embeddings = None
-    if isinstance(removal, MediaRemoval):
-        batch.inputs[removal.input_name] = torch.cat(changed)
-    else:
-        embeddings = torch.cat(changed).requires_grad_()
+        inclusions.append((accumulator.removal, accumulator.points[numbers]))
+    traced_model = inclusions[0][0].traced_model
+    items, batch, embeddings = changed_inputs(inclusions)
+    n = max(accumulator.removal.length for accumulator in numbers_of)
     with borrow(traced_model.model):
-        forward_pass = forward(traced_model.model, batch, residual=residual, embeddings=embeddings)
+        forward_pass = forward_with(kind, traced_model.model, batch, residual=residual, embeddings=embeddings)
         gradients = forward_pass.gradients(traced_model.scalar(forward_pass.logits, items))
     with torch.no_grad():
         streams = [residual_sum.stream for residual_sum in forward_pass.residual_sums]

@@ -1,12 +1,13 @@
-"""Perturbation methods: integrated gradients (by Captum), KernelSHAP and LIME over the tokens of a text.
+"""Perturbation methods: integrated gradients (by Captum), KernelSHAP, LIME and occlusion over the tokens of a text.
 
-All three see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
+All of them see the model as `y(p)`, where `p_i` is the inclusion weight of ordinary token `i` (`token_removal.py`):
 
 - integrated gradients (Sundararajan et al. 2017): `∫ dy/dp_i (a, ..., a) da` over [0, 1] by Gauss-Legendre
 - KernelSHAP (Lundberg and Lee 2017): Shapley values of `y` over the tokens, as a weighted linear regression on drawn
   0/1 vectors `p`; on all of them, hence exactly, when there are no more than `samples`
 - LIME (Ribeiro et al. 2016): ridge regression on 0/1 vectors drawn uniformly, with weights
   `exp(-d² / (2 width²))` where `d` is the cosine distance of `p` to the complete text
+- occlusion (Zeiler and Fergus 2014; Li et al. 2016): `y(1) - y(1 - e_i)`, what is lost without token `i` alone
 
 Scores of the first two sum to `y(1) - y(0)`; the diagnostics hold the error of that sum. Special tokens are never
 removed: their score is 0.
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from gaflow.arguments import optional_whole_number, positive_number, whole_number
+from gaflow.arguments import boolean, optional_whole_number, positive_number, whole_number
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.base import Diagnostics, MethodInfo, NamedSettings, Scores
@@ -41,16 +42,17 @@ if TYPE_CHECKING:
     from sklearn.linear_model import LinearRegression, Ridge
 
 _LARGEST_ERROR = 0.01  # of all scores by which integrated gradients may miss their sum without a warning
+_SHAP_SAMPLES = 2048  # of any text, and 2 more for each of its tokens: SHAP's own
 _END_WEIGHT = 1e6  # of the complete and of the empty text in KernelSHAP, in theory infinite: Captum's own
 
 _TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens of one text
 
 
 class _Perturbation(NamedSettings, ABC):
-    """What the three methods have in common: they explain one text after the other."""
+    """What these methods have in common: they explain one text after the other."""
 
     reference: ClassVar[str]
-    library: ClassVar[str]
+    library: ClassVar[str] = ""  # that it is computed with; none if empty
     replacement: Replacement
     batch_size: int | None
 
@@ -68,8 +70,8 @@ class _Perturbation(NamedSettings, ABC):
             class_specific=True,
             passes=self._passes,
             reference=self.reference,
-            libraries=(self.library,),
-            extra="baselines",
+            libraries=(self.library,) if self.library else (),
+            extra="baselines" if self.library else "",
         )
 
     @property
@@ -79,7 +81,8 @@ class _Perturbation(NamedSettings, ABC):
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch; the diagnostics say what replaced the tokens, and how exact the scores are."""
-        need(self.library, "baselines", f"{self.base_name} needs {self.library}")
+        if self.library:
+            need(self.library, "baselines", f"{self.base_name} needs {self.library}")
         traced_model = trace.require_model()
         encodings = traced_model.batch.encodings
         values = torch.zeros(trace.mask.shape, dtype=torch.float64)
@@ -150,17 +153,11 @@ class _Sampling(_Perturbation):
     """What KernelSHAP and LIME have in common: a weighted regression of `y` on 0/1 vectors, by scikit-learn."""
 
     library = "sklearn"
-    samples: int
     seed: int
 
     def __post_init__(self) -> None:
-        whole_number("samples", self.samples, least=2)
         whole_number("seed", self.seed, least=0)
         super().__post_init__()
-
-    @property
-    def _passes(self) -> str:
-        return f"{self.samples} forward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         tokens = len(removal)
@@ -185,23 +182,36 @@ class _Sampling(_Perturbation):
 class KernelShap(_Sampling):
     """KernelSHAP: Shapley values of the tokens, estimated from texts with some tokens removed."""
 
-    samples: int = 500  # texts drawn; a text with no more subsets of tokens than this gets exact values
+    samples: int | None = 500  # texts drawn, all if there are no more; None: 2048 and 2 per token, as in SHAP
     seed: int = 0  # other seeds draw other texts
     replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
     batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
+    paired: bool = False  # draw texts in pairs, each token in one of the two: less variance for as many samples
 
     base_name = "kernel_shap"
     reference = "Lundberg and Lee 2017, NeurIPS"
+
+    def __post_init__(self) -> None:
+        optional_whole_number("samples", self.samples, least=2)
+        boolean("paired", self.paired)
+        super().__post_init__()
+
+    @property
+    def _passes(self) -> str:
+        if self.samples is None:
+            return f"{_SHAP_SAMPLES} forward, 2 more per token"
+        return f"{self.samples} forward"
 
     def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
         scores, diagnostics = super()._score(removal, seeds, report)
         return scores, _completeness(removal, scores) | diagnostics
 
     def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        if 2**tokens <= self.samples:
+        samples = 2 * tokens + _SHAP_SAMPLES if self.samples is None else self.samples
+        if 2**tokens <= samples:
             subsets = _all_subsets(tokens)
             return subsets, _shapley_kernel(subsets)
-        subsets = _subsets_by_shapley_kernel(tokens, self.samples, generator)
+        subsets = _subsets_by_shapley_kernel(tokens, samples, generator, self.paired)
         return subsets, torch.where(_is_end(subsets), _END_WEIGHT, 1.0)
 
     def _regression(self) -> LinearRegression:
@@ -225,9 +235,14 @@ class Lime(_Sampling):
     reference = "Ribeiro, Singh and Guestrin 2016, KDD"
 
     def __post_init__(self) -> None:
+        whole_number("samples", self.samples, least=2)
         positive_number("width", self.width)
         positive_number("alpha", self.alpha)
         super().__post_init__()
+
+    @property
+    def _passes(self) -> str:
+        return f"{self.samples} forward"
 
     def _draw(self, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         even = torch.full((self.samples, tokens), 0.5)
@@ -239,6 +254,27 @@ class Lime(_Sampling):
         from sklearn.linear_model import Ridge
 
         return Ridge(alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class Occlusion(_Perturbation):
+    """Occlusion, leave-one-out: how much the output falls when one token is removed."""
+
+    replacement: Replacement = None  # baseline: "pad", "mask", "unk", a token id; None: the first there is
+    batch_size: int | None = None  # texts in one pass; None: as many as fit, fewer for long texts
+
+    base_name = "occlusion"
+    reference = "Li, Monroe and Jurafsky 2016, arXiv:1612.08220"
+
+    @property
+    def _passes(self) -> str:
+        return "1 forward per token"
+
+    def _score(self, removal: Removal, seeds: list[int], report: Report) -> _TextScores:
+        complete = removal.uniform_inclusion(1.0)
+        without_one = complete - torch.eye(len(removal)).to(complete)
+        output, *outputs = removal.outputs(torch.cat([complete, without_one]), report).unbind()
+        return output - torch.stack(outputs), {}
 
 
 def _seeds(encoding: Encoding) -> list[int]:
@@ -255,8 +291,8 @@ def _all_subsets(tokens: int) -> Tensor:
     return (numbers >> digits & 1).float()
 
 
-def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Generator) -> Tensor:
-    """The complete text, the empty one, and vectors drawn by the Shapley kernel, (s, m)."""
+def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Generator, paired: bool) -> Tensor:
+    """The complete text, the empty one, and vectors drawn by the Shapley kernel, in pairs or one by one, (s, m)."""
     sizes = torch.arange(tokens)
     chances = 1 / (sizes * (tokens - sizes))
     chances[0] = 0
@@ -265,8 +301,11 @@ def _subsets_by_shapley_kernel(tokens: int, samples: int, generator: torch.Gener
         size = int(torch.multinomial(chances, 1, generator=generator))
         values = torch.randn(1, tokens, generator=generator)[0]
         threshold = values.kthvalue(tokens - size).values
-        subsets.append((values > threshold).float())
-    return torch.stack(subsets)
+        subset = (values > threshold).float()
+        subsets.append(subset)
+        if paired:
+            subsets.append(1 - subset)
+    return torch.stack(subsets[:samples])
 
 
 def _is_end(subsets: Tensor) -> Tensor:

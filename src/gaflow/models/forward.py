@@ -12,8 +12,8 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from gaflow.models.restore import borrow, uncompiled
 RANDOM_OUTPUT = "the model's output is random: it draws numbers in eval mode, and another run may give other scores"
 _SAME = 1e-3  # logits that differ by less, relatively or absolutely, are the same but for rounding
 _IS_RANDOM: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what `is_random` found out
+Context = Callable[[], AbstractContextManager[object]]  # made anew for every run of the model
 _FLOAT16_SCALES = (2.0**15, 2.0**10, 2.0**5)  # tried in this order, before 1
 
 
@@ -62,6 +63,7 @@ class ForwardPass:
     adapter: Adapter = RETURNED  # where the layers come from
     has_zero_weights: bool = True  # whether a weight may be exactly 0
     embeddings: Tensor | None = None  # (b, t, d) that replaced the model's word embeddings
+    context: Context = nullcontext  # that the model ran in
 
     @property
     def attentions(self) -> tuple[Tensor, ...]:
@@ -127,16 +129,18 @@ def forward(
     residual: bool = False,
     embeddings: Tensor | None = None,
     verify_dependence: bool = False,
+    context: Context = nullcontext,
 ) -> ForwardPass:
     """Run `model` on `batch`. The model must be borrowed until the pass has been differentiated.
 
     `residual` also finds the residual sums. `embeddings` (b, t, d) replace the word embeddings. `verify_dependence`
     walks autograd's graph to make sure that the logits depend on all layers. Otherwise a model that returns mere copies
-    of its attention weights only shows when the pass is differentiated.
+    of its attention weights only shows when the pass is differentiated. The model runs inside a `context`, such as a
+    torch function mode.
     """
     model = uncompiled(model)
     adapter = find_adapter(model)
-    run = partial(_run, model, batch, residual, embeddings, verify_dependence)
+    run = partial(_run, model, batch, residual, embeddings, verify_dependence, context)
     try:
         return run(adapter)
     except UnsupportedModelError as refusal:
@@ -154,14 +158,15 @@ def _run(
     residual: bool,
     embeddings: Tensor | None,
     verify_dependence: bool,
+    context: Context,
     adapter: Adapter,
 ) -> ForwardPass:
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()
     softmax_recording = recorded_softmaxes(model) if adapter.needs_softmaxes else nullcontext(())
-    with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes:
+    with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes, context():
         outputs = model(**_arguments(model, batch.inputs))
-    logits = _logits(model, outputs)
+        logits = _logits(model, outputs)
     layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
     has_zero_weights = _check_layers(model, layers, batch)
     if verify_dependence and not _depends_on(logits, layers):
@@ -178,6 +183,7 @@ def _run(
         adapter=adapter,
         has_zero_weights=has_zero_weights,
         embeddings=embeddings,
+        context=context,
     )
 
 

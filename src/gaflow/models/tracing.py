@@ -79,6 +79,7 @@ class Trace:
     stream: tuple[Tensor, ...] = ()  # l x (b, t, d) what each layer's attention is added to; () unless asked for
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
     adapter: str = ""  # that read the attention weights, if the model did not return them
+    gradient_kind: str = "plain"  # or a kind of balanced gradients
 
     @cached_property
     def attention(self) -> Tensor:
@@ -129,6 +130,7 @@ def backward(forward_pass: ForwardPass, terms: Terms, report: Report = silent) -
             residual=residual,
             embeddings=forward_pass.embeddings,
             verify_dependence=True,
+            context=forward_pass.context,
         )
         y = explained_scalar(forward_pass.logits, terms)
         gradients = forward_pass.gradients(y)

@@ -1,5 +1,6 @@
 """Layer-wise relevance propagation through any model."""
 
-from gaflow.methods.lrp.propagate import Relevance, propagate
+from gaflow.methods.lrp.balanced_mode import AttentionRule, BalancedMode
+from gaflow.methods.lrp.propagate import Relevance, eager_compilation, propagate
 
-__all__ = ["Relevance", "propagate"]
+__all__ = ["AttentionRule", "BalancedMode", "Relevance", "eager_compilation", "propagate"]

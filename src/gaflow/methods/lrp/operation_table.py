@@ -6,13 +6,15 @@ operator or in place. `torch.add(x, y)`, `x.add(y)`, `x + y`, `2 + x`, `x.add_(y
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import resolve_name
+from torch.utils._pytree import tree_map
 
 from gaflow.errors import UnsupportedModelError
 
@@ -49,6 +51,7 @@ BILINEAR = frozenset(["linear", "matmul", "addmm", "baddbmm", "einsum", "conv1d"
 # Over the last axis and keeping it: a statistic of a normalisation written by hand, which is a constant. Otherwise
 # sums and means get the addition rule with one part for each position, and extremes are routed.
 REDUCTION = _names("amax amin logsumexp max mean min norm std sum var vector_norm")
+EXTREMES = _names("amax amin max min")
 
 CAST = _names("bfloat16 cpu cuda double float half to type type_as")
 
@@ -57,6 +60,9 @@ CONSTANT = _names(
     "data detach empty_like full_like item new_empty new_full new_ones new_tensor new_zeros numpy ones_like rand_like "
     "randn_like retain_grad tolist zeros_like"
 )
+
+# Asked of nearly every tensor, and answered without further ado.
+QUESTION = _names("device dim dtype grad_fn is_floating_point is_leaf ndim requires_grad shape size")
 
 # A weight of the input embedding in one of these is where the relevance of the input is collected.
 START = frozenset(["embedding", "linear", "conv1d", "conv2d", "getitem", "index_select"])
@@ -110,11 +116,46 @@ class Call:
                 return self.kwargs[name]
         return default
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether the call may write into its first argument: by its name, or by an option `inplace`."""
+        return self.op.in_place or bool(self.kwargs.get("inplace")) or any(value is True for value in self.args[1:])
+
+    def operands(self) -> list[Any]:
+        """The terms or factors of an operation in BINARY or BILINEAR, the first one first."""
+        if self.op.name == "einsum":
+            _, *operands = self.args
+            return list(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+        first = 1 if self.op.name in ("addmm", "baddbmm") else 0  # after what is added
+        left = self.get(first, "mat1", "batch1", "input", "self")
+        right = self.get(first + 1, "other", "mat2", "batch2", "vec", "tensor", "weight")
+        return [right, left] if self.op.swapped else [left, right]
+
+    def replacing(self, tensors: Mapping[Tensor, Any]) -> Call:
+        """The same call with other values in place of some of its tensors."""
+
+        def replaced(value: Any) -> Any:
+            return tensors[value] if isinstance(value, Tensor) and value in tensors else value
+
+        args, kwargs = tree_map(replaced, (self.args, self.kwargs))
+        return replace(self, args=args, kwargs=kwargs)
+
+    def on_copies(self, first: Tensor) -> Call:
+        """The same call for `first` in place of what it would have overwritten, which overwrites a copy of that."""
+
+        def run_on_copy(operand: Tensor, *args: Any, **kwargs: Any) -> Any:
+            return self.func(operand.clone(), *args, **kwargs)
+
+        args = (first, *(False if value is True else value for value in self.args[1:]))
+        kwargs = {name: value for name, value in self.kwargs.items() if name != "inplace"}
+        return replace(self, func=run_on_copy, op=replace(self.op, in_place=False), args=args, kwargs=kwargs)
+
     def out_of_place(self, first: Tensor) -> Call:
         """The same call with a result of its own, for `first` in place of what it would have overwritten."""
         return replace(self, op=replace(self.op, in_place=False), args=(first, *self.args[1:]))
 
 
+@lru_cache(maxsize=1024)
 def operation(func: Callable[..., Any]) -> Operation:
     """The operation that a function shown to a torch function mode stands for."""
     path = resolve_name(func) or _search(func)
@@ -142,6 +183,6 @@ def _search(func: Callable[..., Any]) -> str:
 def uncovered(op: Operation) -> UnsupportedModelError:
     """The error for an operation that carries relevance and has no rule."""
     return UnsupportedModelError(
-        f"no rule of relevance propagation covers {op.path} as this model uses it, and partial_lrp and transatt "
-        "would be wrong; use a method of another family, such as agf or attcat"
+        f"no rule of relevance propagation covers {op.path} as this model uses it; use a method that does without "
+        "these rules, such as agf or attcat"
     )

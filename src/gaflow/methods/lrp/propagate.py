@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import GaflowError, UnsupportedModelError
-from gaflow.methods.lrp.marks import Marks
+from gaflow.methods.lrp.marks import RelevanceMarks
 from gaflow.methods.lrp.relevance_mode import RelevanceMode
 from gaflow.methods.lrp.rules import RULES, Linear
 from gaflow.models.attention_tensors import detached_without_padding, stack_layers
@@ -65,7 +65,7 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
     model = traced_model.model
     batch = traced_model.batch
     items = len(batch.mask)
-    with borrow(model), _eager_compilation():
+    with borrow(model), eager_compilation():
         mode = RelevanceMode(roots(model), items, dtype)
         with mode:
             forward_pass = forward(model, batch, verify_dependence=True)
@@ -84,7 +84,7 @@ def _propagate(traced_model: TracedModel, dtype: torch.dtype) -> Relevance:
         return Relevance(stack_layers(attention), reached_input, y.detach())
 
 
-def _start(y: Tensor, logits: Tensor, marks: Marks) -> None:
+def _start(y: Tensor, logits: Tensor, marks: RelevanceMarks) -> None:
     """Make the layer that gives the logits and the combination of logits to `y` one linear layer."""
     rules = tuple(rule._backward_cls for rule in RULES)  # type: ignore[attr-defined]
     first_rules: list[Any] = [node for node in graph_nodes(y, borders=rules) if isinstance(node, rules)]
@@ -130,7 +130,7 @@ def _check_output(output: Tensor, trace: Trace) -> None:
 
 
 @contextmanager
-def _eager_compilation() -> Iterator[None]:
+def eager_compilation() -> Iterator[None]:
     """Compiled parts of a model run as the Python they were, whose operations torch shows."""
     stance: Any = getattr(torch.compiler, "set_stance", None)
     if stance is None:  # before torch 2.6

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaflow.methods.lrp.marks import Marks
+from gaflow.methods.lrp.marks import RelevanceMarks
 from gaflow.methods.lrp.operation_table import Call, uncovered
 from gaflow.methods.lrp.rules import Bilinear, Linear, Product, add
 
 Operand = Any  # a tensor or a number
 
 
-def combine(marks: Marks, call: Call) -> Tensor:
+def combine(marks: RelevanceMarks, call: Call) -> Tensor:
     """The result of an operation in BINARY or BILINEAR, with its rule."""
     if call.op.in_place:
         return _in_place(marks, call)
@@ -45,19 +45,19 @@ def combine(marks: Marks, call: Call) -> Tensor:
     return _add(marks, a, _scale(marks, b, sign * call.kwargs.get("alpha", 1)))
 
 
-def multiply(marks: Marks, a: Operand, b: Operand) -> Tensor:
+def multiply(marks: RelevanceMarks, a: Operand, b: Operand) -> Tensor:
     """`a * b`: half of the relevance each, or all of it to the only one that carries."""
     return _elementwise(marks, a, b, operator.mul, lambda x, y: Product.apply(x, y, torch.mul))
 
 
-def _add(marks: Marks, a: Operand, b: Operand) -> Tensor:
+def _add(marks: RelevanceMarks, a: Operand, b: Operand) -> Tensor:
     def rule(x: Tensor, y: Tensor) -> Tensor:
         return add(x, y, marks.items_in(torch.broadcast_shapes(x.shape, y.shape)))
 
     return _elementwise(marks, a, b, operator.add, rule)
 
 
-def _divide(marks: Marks, call: Call, a: Operand, b: Operand) -> Tensor:
+def _divide(marks: RelevanceMarks, call: Call, a: Operand, b: Operand) -> Tensor:
     def refuse(_x: Tensor, _y: Tensor) -> Tensor:
         raise uncovered(call.op)
 
@@ -66,7 +66,9 @@ def _divide(marks: Marks, call: Call, a: Operand, b: Operand) -> Tensor:
     return _elementwise(marks, a, b, operator.truediv, refuse)
 
 
-def _elementwise(marks: Marks, a: Operand, b: Operand, function: Callable[[Any, Any], Any], rule: Bilinear) -> Tensor:
+def _elementwise(
+    marks: RelevanceMarks, a: Operand, b: Operand, function: Callable[[Any, Any], Any], rule: Bilinear
+) -> Tensor:
     """`function(a, b)`: the `rule` for two different carriers, otherwise the identity."""
     carriers = marks.carriers((a, b))
     if len(carriers) == 2 and not marks.alike(carriers):
@@ -76,13 +78,15 @@ def _elementwise(marks: Marks, a: Operand, b: Operand, function: Callable[[Any, 
     return marks.identity(carriers, value)
 
 
-def _scale(marks: Marks, x: Operand, factor: float) -> Operand:
+def _scale(marks: RelevanceMarks, x: Operand, factor: float) -> Operand:
     if isinstance(factor, int | float) and factor == 1:
         return x
     return multiply(marks, x, factor) if marks.carries(x) else x * factor
 
 
-def _bilinear(marks: Marks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True) -> Tensor:
+def _bilinear(
+    marks: RelevanceMarks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True
+) -> Tensor:
     """`f(a, b) + bias`; whether an operand that does not carry is a weight, and the bias is a constant."""
     both = marks.carries(a) and marks.carries(b)
     if both or not weight:
@@ -94,13 +98,13 @@ def _bilinear(marks: Marks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None,
     return marks.put(Linear.apply(marks.lift(b), a.detach(), lambda x, w: f(w, x), bias))
 
 
-def _matmul(marks: Marks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
+def _matmul(marks: RelevanceMarks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
     """A single matrix is a weight, a stack is none, even of one: the first axis may be that of the texts."""
     fixed = b if marks.carries(a) else a
     return _bilinear(marks, torch.matmul, a, b, bias, weight=fixed.dim() <= 2)
 
 
-def _add_product(marks: Marks, call: Call) -> Tensor:
+def _add_product(marks: RelevanceMarks, call: Call) -> Tensor:
     """`beta * input + alpha * a @ b`."""
     added = marks.lift(call.get(0, "input"))
     a = call.get(1, "mat1", "batch1")
@@ -118,7 +122,7 @@ def _add_product(marks: Marks, call: Call) -> Tensor:
     return product if beta == 0 else _add(marks, _scale(marks, added, beta), product)
 
 
-def _einsum(marks: Marks, call: Call) -> Tensor:
+def _einsum(marks: RelevanceMarks, call: Call) -> Tensor:
     equation, *operands = call.args
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = list(operands[0])
@@ -130,7 +134,7 @@ def _einsum(marks: Marks, call: Call) -> Tensor:
     return _bilinear(marks, lambda a, b: torch.einsum(equation, a, b), a, b, weight=weight)
 
 
-def _layer(marks: Marks, call: Call) -> Tensor:
+def _layer(marks: RelevanceMarks, call: Call) -> Tensor:
     """A linear layer or a convolution."""
     weight = call.get(1, "weight")
     bias = marks.lift(call.get(2, "bias"))
@@ -144,7 +148,7 @@ def _layer(marks: Marks, call: Call) -> Tensor:
     return _bilinear(marks, apply, call.get(0, "input"), weight, bias)
 
 
-def _in_place(marks: Marks, call: Call) -> Tensor:
+def _in_place(marks: RelevanceMarks, call: Call) -> Tensor:
     """The rule for a copy of the operand that is overwritten, then the result written over it."""
     target = call.args[0]
     before = target.clone()
