@@ -7,10 +7,11 @@ import pytest
 
 import gaflow
 from gaflow import plots
+from gaflow.cli import main
 from gaflow.html import flow_page, page
 from gaflow.methods import METHODS
-from tests.support.commands import from_stdin, gives, refused
-from tests.support.models import SENTENCE
+from tests.support.commands import from_stdin, gives, refused, saved
+from tests.support.models import SENTENCE, longformer
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -32,6 +33,18 @@ def test_by_default_one_trace_serves_all_methods_and_nothing_else_need_be_instal
     assert [name for block in blocks for name in block.splitlines()[0].split()] == QUICK
     numbers = [re.search(r"^(( +-?\d+)+) smart$", block, re.M) for block in blocks]
     assert sum(len(match[1].split()) for match in numbers if match) == len(QUICK)
+
+
+def test_methods_that_cannot_follow_the_model_are_left_out_by_default(capfd, tmp_path):
+    folder = saved(longformer(), tmp_path)
+    capfd.readouterr()
+    assert main(["compare", SENTENCE, "--model", str(folder), "--json"]) == 0
+    out, err = capfd.readouterr()
+    compared = json.loads(out)
+    assert {"agf", "attgrads"} <= compared.keys()
+    left_out = {"relevance_flow", "attnlrp"}
+    assert not left_out & compared.keys()
+    assert all(name in err for name in left_out)
 
 
 def test_json_is_what_python_gives(capfd, folder):

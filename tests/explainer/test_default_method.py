@@ -5,12 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import LongformerConfig, LongformerForSequenceClassification
 
 import gaflow
 from gaflow.errors import UnsupportedModelError
 from gaflow.explainer.default_method import FallbackToAgf, default_method
-from tests.support.models import SENTENCE, bert, gpt2, modernbert, wordpiece
+from tests.support.models import SENTENCE, bert, gpt2, longformer, modernbert
 from tests.support.relevance import changed
 from tests.support.task_models import CASES
 
@@ -39,14 +38,6 @@ def test_a_model_without_balanced_gradients_is_explained_by_agf_and_every_result
     assert att.method == "agf"
     assert "torch.sin" in str(att.diagnostics["default"])
     np.testing.assert_allclose(att.scores, explainer(SENTENCE, "agf").scores, rtol=1e-4)
-
-
-def longformer():
-    config = LongformerConfig(
-        vocab_size=len(wordpiece()), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-        attention_window=8, max_position_embeddings=80, pad_token_id=0,
-    )  # fmt: skip
-    return LongformerForSequenceClassification(config).eval(), wordpiece()
 
 
 def test_a_model_whose_residual_stream_is_not_found_is_explained_by_agf_and_every_result_says_why():

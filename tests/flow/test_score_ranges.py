@@ -1,6 +1,7 @@
 """Ranges over all maximum flows: against a linear program, against polymatroids, and against solvers' answers."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 from torch import Tensor
 
-from gaflow.errors import MissingExtraError
+from gaflow.errors import ArgumentError, MissingExtraError
 from gaflow.flow.barrier.solve import solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.score_ranges import ScoreRanges, score_ranges
+from gaflow.flow.maxflow.shapley import shapley_estimate
 from tests.support.networks import random_information
 
 
@@ -295,3 +297,15 @@ def test_a_missing_library_is_reported_before_wrong_capacities(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
     with pytest.raises(MissingExtraError):
         score_ranges(-torch.ones(1, 2, 2))
+
+
+def test_a_flow_stands_for_the_network_that_it_was_solved_on():
+    information = torch.rand(3, 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    flow = solve(information)
+    for function in (score_ranges, shapley_estimate):
+        for actual, expected in zip(function(flow), function(information), strict=True):
+            assert actual.tolist() == expected.tolist()
+    assert score_ranges(solve(information.expand(2, 3, 4, 4))).low.shape == (2, 4)
+    with pytest.raises(ArgumentError) as caught:
+        score_ranges(replace(flow, capacity=None))
+    assert caught.value.argument == "information"

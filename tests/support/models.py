@@ -17,6 +17,8 @@ from transformers import (
     DistilBertConfig,
     ElectraConfig,
     GPT2Config,
+    LongformerConfig,
+    LongformerForSequenceClassification,
     ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
@@ -192,6 +194,15 @@ FAMILIES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "modernbert": modernbert,
     "gpt2": gpt2,
 }
+
+
+def longformer() -> tuple[Any, Any]:
+    """A model whose residual stream is not found."""
+    config = LongformerConfig(
+        vocab_size=len(wordpiece()), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+        attention_window=8, max_position_embeddings=80, pad_token_id=0,
+    )  # fmt: skip
+    return LongformerForSequenceClassification(config).eval(), wordpiece()
 
 
 def _make(kind: Any, tokenizer: Any, settings: dict[str, Any]) -> tuple[Any, Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from gaflow.attribution.attribution import Attribution
 from gaflow.cli.app import (
     Device,
     FlowHtml,
@@ -34,6 +38,7 @@ from gaflow.cli.input_output import (
     write_picture,
 )
 from gaflow.cli.progress import spinner
+from gaflow.errors import GaflowWarning, UnsupportedModelError
 from gaflow.explainer.explainer import Explainer
 from gaflow.html import flow_page, page
 from gaflow.methods import METHODS, Method, MethodInfo
@@ -66,23 +71,29 @@ def compare(
       gaflow compare "this dog is not cute, but very smart."
       gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
     """
-    one_trace_methods = [name for name, method in METHODS.items() if _needs_one_trace(method)]
-    names = parse_methods(methods, one_trace_methods)
+    quick_methods = [name for name, method in METHODS.items() if _needs_one_trace(method)]
+    names = parse_methods(methods, quick_methods)
     check_file("--html", html)
     check_picture("--svg", svg)
     check_flow_page("--flow-html", flow_html, names)
     text_or_pair = read_text(text, pair)
     with spinner("comparing") as progress:
         explainer = Explainer(model, task=task, device=device, trust_remote_code=trust_remote_code)
-        attributions = explainer.compare(
+        explain = partial(
+            explainer.compare,
             text_or_pair,
-            names,
-            target,
+            target=target,
             truncation=truncation,
             windows=windows,
             progress=progress,
             keep_flow=flow_html is not None,
         )
+        try:
+            attributions = explain(methods=names)
+        except UnsupportedModelError:
+            if methods is not None:
+                raise
+            attributions = _compare_supported(explain, names)
     write_file("--html", html, lambda path: page(attributions, path, words=not tokens))
     write_file("--flow-html", flow_html, lambda path: flow_page(attributions, path))
     if svg is not None:
@@ -94,6 +105,23 @@ def compare(
     else:
         console = make_console()
         show(console, render_all(attributions, console, tokens=tokens))
+
+
+def _compare_supported(explain: Callable[..., dict[str, Attribution]], names: Sequence[str]) -> dict[str, Attribution]:
+    """What those methods say that can follow the model; a warning names the others."""
+    attributions = {}
+    left_out = []
+    for name in names:
+        try:
+            attributions |= explain(methods=[name])
+        except UnsupportedModelError:
+            left_out.append(name)
+    if not attributions:
+        return explain(methods=names)  # for its error
+    warnings.warn(
+        f"left out, because they cannot follow this model: {', '.join(left_out)}", GaflowWarning, stacklevel=2
+    )
+    return attributions
 
 
 def _needs_one_trace(method: Method) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
+from gaflow.flow.arguments import ArrayLike
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 
@@ -195,6 +196,19 @@ class Flow:
         certificate = take_items(self.certificate, one)
         potentials = None if self.potentials is None else take_items(self.potentials, one)
         return take_items(self, one, certificate=certificate, potentials=potentials)
+
+
+def capacities_of(information: ArrayLike | Flow) -> ArrayLike:
+    """The edge capacities of a flow, which chosen sources and targets have pruned already; a tensor as it is."""
+    if not isinstance(information, Flow):
+        return information
+    if information.capacity is None:
+        raise ArgumentError(
+            Argument("information"),
+            " is a flow that does not know its capacities: it had node capacities, and no cut is one of edges alone, "
+            "or comes from an older file; use a method without nodes, such as agf, or give the information tensor",
+        )
+    return information.capacity
 
 
 def check_layer(layer: Any) -> NodeLayer:

@@ -25,7 +25,7 @@ from gaflow.flow.arguments import ArrayLike, Mask, Nodes, only_network
 from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
 from gaflow.flow.network import Terminal
 from gaflow.flow.paper_algorithms import Arcs
-from gaflow.flow.result import Flow
+from gaflow.flow.result import Flow, capacities_of
 
 TERMINAL_TOLERANCE = 1e-9  # relative: a cut wider than the flow's bound by more means that a terminal binds
 
@@ -79,8 +79,7 @@ def min_cut(
     """
     new_solver()
     one_of("nearest", nearest, ("output", "input"))
-    capacity = _capacity(information) if isinstance(information, Flow) else information
-    problem = Problem.build(capacity, terminal, mask, sources, targets)
+    problem = Problem.build(capacities_of(information), terminal, mask, sources, targets)
     layers, t, _ = only_network(problem.network.capacity, "min_cut").shape
     integers = problem.integers(0, integral=integral)
     arcs = integers.arcs
@@ -111,18 +110,6 @@ def min_cut(
         unique=bool((crossing_output == crossing_input).all()),
         dead=bool(problem.network.dead[0]),
     )
-
-
-def _capacity(flow: Flow) -> Tensor:
-    """The capacities of a flow, which chosen sources and targets have pruned already."""
-    if flow.capacity is None:
-        raise ArgumentError(
-            Argument("information"),
-            " is a flow that does not know its capacities: it had node capacities, and no cut is one of edges "
-            "alone, or "
-            "comes from an older file; use a method without nodes, such as agf, or give the information tensor",
-        )
-    return flow.capacity
 
 
 def _check_terminals(flow: Flow, value: float) -> None:

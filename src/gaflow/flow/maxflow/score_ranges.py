@@ -29,7 +29,7 @@ from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_tensor
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
 from gaflow.flow.network import Terminal
-from gaflow.flow.result import check_layer_exists
+from gaflow.flow.result import Flow, capacities_of, check_layer_exists
 
 # Of the flow: 0.1 + 0.2 and 0.3 are a tie, but not as floats, which leaves scores open by a last digit.
 ROUNDING_SHARE = 1e-12
@@ -60,7 +60,7 @@ class ScoreRanges(NamedTuple):
 
 @checked
 def score_ranges(
-    information: ArrayLike,
+    information: ArrayLike | Flow,
     *,
     layer: int = 0,
     integral: bool = False,
@@ -69,17 +69,20 @@ def score_ranges(
     sources: Nodes = None,
     targets: Nodes = None,
 ) -> ScoreRanges:
-    """The least and the largest score of each token over all maximum flows of `information`.
+    """The least and the largest score of each token over all maximum flows of `information`, or of a flow's network.
 
-    (l, t, t) gives two vectors (t,), (b, l, t, t) two matrices (b, t). `layer` asks for the nodes of another node
-    layer: 0 is the input, l (or -1) the output. `integral=True` takes the integer capacities of Algorithms 1 and 2.
-    The rest is as in `solve`. Exact in integers; in the units of the input, to the last digit of a layer's sum.
+    (l, t, t) and a flow of one text give two vectors (t,), (b, l, t, t) two matrices (b, t). `layer` asks for the nodes
+    of another node layer: 0 is the input, l (or -1) the output. `integral=True` takes the integer capacities of
+    Algorithms 1 and 2. The rest is as in `solve`. Exact in integers; in the units of the input, to the last digit of a
+    layer's sum.
 
         low, high = gaflow.score_ranges(torch.rand(12, 14, 14))
         (high - low).max()  # how far plain maximum flow leaves a score open
+        low, high = gaflow.score_ranges(att.flow)
     """
     new_solver()
-    problem = Problem.build(information, terminal, mask, sources, targets)
+    networks = as_tensor(capacities_of(information))
+    problem = Problem.build(networks, terminal, mask, sources, targets)
     b, layers, t, _ = problem.network.capacity.shape
     check_layer_exists(layer, layers + 1)
     node_layer = layer % (layers + 1)
@@ -90,7 +93,7 @@ def score_ranges(
             item_ranges = _ranges(integers, node_layer, t)
             ranges[:, item] = integers.to_units(item_ranges)
     low, high = torch.as_tensor(ranges, device=problem.network.capacity.device)
-    if as_tensor(information).dim() == 3:
+    if networks.dim() == 3 or (isinstance(information, Flow) and b == 1):
         return ScoreRanges(low[0], high[0])
     return ScoreRanges(low, high)
 

@@ -27,6 +27,7 @@ from gaflow.arguments import checked, whole_number
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, only_network
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver
 from gaflow.flow.network import Terminal
+from gaflow.flow.result import Flow, capacities_of
 
 MAX_EXACT_TOKENS = 14  # 2^14 maximum flows take about a second
 DEFAULT_ORDERS = 128
@@ -39,7 +40,7 @@ class ShapleyEstimate(NamedTuple):
     error: Tensor  # (t,) standard error of the mean over drawn orders; 0 where values are exact
 
 
-def shapley(information: ArrayLike, orders: int | None = None, **options: Any) -> Tensor:
+def shapley(information: ArrayLike | Flow, orders: int | None = None, **options: Any) -> Tensor:
     """The Shapley value (t,) of every input token of one network (l, t, t), in the game v(S) = maximum flow into S.
 
     It is exact for up to 14 tokens. For more, or if you pass `orders`, it is the mean over so many drawn orders (128 by
@@ -53,7 +54,7 @@ def shapley(information: ArrayLike, orders: int | None = None, **options: Any) -
 
 @checked
 def shapley_estimate(
-    information: ArrayLike,
+    information: ArrayLike | Flow,
     orders: int | None = None,
     *,
     seed: int = 0,
@@ -67,7 +68,7 @@ def shapley_estimate(
     values, error = gaflow.shapley_estimate(torch.rand(4, 30, 30), orders=500)
     """
     new_solver()  # a missing library is the first thing to report
-    problem = Problem.build(information, terminal, mask, sources, targets)
+    problem = Problem.build(capacities_of(information), terminal, mask, sources, targets)
     layers, t, _ = only_network(problem.network.capacity, "shapley").shape
     game = FlowGame(problem.integers(0), first_target=layers * t * t + t)
     whole_number("seed", seed, least=0)
