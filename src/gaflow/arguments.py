@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+import torch
 
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
@@ -59,6 +60,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
                 expected = " or ".join(dict.fromkeys(_describe(hint)))
                 error = ArgumentError if "number" in expected else ArgumentTypeError
                 raise error(Argument(name), f" must be {expected}, not {reprlib.repr(value)}")
+            if isinstance(value, torch.Tensor):
+                dense_tensor(name, value)
             if Path in get_args(hint) and "\0" in str(value):
                 raise ArgumentError(Argument(name), f" has a NUL character, which no path has: {value!r}")
         return function(*bound.args, **bound.kwargs)
@@ -130,6 +133,15 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
+def dense_tensor(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose values can be read one by one."""
+    if tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided:
+        raise ArgumentTypeError(
+            Argument(name), " must be a dense tensor with values, not a meta, quantised, nested or sparse one"
+        )
+    return tensor
+
+
 def is_whole_number(value: object) -> TypeGuard[int]:
     """Whether a value is an int; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -193,9 +205,11 @@ def one_of(name: str, value: Choice, choices: Collection[Choice]) -> Choice:
 
 def vector(name: str, values: object, size: int | None = None) -> np.ndarray:
     """An array (n,) of finite numbers or truth values, of `size` if it is given."""
+    if isinstance(values, torch.Tensor):
+        values = dense_tensor(name, values).detach().cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of different lengths
+    except (ValueError, TypeError):  # lists of different lengths, and types that NumPy does not have
         array = np.array(None)
     if array.ndim != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise ArgumentError(Argument(name), f" must be a list of finite numbers, not {reprlib.repr(values)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 
 from gaflow.errors import MissingExtraError
 
@@ -14,8 +15,13 @@ def need(module: str, extra: str, purpose: str) -> None:
 
         need("pandas", "data", "tables need pandas")
         import pandas as pd
+
+    Some libraries draw random numbers when they are imported. Nobody notices.
     """
+    random_state = random.getstate()
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(f"{purpose} ({error}); run: pip install 'gaflow[{extra}]'") from error
+    finally:
+        random.setstate(random_state)

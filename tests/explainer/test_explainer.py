@@ -17,6 +17,7 @@ from gaflow.errors import (
 from gaflow.explainer.explainer import Explainer, explain
 from gaflow.methods import METHODS, FlowMethod, Scores
 from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, distilbert, gpt2, roberta
+from tests.support.traces import count_backward_passes
 from tests.support.tracing import state
 
 SHORT = "a good film"
@@ -46,17 +47,14 @@ class Counter:
 
     def __init__(self, model, monkeypatch):
         self.forward = self.backward = 0
-        original = torch.autograd.grad
         model.register_forward_hook(self._forward)
-
-        def counted(*args, **options):
-            self.backward += 1
-            return original(*args, **options)
-
-        monkeypatch.setattr(torch.autograd, "grad", counted)
+        count_backward_passes(monkeypatch, self._backward)
 
     def _forward(self, *_):
         self.forward += 1
+
+    def _backward(self, *_):
+        self.backward += 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -242,3 +242,11 @@ def test_any_sharpness_is_solved(barrier, settings):
     capacity = make_network("flat", 3, 4, 0.0, 5)
     flow = solve(capacity, barrier=barrier, **settings)
     assert flow.converged.all()
+
+
+@pytest.mark.parametrize("barrier", ["uniform", "capacity"])
+@pytest.mark.parametrize("terminal", [1e-100, 1e-50, 1e50, 1e100])
+def test_terminals_may_be_far_narrower_or_wider_than_the_edges(barrier, terminal):
+    flow = solve(torch.ones(2, 3, 3, dtype=torch.float64), terminal=terminal, barrier=barrier)
+    assert flow.converged.all()
+    assert flow.value.item() == pytest.approx(min(3 * terminal, 9), rel=1e-5)

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 import gaflow
 from gaflow.benchmark.report.collect import DataSetReport, collect
@@ -235,12 +237,46 @@ def test_a_certificate_holds_numbers_that_can_be_true(tmp_path, field, value):
             list(read_attributions(tmp_path / "a.parquet"))
 
 
-def test_the_certificate_of_a_stored_flow_can_be_true(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("certificate.dual", {"values": [float("nan")]}),
+        ("certificate.gap", {"values": [-1e9]}),
+        ("certificate.cut", {"values": [float("nan")]}),
+        ("certificate.iterations", {"values": [-1]}),
+        ("flow.value", {"values": [0.0]}),
+        ("flow.value", {"values": [1e9]}),
+        ("flow.capacity", {"dtype": "bool"}),
+    ],
+)
+def test_a_stored_flow_can_be_true(tmp_path, name, changes):
     gaflow.explain("a good film", method="agf").save(tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
-    content["tensors"]["certificate.dual"]["values"] = [float("nan")]
+    content["tensors"][name] |= changes
     (tmp_path / "a.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"a\.json.*certificate\.dual"):
+    with pytest.raises(DataError, match=rf"a\.json.*{name.split('.')[0]}") as caught:
+        gaflow.load(tmp_path / "a.json")
+    assert caught.value.__cause__ is None  # whose message a traceback would print as it is
+
+
+def test_numbers_of_other_types_than_gaflow_stores_are_refused(tmp_path):
+    path = tmp_path / "a.safetensors"
+    gaflow.explain("a good film", method="agf").save(path)
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors["flow.capacity"] = tensors["flow.capacity"].half()
+    save_file(tensors, path, metadata)
+    with pytest.raises(DataError, match="capacity"):
+        gaflow.load(path)
+
+
+def test_diagnostics_that_are_numbers_are_numbers(tmp_path):
+    gaflow.explain("a good film", method="signed_flow").save(tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["gaflow"]["facts"]["value_against"] = "x"
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="value_against"):
         gaflow.load(tmp_path / "a.json")
 
 

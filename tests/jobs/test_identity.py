@@ -6,6 +6,7 @@ import torch
 
 import gaflow
 from gaflow.errors import Argument, GaflowWarning, JobError
+from gaflow.explainer.provenance import describe_model
 from gaflow.jobs import attribute
 from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import Manifest
@@ -138,12 +139,59 @@ def test_the_same_weights_under_another_config_are_another_model(tmp_path, setti
     assert files(tmp_path / "job") == before
 
 
-def test_a_model_with_another_layer_is_another_model(tmp_path):
+class ReLU(torch.nn.Tanh):
+    """Another class of a known name."""
+
+
+def exchange_layer(bert_model):
+    bert_model.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
+
+
+def exchange_for_a_namesake(bert_model):
+    bert_model.encoder.layer[0].intermediate.intermediate_act_fn = ReLU()
+
+
+def change_scaling(bert_model):
+    bert_model.encoder.layer[0].attention.self.scaling *= 3
+
+
+def turn_positions(bert_model):
+    bert_model.embeddings.position_ids = bert_model.embeddings.position_ids.flip(-1)
+
+
+def add_hook(bert_model):
+    bert_model.encoder.layer[0].register_forward_hook(lambda _module, _inputs, output: output)
+
+
+def replace_forward(bert_model):
+    bert_model.encoder.forward = lambda *inputs, **options: type(bert_model.encoder).forward(
+        bert_model.encoder, *inputs, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [exchange_layer, exchange_for_a_namesake, change_scaling, turn_positions, add_hook, replace_forward]
+)
+def test_a_model_that_was_changed_in_memory_is_another_model(tmp_path, change):
     run(explainer_with(), tmp_path / "job", stop_after=2)
     changed = explainer_with()
-    changed.model.bert.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
+    change(changed.model.bert)
     with pytest.raises(JobError, match="layers of the model"):
         run(changed, tmp_path / "job")
+
+
+def test_explaining_does_not_make_another_model_of_it():
+    explainer = explainer_with()
+    before = describe_model(explainer)
+    explainer(TEXTS[0])
+    explainer(TEXTS[1], "lime")
+    assert describe_model(explainer) == before
+
+
+def test_another_automatic_precision_is_another_model(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(JobError, match="precision"):
+        run(explainer_with(), tmp_path / "job")
 
 
 def test_settings_of_the_tokenizer_that_its_vocabulary_does_not_show_are_part_of_the_model(tmp_path):
@@ -186,3 +234,10 @@ def test_a_run_begun_by_the_first_version_goes_on_with_a_warning(tmp_path):
     expected = files(tmp_path / "whole")
     del shards["manifest.json"], expected["manifest.json"]
     assert shards == expected
+
+
+def test_a_warning_writes_control_characters_out(tmp_path):
+    stored = {"versions": {"\x1b[31m": "1"}}
+    with pytest.warns(GaflowWarning) as caught:
+        compare(stored, {"versions": {}}).warn(tmp_path)
+    assert all("\x1b" not in str(warning.message) for warning in caught)

@@ -17,7 +17,7 @@ from gaflow.methods import METHODS, FlowMethod
 from gaflow.methods.paths import Paths, along_path
 from tests.support.models import FAMILIES, SENTENCE, bert
 from tests.support.path_traces import TEXTS, traced
-from tests.support.traces import make_trace, random_trace
+from tests.support.traces import count_backward_passes, make_trace, random_trace
 
 BOTH = (False, True)
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
@@ -219,8 +219,7 @@ def test_the_explainer_asks_for_what_a_method_needs_and_no_more(method, monkeypa
     model, tokenizer = bert()
     explainer = gaflow.Explainer(model.double(), tokenizer)
     calls = []
-    grad = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append("backward") or grad(*a, **k))
+    count_backward_passes(monkeypatch, lambda _outputs: calls.append("backward"))
     handle = model.register_forward_pre_hook(lambda *_: calls.append("forward"))
     att = explainer(SENTENCE, method)
     handle.remove()

@@ -25,7 +25,7 @@ from gaflow.methods.removal import Removal
 from gaflow.methods.text_random import torch_generator
 from gaflow.models.tracing import Trace, TracedModel
 from tests.support.models import FAMILIES, SENTENCE, bert, byte_bpe, distilbert, gpt2, roberta
-from tests.support.traces import TraceRecorder
+from tests.support.traces import TraceRecorder, count_backward_passes
 from tests.support.tracing import logit_terms, state
 
 SHORT = "this dog is very smart"
@@ -559,13 +559,7 @@ def test_the_batch_size_changes_the_passes_but_not_the_scores(name):
 def test_integrated_gradients_need_the_passes_that_they_say(monkeypatch):
     ex, rows, backward = make(), [], []
     ex.model.register_forward_hook(lambda module, args, output: rows.append(len(output.logits)))
-    original = torch.autograd.grad
-
-    def grad(outputs, *rest, **options):
-        backward.append(len(outputs) if isinstance(outputs, tuple) else 1)
-        return original(outputs, *rest, **options)
-
-    monkeypatch.setattr(torch.autograd, "grad", grad)
+    count_backward_passes(monkeypatch, backward.append)
     method = IntegratedGradients(steps=7)
     ex(SENTENCE, method)
     assert (sum(rows) - 1, sum(backward) - 1) == (9, 7)  # one each is the trace

@@ -26,6 +26,7 @@ from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, backward
 from gaflow.tasks.targets import LogitTerm
 from tests.support.models import FAMILIES, SENTENCE, bert, distilbert, roberta
+from tests.support.traces import count_backward_passes
 from tests.support.tracing import SHORT, assert_close, logit_terms, make_batch, state, trace, trace_logit
 
 
@@ -257,8 +258,7 @@ def test_the_trace_does_not_depend_on_the_mode_it_is_taken_in(mode):
 def test_one_forward_and_one_backward_pass_and_no_gradient_of_any_weight(monkeypatch):
     model, tokenizer = bert()
     calls = []
-    original = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append("grad") or original(*a, **k))
+    count_backward_passes(monkeypatch, lambda _outputs: calls.append("grad"))
     model.register_forward_hook(lambda *_: calls.append("forward"))
     for weight in model.parameters():
         weight.register_hook(lambda _: calls.append("weight"))

@@ -1,6 +1,8 @@
 """Traces of given attention, and of tiny models."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -56,3 +58,14 @@ class TraceRecorder:
     def __call__(self, trace):
         self.traces.append(trace)
         return Scores(trace.mask.double())
+
+
+def count_backward_passes(monkeypatch: pytest.MonkeyPatch, count: Callable[[int], object]) -> None:
+    """Call `count` with the number of outputs for each pass of autograd's engine, which is below all function modes."""
+    run_backward = torch.autograd.graph._engine_run_backward
+
+    def counted(outputs: Sequence[torch.Tensor], *args: Any, **options: Any) -> Any:
+        count(len(outputs))
+        return run_backward(outputs, *args, **options)
+
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", counted)

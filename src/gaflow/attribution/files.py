@@ -202,8 +202,9 @@ def _check_tensors(tensors: _Tensors, count: int) -> dict[str, np.ndarray]:
     """All tensors as arrays; ValueError if those of an attribution of `count` tokens are not as they should be."""
     arrays = {}
     for name, tensor in tensors.items():
-        if tensor.dtype in _STORED_DTYPES:
-            arrays[name] = tensor.numpy()
+        if tensor.dtype not in _STORED_DTYPES:
+            raise ValueError(f"tensors.{name} has values of type {tensor.dtype}, which gaflow does not store")
+        arrays[name] = tensor.numpy()
     sizes = check_arrays(arrays, "attribution", {"t": count})
     for prefix in ("", _AGAINST):
         if f"{prefix}flow.edges" in tensors:
@@ -252,6 +253,6 @@ def _flow(tensors: _Tensors, prefix: str) -> Flow | None:
     for name in SCHEMAS["arrays"]["flow"]:
         record, _, field = name.partition(".")
         parts[record][field] = tensors.get(prefix + name)  # None: older files have no capacity
-    certificate = BatchCertificate(**parts["certificate"])
-    certificate[0].check_possible()
-    return Flow(**parts["flow"], certificate=certificate)
+    flow = Flow(**parts["flow"], certificate=BatchCertificate(**parts["certificate"]))
+    flow.check_possible()
+    return flow

@@ -31,6 +31,7 @@ _NOT_DECISIVE = {  # keys of a config that change no number, or that are recorde
     "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",
     "transformers_version", "use_cache",
 }  # fmt: skip
+_NOT_SETTINGS = ("name_or_path", "training")  # attributes of modules: where it lies, and a flag that passes set
 _TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the backend do not show
     "add_prefix_space", "do_lower_case", "model_input_names", "padding_side", "split_special_tokens", "truncation_side",
 )  # fmt: skip
@@ -49,9 +50,10 @@ def describe_model(explainer: Explainer) -> Description:
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
         "config": _describe_config(model.config),
-        "modules": sha256(str(model).encode()).hexdigest(),  # a layer may have been exchanged since it was built
-        "code": _hash_foreign_code(model),
+        "modules": _hash_modules(model),
+        "code": _hash_foreign_code(model, tokenizer),
         "attention": getattr(model.config, "_attn_implementation", None),
+        "autocast": _autocast(weight.device.type),
         "labels": list(explainer.head.labels),
         "weights": _hash_weights(model),
         "dtype": str(weight.dtype).removeprefix("torch."),
@@ -85,22 +87,57 @@ def _describe_config(config: ModelConfig) -> Description:
     return decisive
 
 
-def _hash_foreign_code(model: PretrainedModel) -> str | None:
-    """A hash of the file that defines the model, if it came with the weights; None if it is of Transformers."""
-    module = sys.modules[type(model).__module__]
-    if not module.__name__.startswith("transformers_modules.") or module.__file__ is None:
+def _hash_foreign_code(*objects: object) -> str | None:
+    """A hash of the code that came with the weights or the tokenizer; None if all of it is of Transformers."""
+    digest = None
+    for item in objects:
+        module = sys.modules[type(item).__module__]
+        if not module.__name__.startswith("transformers_modules.") or module.__file__ is None:
+            continue
+        digest = digest or sha256()
+        for path in sorted(Path(module.__file__).parent.glob("*.py")):  # a file may import others beside it
+            digest.update(path.name.encode() + path.read_bytes())
+    return None if digest is None else digest.hexdigest()
+
+
+def _hash_modules(model: torch.nn.Module) -> str:
+    """A hash of what a model in memory holds beside its weights: layers, their settings, constants and hooks."""
+    digest = sha256()
+    for name, module in model.named_modules():
+        kind = type(module)
+        digest.update(f"{name} {kind.__module__}.{kind.__qualname__} {module.extra_repr()}\n".encode())
+        attributes = vars(module)
+        for attribute, value in sorted(attributes.items()):
+            is_setting = isinstance(value, str | int | float) and attribute not in _NOT_SETTINGS
+            if attribute == "forward" or (is_setting and "cache" not in attribute):  # caches grow with the texts
+                digest.update(f"{attribute} {_describe_setting(value)}\n".encode())
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            digest.update(f"hook {_describe_setting(hook)}\n".encode())
+        for buffer in sorted(module._non_persistent_buffers_set):
+            digest.update(_tensor_bytes(module._buffers[buffer]))
+    return digest.hexdigest()
+
+
+def _autocast(device: str) -> str | None:
+    """The dtype that torch computes in by itself, if it is told to."""
+    if not torch.is_autocast_enabled(device):
         return None
-    return sha256(Path(module.__file__).read_bytes()).hexdigest()
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
 
 def _hash_weights(model: torch.nn.Module) -> str:
     digest = sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        if value.numel():
-            flat = value.detach().cpu().contiguous().flatten()
-            digest.update(memoryview(flat.view(torch.uint8).numpy()))
+        digest.update(_tensor_bytes(value))
     return digest.hexdigest()
+
+
+def _tensor_bytes(tensor: torch.Tensor | None) -> bytes:
+    if tensor is None or not tensor.numel():
+        return b""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def _hash_tokenizer(tokenizer: Tokenizer) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaflow.arguments import dense_tensor
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
@@ -43,11 +44,7 @@ def as_networks(information: ArrayLike) -> Tensor:
 def as_tensor(information: ArrayLike) -> Tensor:
     """A detached tensor of whatever array, list or sequence of tensors was given."""
     if isinstance(information, Tensor):
-        if information.is_meta or information.is_quantized or information.layout != torch.strided:
-            raise ArgumentTypeError(
-                INFORMATION, " must be a dense tensor with values, not a meta, quantised or sparse one"
-            )
-        return information.detach()
+        return dense_tensor(INFORMATION.name, information).detach()
     if information is None:
         raise ArgumentTypeError(
             INFORMATION,

@@ -53,10 +53,16 @@ class Certificate:
     def check_possible(self) -> None:
         """Refuse a certificate that no solver gives, as files of strangers may hold one: ValueError."""
         for name in ("cut", "kappa", "mu", "epsilon", "gamma", "seconds"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"certificate.{name} is {getattr(self, name)}, which is below 0")
+            amount = getattr(self, name)
+            if amount < 0 or (self.converged and not amount < math.inf):
+                raise ValueError(f"certificate.{name} is {amount}, not a finite number from 0 on")
+        if not self.converged:
+            return
+        rounding = LARGEST_ERROR * self.cut
+        if not -rounding <= self.gap <= self.cut + rounding:
+            raise ValueError(f"certificate.gap is {self.gap}, not between 0 and the cut, {self.cut}")
         for name in ("conservation", "dual", "centrality"):
-            if self.converged and not 0 <= getattr(self, name) <= LARGEST_ERROR:
+            if not 0 <= getattr(self, name) <= LARGEST_ERROR:
                 raise ValueError(f"certificate.{name} is {getattr(self, name)}, yet certificate.converged is true")
 
     def combine(self, other: Certificate) -> Certificate:
@@ -185,6 +191,16 @@ class Flow:
     def through(self) -> Tensor:
         """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""
         return torch.cat([self.target[:, None], self.edges.sum(-1)], 1)
+
+    def check_possible(self) -> None:
+        """Refuse a flow whose parts contradict each other, as files of strangers may hold one: ValueError."""
+        for item, value in enumerate(self.value.tolist()):
+            self.certificate[item].check_possible()
+            arriving = self.target[item].sum().item()
+            if self.converged[item] and abs(arriving - value) > LARGEST_ERROR * value:
+                raise ValueError(f"flow.value is {value}, but flow.target sums to {arriving}")
+            if value == 0 and self.edges[item].any():
+                raise ValueError("flow.value is 0, but flow.edges carry flow")
 
     def __getitem__(self, item: int) -> Flow:
         """Item `item` as a batch of one."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gaflow.characters import visible
 from gaflow.errors import Argument, GaflowWarning, JobError
 
 Words = tuple[str | Argument, ...]  # parts of a message
@@ -23,7 +24,7 @@ ENVIRONMENT = ("versions", "threads", "processor")
 _COMPUTING_LIBRARIES = ("versions.torch", "versions.transformers", "versions.tokenizers")
 _NAMES = ("model.name", "model.revision", "data.name")  # may differ, because the hashes decide
 _RECORDED_LATER = (
-    "model.config", "model.modules", "model.code", "model.attention", "model.tokenizer.settings",
+    "model.config", "model.modules", "model.code", "model.attention", "model.autocast", "model.tokenizer.settings",
     "threads", "processor",
 )  # fmt: skip
 _FOLLOWING = (  # entries that differ only if others do
@@ -52,6 +53,7 @@ _PHRASES = {  # for entries that are no arguments
     "model.modules": "the layers of the model",
     "model.code": "the code that came with the model",
     "model.attention": "the model's attention implementation",
+    "model.autocast": "the automatic precision of torch",
     "model.tokenizer.class": "the class of the tokenizer",
     "model.tokenizer.settings": "the settings of the tokenizer",
     "threads": "the number of threads",
@@ -106,7 +108,7 @@ class Comparison:
         if self.rounding:
             listed = "; ".join("".join(map(str, words)) for words in self.rounding)
             message = f"what is computed now equals the rest of {str(folder)!r} only up to rounding: {listed}"
-            warnings.warn(message, GaflowWarning, stacklevel=2)
+            warnings.warn(visible(message), GaflowWarning, stacklevel=2)
         if self.unrecorded:
             message = (
                 f"{str(folder)!r} was begun by another version of gaflow. Make sure that these are still the same, "

@@ -52,7 +52,7 @@ class _Perturbation(NamedSettings, ABC):
     """What these methods have in common: they explain one text after the other."""
 
     reference: ClassVar[str]
-    library: ClassVar[str] = ""  # that it is computed with; none if empty
+    library: ClassVar[str] = ""  # the module that it is computed with; none if empty
     replacement: Replacement
     batch_size: int | None
 
@@ -70,7 +70,7 @@ class _Perturbation(NamedSettings, ABC):
             class_specific=True,
             passes=self._passes,
             reference=self.reference,
-            libraries=(self.library,) if self.library else (),
+            libraries=(self.library.partition(".")[0],) if self.library else (),
             extra="baselines" if self.library else "",
         )
 
@@ -112,7 +112,7 @@ class IntegratedGradients(_Perturbation):
     batch_size: int | None = None  # points in one pass; None: as many as fit, fewer for long texts
 
     base_name = "ig"
-    library = "captum"
+    library = "captum.attr"
     reference = "Sundararajan, Taly and Yan 2017, ICML"
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class IntegratedGradients(_Perturbation):
 class _Sampling(_Perturbation):
     """What KernelSHAP and LIME have in common: a weighted regression of `y` on 0/1 vectors, by scikit-learn."""
 
-    library = "sklearn"
+    library = "sklearn.linear_model"
     seed: int
 
     def __post_init__(self) -> None:

@@ -3,16 +3,18 @@
 BigBird draws the weights of layers that it exchanges; models with layerdrop draw and then keep every layer; others add
 noise to their output. They may draw from torch, NumPy or Python's `random`, in some passes and not in others.
 
-The convention this file owns: nobody notices. Every pass is watched, and the random state is put back if it moved. All
-passes begin with the caller's state, so they draw the same numbers. Whoever waits for `RANDOM` may hold the lock of a
-model, never the other way round.
+The convention this file owns: nobody notices. The random state is put back after a pass that draws, and after all
+further ones of its model. All passes begin with the caller's state, so they draw the same numbers. Draws from torch
+show in the functions that a thread calls; its state may also be moved by other threads, whose numbers must not be drawn
+again. Draws from NumPy and `random` show in their states alone, which are compared in the first pass of a model.
+Whoever waits for `RANDOM` may hold the lock of a model, never the other way round.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,9 +22,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 RANDOM = threading.RLock()  # held during passes that draw: all threads share one random state
 _DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether a pass of the model has drawn numbers
+_DRAWING = frozenset([  # functions and methods of torch that draw, unless they are given a generator
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "gumbel_softmax", "log_normal_", "multinomial",
+    "normal", "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random_",
+    "randperm", "uniform_",
+])  # fmt: skip
 
 
 def draws_numbers(model: nn.Module) -> bool:
@@ -30,19 +38,43 @@ def draws_numbers(model: nn.Module) -> bool:
     return _DRAWS.get(model, False)
 
 
+class _DrawWatcher(TorchFunctionMode):
+    """Notes whether this thread calls a function that moves torch's random state."""
+
+    drew = False
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if name in _DRAWING and kwargs.get("generator") is None:
+            self.drew = True
+        elif name.endswith("dropout"):
+            training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+            self.drew |= bool(training)
+        return function(*args, **kwargs)
+
+
 @contextmanager
 def random_state_kept(model: nn.Module) -> Iterator[None]:
     """Put the random state back after a pass. Passes of models that draw nothing need not wait for each other."""
-    with RANDOM if _DRAWS.get(model, True) else nullcontext():
+    draws = _DRAWS.get(model)
+    with RANDOM if draws is None or draws else nullcontext():
         gpus = _gpus(model)
         before = _random_states(gpus)
+        watcher = _DrawWatcher()
         try:
-            yield
+            with watcher:
+                yield
         finally:
-            if not _same(_random_states(gpus), before):
+            after = _random_states(gpus)
+            moved_elsewhere = not (_same(after["python"], before["python"]) and _same(after["numpy"], before["numpy"]))
+            if watcher.drew or (draws is None and moved_elsewhere):
+                draws = True
+            if draws:
                 _set_random_states(before, gpus)
-                _DRAWS[model] = True
-    _DRAWS.setdefault(model, False)
+            _DRAWS[model] = bool(draws)
 
 
 @contextmanager
@@ -84,11 +116,9 @@ def _set_random_states(states: dict[str, Any], gpus: Sequence[int]) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two random states are equal; arrays lie at any depth in dictionaries and lists."""
-    if isinstance(first, np.ndarray):
-        return np.array_equal(first, second)
+    """Whether two random states are equal; NumPy's has arrays in dictionaries."""
     if isinstance(first, dict):
         return all(_same(value, second[name]) for name, value in first.items())
-    if isinstance(first, list):
-        return all(map(_same, first, second))
+    if isinstance(first, np.ndarray):
+        return np.array_equal(first, second)
     return first == second

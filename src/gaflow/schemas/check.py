@@ -52,7 +52,8 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise
     except (ValueError, OSError) as error:
         reason = str(error).strip().split("\n")[0][:_FIRST_LINE]
-        raise DataError(f"{str(path)!r} is damaged, or not {kind}: {reason}") from error
+        # without the cause, whose message a traceback would print with the control characters of the file
+        raise DataError(f"{str(path)!r} is damaged, or not {kind}: {reason}") from None
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -64,7 +64,8 @@ def solve(
     The result is always a batch: `flow.edges` is (b, l, t, t). Raises SolveError when an item did not converge, unless
     `throw` is False. An item without any path has flow 0 and is flagged in `certificate.dead`.
 
-    Capacities may be any numbers of float64 whose sum does not overflow. Those below 1e-100 of kappa are left out, and
+    Capacities may be any numbers of float64 whose sum, terminals included, does not overflow. A `terminal` that you
+    give may be 1e100 times narrower or wider than the edges. Edges below 1e-100 of kappa are left out, and
     `certificate.negligible` counts them. A capacity above 1e100 times the unit of flow counts as that much; the unit is
     kappa, or what all paths together can carry where that is far less.
 
