@@ -6,9 +6,12 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 from gaflow.errors import Argument, SolveError
+from gaflow.flow.barrier.edges import Balance
 from gaflow.flow.barrier.solve import LogBarrier, solve
+from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork
 
 
@@ -77,6 +80,61 @@ def test_too_few_steps_are_flagged_and_counted():
     # multipliers follow from the potentials, so only f z = mu and (u - f) v = mu are not reached yet
     assert max(certificate.conservation, certificate.dual) < 1e-9 < 1 < certificate.centrality
     assert LogBarrier()(network).converged.tolist() == [True]
+
+
+def test_errors_are_relative_to_the_flow_value():
+    information = torch.tensor([[[1.0, 1e-3], [1e-4, 3.0]], [[0.2, 5.0], [1e-2, 1e-5]]], dtype=torch.float64)
+    flow = LogBarrier(steps=0, subtraction_free_steps=0)(LayeredNetwork.build(information))
+    entering = torch.cat([flow.edges[0].sum(-2), flow.source])
+    leaving = torch.cat([flow.target, flow.edges[0].sum(-1)])
+    at_source = flow.source.sum() - flow.value
+    imbalance = max((entering - leaving).abs().max().item(), at_source.abs().item())
+    assert flow.certificate.conservation.item() == pytest.approx(imbalance / flow.value.item(), rel=1e-12)
+    assert not 0.9 < flow.value.item() / flow.certificate.kappa.item() < 1.1  # else a product would be as good
+
+
+@pytest.mark.parametrize(("share", "converged"), [(0.98e-9, True), (1.02e-9, False)])
+def test_a_flow_has_converged_if_its_errors_are_below_a_billionth_of_its_value(monkeypatch, share, converged):
+    def errors(state: State) -> tuple[Tensor, Tensor]:
+        value = state.edges.flow[:, -1]
+        return 0 * value, share * value
+
+    monkeypatch.setattr(State, "errors", errors)
+    flow = LogBarrier(epsilon=100.0, steps=20, subtraction_free_steps=20)(LayeredNetwork.build(torch.ones(1, 2, 3, 3)))
+    assert flow.converged.tolist() == [converged]
+    assert flow.certificate.centrality.item() == pytest.approx(share, rel=1e-12)
+
+
+@pytest.mark.parametrize("residual", [math.inf, math.nan])
+def test_an_item_that_breaks_down_is_solved_again_at_once(monkeypatch, residual):
+    network = LayeredNetwork.build(torch.ones(1, 3, 4, 4))
+    subtraction_free = LogBarrier(steps=0)(network)
+    linearize = State.linearize
+    points = []
+
+    def break_down(state: State) -> Balance:
+        balance = linearize(state)
+        points.append(state.level.item())
+        if len(points) == 4:  # after three steps
+            balance.max_residual.fill_(residual)
+        return balance
+
+    monkeypatch.setattr(State, "linearize", break_down)
+    flow = LogBarrier()(network)
+    assert flow.converged.tolist() == [True]
+    assert flow.certificate.iterations.item() == 3 + subtraction_free.certificate.iterations.item()
+    torch.testing.assert_close(flow.edges, subtraction_free.edges, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("steps", [0, 150])
+def test_a_dead_node_has_potential_zero(steps):
+    information = torch.ones(2, 3, 3)
+    information[0, 1] = 0  # no way down from the middle node
+    network = LayeredNetwork.build(information)
+    potentials = LogBarrier(steps=steps)(network).potentials
+    assert potentials is not None
+    assert potentials.nodes[0, 1, 1] == 0
+    assert (potentials.nodes != 0).sum() == 8
 
 
 def test_edges_too_narrow_to_matter_are_waited_for_but_do_not_fail_a_flow():

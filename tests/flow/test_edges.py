@@ -44,6 +44,38 @@ def test_weight_and_residual_are_those_of_the_multipliers_that_the_potentials_im
         assert float(edges.residual[0, k]) == pytest.approx(float(residual), rel=1e-9, abs=1e-20)
 
 
+def single_edge(capacity: float, flow: float) -> Edges:
+    """One edge with a weight that grows no more."""
+    edges = Edges.start(torch.tensor([[capacity]], dtype=torch.float64), torch.tensor([[1e-30]], dtype=torch.float64))
+    edges.flow.fill_(flow)
+    edges.slack.fill_(capacity - flow)
+    edges.weight.fill_(1e300)
+    return edges
+
+
+@pytest.mark.parametrize(
+    ("cost", "subtraction_free", "residual"),
+    [(5e-22, True, 0), (5e-22, False, -5e-16), (2e-21, True, -2e-15), (2e-21, False, -2e-15)],
+)
+def test_only_without_subtractions_is_a_residual_below_the_rounding_error_of_its_flow_nothing(
+    cost, subtraction_free, residual
+):
+    edges = single_edge(2.0, 1.0)  # its weight is f g / (2 mu), and its residual the weight times the cost
+    level = torch.tensor([5e-7], dtype=torch.float64)
+    costs = torch.tensor([[cost]], dtype=torch.float64)
+    edges.linearize(costs, level, level, first=False, subtraction_free=subtraction_free)
+    assert edges.residual.item() == pytest.approx(residual, rel=1e-12, abs=0)
+
+
+def test_without_subtractions_the_weight_of_a_nearly_empty_edge_that_should_be_full_keeps_every_digit():
+    edges = single_edge(1.0, 1e-18)
+    level = torch.tensor([1e-20], dtype=torch.float64)
+    edges.linearize(torch.tensor([[-0.5]], dtype=torch.float64), level, level, first=False, subtraction_free=True)
+    # the multipliers of a reduced cost of -1/2 and mu = 1e-20 are v = 1/2 + mu and z = mu, but for squares of mu
+    scale = 1e-20 * 1.0 + 0.5 * 1e-18
+    assert edges.weight.item() == pytest.approx(1e-18 / scale, rel=1e-13)
+
+
 def test_in_the_first_step_multipliers_are_those_of_flow_and_slack():
     edges, cost = some_edges()
     linearized(edges, cost, first=True)
@@ -109,6 +141,29 @@ def test_potentials_have_a_third_float_where_some_item_has_a_tiny_mu(mu, floats)
     target = torch.tensor(mu, dtype=torch.float64)
     state = State.start(network, one, target, torch.arange(2), weighted=False, subtraction_free=False)
     assert state.node.shape == (floats, 2, 21)
+
+
+def test_before_the_first_step_no_edge_was_cut_short():
+    assert started(5).cut_short.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 20, 40, 50, 99, 100, 171])
+@pytest.mark.parametrize("top", [1, 4, 5])
+def test_a_group_holds_no_more_edges_than_allowed_or_those_of_one_tail(size, top):
+    state = replace(started(top), group_edges=size)
+    of_one_tail = 2 * 5  # two items, five heads
+    for group, edges in state.groups():
+        assert group.outer == (group.stop == 0)
+        assert group.outer or edges.capacity.numel() <= max(size, of_one_tail)
+
+
+def test_edges_that_just_fit_are_one_group():
+    state = started(4)
+    edges = state.edges.capacity.numel()
+    assert edges == 2 * (3 * 5 * 5 + 2 * 5 + 1)
+    ((group, _),) = replace(state, group_edges=edges).groups()
+    assert (group.start, group.stop, group.outer, group.columns) == (0, 15, True, slice(0, 86))
+    assert len(list(replace(state, group_edges=edges - 1).groups())) > 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 100, 250, 10**6])

@@ -176,6 +176,37 @@ def test_dead_nodes_have_potential_zero(way):
     assert (node[0, :, 0] > 0).all()
 
 
+@every_way
+def test_dead_nodes_leave_the_others_as_they_would_be_alone(way):
+    problem = weights(1, 3, 3, spread=1)
+    weight, source, target, _ = problem
+    target[:, 0] = 0  # token 0 of the input
+    weight[:, 0, :, 0] = 0
+    weight[:, 0, 1] = 0  # token 1 of the layer above
+    weight[:, 1, :, 1] = 0
+    weight[:, 2, 2] = 0  # token 2 of the output
+    source[:, 2] = 0
+    dead = [0, 3 + 1, 9 + 2]
+    right = torch.rand(1, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    right[:, dead] = 0
+    node = solve_system(system_of(*problem, right), way)[0]
+    matrix = matrix_of(0, problem)
+    for k in dead:
+        assert not any(matrix[k])
+        matrix[k][k] = Fraction(1)
+    expected = exact_solution(matrix, [Fraction(x.item()) for x in right[0]])
+    torch.testing.assert_close(node, expected, rtol=1e-12, atol=0)
+    assert node[dead].tolist() == [0, 0, 0]
+
+
+def test_the_first_float_of_a_subtraction_free_potential_is_the_potential_rounded():
+    right = torch.rand(2, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    floats = solve_subtraction_free(system_of(*weights(2, 3, 3, spread=8), right), 4)
+    first = floats[0].clone()
+    assert (first > 0).all()
+    assert torch.equal(first, total(floats))
+
+
 def test_a_singular_item_comes_back_as_nan_and_leaves_the_others_alone():
     problem = weights(2, 2, 3, spread=1)
     for part in problem:

@@ -286,6 +286,19 @@ def test_kernel_shap_draws_sizes_as_shapley_weights_them(drawn):
     assert np.abs(frequencies - expected / expected.sum()).max() < 0.05
 
 
+def test_kernel_shap_takes_every_subset_once_if_there_are_as_many_samples():
+    subsets, weights = KernelShap(samples=16)._draw(4, torch_generator(0, [1]))
+    assert sorted(subsets.int().tolist()) == [list(subset) for subset in product((0, 1), repeat=4)]
+    kernel = {0: 1e6, 1: 3 / (4 * 1 * 3), 2: 3 / (6 * 2 * 2), 3: 3 / (4 * 3 * 1), 4: 1e6}
+    assert weights.tolist() == pytest.approx([kernel[size] for size in subsets.sum(1).int().tolist()])
+
+
+def test_drawn_subsets_weigh_one_and_the_two_ends_a_million():
+    subsets, weights = KernelShap(samples=15)._draw(4, torch_generator(0, [1]))
+    assert subsets[:2].tolist() == [[1] * 4, [0] * 4]
+    assert weights.tolist() == [1e6, 1e6, *[1.0] * 13]
+
+
 def test_drawn_shapley_values_come_near_the_exact_ones():
     ex = make()
     text = "although this dog is not cute, it is"
