@@ -139,9 +139,20 @@ def test_models_that_draw_nothing_are_not_warned_of_and_do_not_wait_after_their_
 def test_what_a_model_draws_from_any_library_moves_nothing(library):
     noise = NoiseAtTimes(library)
     explainer = explainer_with(noise)
-    if library == "torch":  # a model may begin to draw later
-        assert "warning" not in explainer(SENTENCE, "agf").diagnostics
     noise.on = True
+    before = all_random_states()
+    with pytest.warns(GaflowWarning):
+        att = explainer(SENTENCE, "agf")
+    assert "random" in str(att.diagnostics["warning"])
+    assert all_random_states() == before
+
+
+def test_a_model_that_begins_to_draw_later_is_found_out_in_the_pass_after():
+    noise = NoiseAtTimes("torch")
+    explainer = explainer_with(noise)
+    assert "warning" not in explainer(SENTENCE, "agf").diagnostics
+    noise.on = True
+    explainer(SENTENCE, "agf")
     before = all_random_states()
     with pytest.warns(GaflowWarning):
         att = explainer(SENTENCE, "agf")

@@ -84,7 +84,7 @@ def explain_batch(
     lengths = [len(encoding) for encoding in encodings]
     by_text: list[dict[str, Attribution]] = [{} for _ in encodings]
     fitting_memory = fitting(runner.model, lengths, methods)
-    with fitting_memory, _cores(runner.model, lengths), torch.inference_mode(False), torch.no_grad():
+    with fitting_memory, _cores(runner.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
         batch = runner.collate(encodings)
         device = device_of(runner.model)
         on_gpu = measure and device.type == "cuda"
@@ -119,13 +119,20 @@ def explain_batch(
     return BatchResult(by_text, logits, timings)
 
 
-def _cores(model: nn.Module, lengths: Sequence[int]) -> AbstractContextManager[None]:
-    """One core for short texts of a small model, all for the others."""
+def _cores(model: nn.Module, lengths: Sequence[int], methods: Sequence[Method]) -> AbstractContextManager[None]:
+    """One core for short texts of a small model, all for the others and for methods that run many texts at a time."""
     geometry = geometry_of(model)
-    if geometry is None:
+    if geometry is None or any(map(_runs_many_texts, methods)):
         return nullcontext()
     weights = geometry.hidden_size * geometry.intermediate_size
     return one_core() if sum(lengths) * weights < ONE_CORE_PRODUCTS else nullcontext()
+
+
+def _runs_many_texts(method: Method) -> bool:
+    """Whether the method changes a text in many ways, or goes along paths."""
+    info = getattr(method, "info", None)
+    is_perturbation = info is not None and info.family == "perturbation"
+    return is_perturbation or getattr(method, "steps", None) is not None
 
 
 def _trace(

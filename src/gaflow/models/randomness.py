@@ -3,11 +3,12 @@
 BigBird draws the weights of layers that it exchanges; models with layerdrop draw and then keep every layer; others add
 noise to their output. They may draw from torch, NumPy or Python's `random`, in some passes and not in others.
 
-The convention this file owns: nobody notices. The random state is put back after a pass that draws, and after all
-further ones of its model. All passes begin with the caller's state, so they draw the same numbers. Draws from torch
-show in the functions that a thread calls; its state may also be moved by other threads, whose numbers must not be drawn
-again. Draws from NumPy and `random` show in their states alone, which are compared in the first pass of a model.
-Whoever waits for `RANDOM` may hold the lock of a model, never the other way round.
+The convention this file owns: nobody notices. The first pass of a model is watched. If it draws, the random state is
+put back after it and after all further ones; all passes begin with the caller's state, so they draw the same numbers.
+Draws from torch show in the functions that a thread calls, since its state may also be moved by other threads, whose
+numbers must not be drawn again. Draws from NumPy and `random` show in their states. If torch's state moves during a
+later pass, the next one is watched again. Whoever waits for `RANDOM` may hold the lock of a model, never the other way
+round.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,21 +61,25 @@ class _DrawWatcher(TorchFunctionMode):
 def random_state_kept(model: nn.Module) -> Iterator[None]:
     """Put the random state back after a pass. Passes of models that draw nothing need not wait for each other."""
     draws = _DRAWS.get(model)
-    with RANDOM if draws is None or draws else nullcontext():
-        gpus = _gpus(model)
-        before = _random_states(gpus)
+    gpus = _gpus(model)
+    if draws is False:
+        before = _torch_states(gpus)
+        yield
+        if not _same(_torch_states(gpus), before):
+            _DRAWS.pop(model, None)  # by this model or by another thread: watch the next pass
+        return
+    with RANDOM:
+        states = _random_states(gpus)
         watcher = _DrawWatcher()
         try:
             with watcher:
                 yield
         finally:
             after = _random_states(gpus)
-            moved_elsewhere = not (_same(after["python"], before["python"]) and _same(after["numpy"], before["numpy"]))
-            if watcher.drew or (draws is None and moved_elsewhere):
-                draws = True
-            if draws:
-                _set_random_states(before, gpus)
-            _DRAWS[model] = bool(draws)
+            moved_elsewhere = not (_same(after["python"], states["python"]) and _same(after["numpy"], states["numpy"]))
+            _DRAWS[model] = bool(draws or watcher.drew or moved_elsewhere)
+            if _DRAWS[model]:
+                _set_random_states(states, gpus)
 
 
 @contextmanager
@@ -95,6 +100,8 @@ def moved_random_state(model: nn.Module) -> Iterator[None]:
 
 def _gpus(model: nn.Module) -> list[int]:
     """The numbers of the CUDA devices that the model is on."""
+    if not torch.cuda.is_initialized():  # spares a walk through all weights
+        return []
     return sorted({weight.device.index for weight in model.parameters() if weight.device.type == "cuda"})
 
 
@@ -102,8 +109,13 @@ def _random_states(gpus: Sequence[int]) -> dict[str, Any]:
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # models draw from the global state
-        "torch": [torch.get_rng_state().numpy(), *(torch.cuda.get_rng_state(gpu).numpy() for gpu in gpus)],
+        "torch": _torch_states(gpus),
     }
+
+
+def _torch_states(gpus: Sequence[int]) -> list[np.ndarray]:
+    """Of the CPU, then of each GPU."""
+    return [torch.get_rng_state().numpy(), *(torch.cuda.get_rng_state(gpu).numpy() for gpu in gpus)]
 
 
 def _set_random_states(states: dict[str, Any], gpus: Sequence[int]) -> None:
@@ -116,7 +128,9 @@ def _set_random_states(states: dict[str, Any], gpus: Sequence[int]) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two random states are equal; NumPy's has arrays in dictionaries."""
+    """Whether two random states are equal, with arrays in lists and dictionaries."""
+    if isinstance(first, list):
+        return all(map(_same, first, second))
     if isinstance(first, dict):
         return all(_same(value, second[name]) for name, value in first.items())
     if isinstance(first, np.ndarray):

@@ -129,6 +129,8 @@ def _snapshot(modules: Sequence[nn.Module]) -> Snapshot:
 def _restore(snapshot: Snapshot) -> None:
     """In place, since others point to these dictionaries."""
     for now, before in snapshot:
+        if not now and not before:  # most dictionaries of hooks
+            continue
         if now.keys() != before.keys() or not all(map(is_, now.values(), before.values())):
             now.clear()
             now.update(before)
