@@ -206,4 +206,5 @@ for method in ("lime", "ig", "kernel_shap", "attention_flow"):
     explainer("a good film", method)
 assert random.getstate() == before
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=240)
+    assert done.returncode == 0
