@@ -81,6 +81,20 @@ def test_code_that_came_with_a_model_is_part_of_it(tmp_path, monkeypatch):
         (tmp_path / "modeling.py").write_text(code)
         hashes.add(describe_model(gaflow.Explainer(foreign, tokenizer, task="text-classification"))["code"])
     assert len(hashes) == 2
+    before = describe_model(gaflow.Explainer(foreign, tokenizer, task="text-classification"))["code"]
+    (tmp_path / "helper.py").write_text("a = 1")  # which modeling.py may import
+    assert describe_model(gaflow.Explainer(foreign, tokenizer, task="text-classification"))["code"] != before
+
+
+def test_code_that_came_with_a_tokenizer_is_part_of_the_model(tmp_path, monkeypatch):
+    module = ModuleType("transformers_modules.tokenization")
+    module.__file__ = str(tmp_path / "tokenization.py")
+    (tmp_path / "tokenization.py").write_text("a = 1")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    model, tokenizer = bert()
+    foreign = copy.deepcopy(tokenizer)
+    foreign.__class__ = type("Foreign", (type(tokenizer),), {"__module__": module.__name__})
+    assert describe_model(gaflow.Explainer(model, foreign))["code"] is not None
 
 
 def test_an_environment_names_threads_and_processor():
