@@ -238,7 +238,7 @@ def test_chosen_sources_and_targets_hold_for_both_flows():
         assert float(flow.value) > 0
 
 
-@pytest.mark.parametrize("changes", [{"nodes": True}, {"steps": 2}, {"information": "agf"}])
+@pytest.mark.parametrize("changes", [{"nodes": True}, {"information": "agf"}])
 def test_peeling_needs_signed_edges(changes):
     with pytest.raises(ArgumentError, match="rounds"):
         replace(PEELED, **changes)
