@@ -8,7 +8,6 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-import gaflow
 from gaflow.attribution.attribution import TextUnit
 from gaflow.errors import GaflowError, MissingExtraError
 from gaflow.inputs.encoding import encode

@@ -244,8 +244,8 @@ def test_peeling_needs_signed_edges(changes):
         replace(PEELED, **changes)
 
 
-def test_balanced_gradients_combine_with_nodes_and_paths():
-    for method in (replace(ONE, nodes=True), replace(ONE, steps=2), FlowMethod("agf", gradients="balanced_cp")):
+def test_balanced_gradients_combine_with_nodes():
+    for method in (replace(ONE, nodes=True), FlowMethod("agf", gradients="balanced_cp")):
         scores: Any = method(traced())
         assert scores.flow.converged.all()
         assert scores.values.abs().max() > 0
