@@ -14,7 +14,9 @@ def test_a_name_at_another_layer_is_that_of_the_method_at_that_layer(before, aft
 
 
 @pytest.mark.parametrize("layer", [0, 2, -1, "all"])
-@pytest.mark.parametrize("settings", [{}, {"preset": "relevance_flow"}, {"preset": "peeled_flow", "replacement": "mask"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"preset": "relevance_flow"}, {"preset": "peeled_flow", "replacement": "mask"}]
+)
 def test_the_layer_of_old_files_is_read_from_the_name(layer, settings):
     assert layer_in_name(FlowMethod(layer=layer, **settings).name) == layer
 
