@@ -3,7 +3,8 @@
 `python -m benchmarks.zoo` goes through them all (minutes on one core) and writes docs/models.md and results/zoo.json. A
 type counts as traced if its attention becomes L matrices of t x t. Then these are checked: the gradient of the output
 reaches every layer; a batch of two inputs of different length (of one length where padding would change the answer, and
-for pictures and sounds) gives what its inputs give alone; the flow of `agf` converges; the model is left as found.
+for pictures and sounds) gives what its inputs give alone; the flow of `agf` converges; the model is left as found. The
+last column says whether balanced gradients work: values bit-identical to the plain pass, and finite gradients.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import gaflow
 from benchmarks.report import provenance
 from benchmarks.zoo_models import TASKS, build, classes, make_batch, trace_output
 from gaflow.errors import UnsupportedModelError
+from gaflow.methods.balanced import with_gradients
 from gaflow.models.adapters import ADAPTERS, runs_alone
 from gaflow.models.tracing import Trace
 
@@ -42,7 +44,8 @@ LENGTHS = {
 TOLERANCE = 1e-3  # of the largest element: float32, through models that amplify
 SECONDS = 60  # for one model
 HEADINGS = (
-    "| type | traced | layers x heads x nodes | gradient reaches every layer | batch equals single | flow converges |"
+    "| type | traced | layers x heads x nodes | gradient reaches every layer | batch equals single | flow converges "
+    "| balanced gradients |"
 )
 NOTES = {
     "convbert": "half of its heads are convolutions, which are not seen",
@@ -65,6 +68,11 @@ by their encoder; what the decoder reads of the text by itself is not part of th
 inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow only
 runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
 *Not built* are types that need a library that was not installed.
+
+*Balanced gradients* are those of [relevance flow](relevance_flow.md#balanced-gradients). "Yes" means that the values
+of the pass stayed the same bit by bit, and that all gradients were finite. Otherwise the column names the operation
+without a rule, and the default method is `agf`. `relevance_flow` and `peeled_flow` also need the residual stream, which
+is not found where attention comes in parts.
 
 What a model masks is no edge: the future of a decoder, places beyond a window. Attention and gradient come in float32
 or wider. Models in bfloat16 are traced as they are; in float16 the gradient is computed of a multiple of the output,
@@ -89,6 +97,7 @@ class Finding:
     alike: str = ""  # how inputs of a batch that equals them differed: "padded", "one length", "one size"; "": unequal
     converged: bool | None = None
     restored: bool | None = None
+    balanced: str = ""  # "yes", or why balanced gradients do not work
 
     @property
     def sound(self) -> bool:
@@ -162,7 +171,20 @@ def check(model: nn.Module, blank: Finding) -> Finding:
         alike=_batching(task, lengths) if alike else "",
         converged=bool(flow.converged.all()),
         restored=restored,
+        balanced=_balanced(together),
     )
+
+
+def _balanced(plain: Trace) -> str:
+    """Whether balanced gradients of a traced model work: "yes", or why not."""
+    try:
+        balanced = with_gradients(plain, "balanced")
+    except UnsupportedModelError as error:
+        reason = str(error).split(" as this model uses it")[0].split(": ")[0]
+        return reason.split(" covers ")[-1].split(" through ")[-1]  # the operation alone
+    if not torch.equal(balanced.logits, plain.logits):
+        return "other values"
+    return "yes" if all(bool(g.isfinite().all()) for g in balanced.gradients) else "not finite"
 
 
 def _batching(task: str, lengths: Sequence[int]) -> str:
@@ -232,7 +254,8 @@ def _reason(error: Exception) -> str:
 
 def summary(found: Sequence[Finding]) -> list[str]:
     """Counts for every task."""
-    lines = ["| task | types | traced, all checks hold | traced | refused | not built | failed |", "|---" * 7 + "|"]
+    headings = "| task | types | traced, all checks hold | traced | refused | not built | failed | balanced gradients |"
+    lines = [headings, "|---" * 8 + "|"]
     for task in dict.fromkeys(f.task for f in found):
         mine = [f for f in found if f.task == task]
         count = Counter(f.outcome for f in mine)
@@ -240,6 +263,7 @@ def summary(found: Sequence[Finding]) -> list[str]:
             len(mine),
             sum(f.sound for f in mine),
             *(count[o] for o in ("traced", "refused", "not built", "failed")),
+            sum(f.balanced == "yes" for f in mine),
         ]
         lines.append(f"| {task} | {' | '.join(str(n) for n in numbers)} |")
     return lines
@@ -256,7 +280,7 @@ def page(found: Sequence[Finding], version: str) -> str:
     kinds.setdefault("encoder", []).extend(sorted(encoders))
     lines += [f"| {name} | {', '.join(sorted(mine))} |" for name, mine in sorted(kinds.items())]
     for task in dict.fromkeys(f.task for f in found):
-        lines += ["", f"## {task[0].upper()}{task[1:].replace('-', ' ')}", "", HEADINGS, "|---" * 6 + "|"]
+        lines += ["", f"## {task[0].upper()}{task[1:].replace('-', ' ')}", "", HEADINGS, "|---" * 7 + "|"]
         lines += [row(f) for f in found if f.task == task]
     return "\n".join(lines) + "\n"
 
@@ -264,7 +288,7 @@ def page(found: Sequence[Finding], version: str) -> str:
 def row(finding: Finding) -> str:
     """One line of a table."""
     if finding.outcome != "traced":
-        return f"| {finding.type} | {finding.outcome}: {finding.how.replace('|', '/')} | | | | |"
+        return f"| {finding.type} | {finding.outcome}: {finding.how.replace('|', '/')} | | | | | |"
     how = finding.how or "as handed out"
     notes = [NOTES[finding.type]] if finding.type in NOTES else []
     notes += [] if finding.restored else ["not left as found"]
@@ -275,6 +299,7 @@ def row(finding: Finding) -> str:
         "yes" if finding.reached else "**no**",
         finding.alike or "**no**",
         "yes" if finding.converged else "**no**",
+        "yes" if finding.balanced == "yes" else f"no: {finding.balanced}",
     ]
     return f"| {finding.type} | {' | '.join(cells)} |"
 

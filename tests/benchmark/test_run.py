@@ -254,12 +254,21 @@ def test_bounds_and_soft_measures_come_with_it(tmp_path):
     assert evaluation.bounds.shape == (5, 2)
 
 
-def test_the_methods_are_the_paper_s_unless_told(tmp_path):
+def test_the_methods_are_the_paper_s_and_the_default_unless_told(tmp_path):
     assert len(PAPER_METHODS) == 14
     newer = {"relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "occlusion"}
     assert set(METHODS) - set(PAPER_METHODS) == {"gradsam", "attention_flow", "random", *newer}
     (done,) = bench(EXPLAINER, {"rows": open_data(ROWS[:2])}, tmp_path)
-    assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER_METHODS, "random")
+    assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER_METHODS, "peeled_flow", "random")
+
+
+def test_a_benchmark_that_was_begun_with_the_paper_s_methods_alone_goes_on_with_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("gaflow.benchmark.run.PAPER_METHODS", ("cat", "rawatt"))
+    before = run(tmp_path, ROWS[:4], methods=("cat", "rawatt"))
+    done = run(tmp_path, ROWS[:4], methods=None)
+    assert done.finished
+    assert done.explained == 0
+    assert Evaluation.load(done.evaluations["pad"]).methods == Evaluation.load(before.evaluations["pad"]).methods
 
 
 def test_several_data_sets_share_a_folder_and_are_told_apart_by_name(tmp_path):

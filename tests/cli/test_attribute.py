@@ -53,7 +53,7 @@ def test_json_says_what_became_of_it(capfd, folder, tmp_path):
     document = json.loads(gives(capfd, *args, "--json"))
     assert document == {
         "folder": str(tmp_path / "out"), "finished": True, "total": 2, "texts": 2, "computed": 2, "errors": 1,
-        "skipped": {"empty text": 1}, "shards": 1,
+        "skipped": {"empty text": 1}, "shards": 1, "methods": ["rawatt"],
     }  # fmt: skip
     assert re.search("1 row .*1 empty text.*1 error", gives(capfd, *args))
 
@@ -160,4 +160,4 @@ def test_ctrl_c_ends_after_the_batch_and_says_how_to_go_on(capfd, data, folder, 
     assert out == ""
     assert "8 of 22 texts" in err.splitlines()[-1]
     monkeypatch.undo()
-    assert "22 texts by 1 method (14 new)" in gives(capfd, *args, "--batch-size", "2")
+    assert "22 texts by rawatt (14 new)" in gives(capfd, *args, "--batch-size", "2")

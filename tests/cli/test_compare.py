@@ -16,8 +16,8 @@ from tests.support.models import SENTENCE, longformer
 pytestmark = pytest.mark.usefixtures("plain")
 
 QUICK = [
-    "af", "gf", "agf", "relevance_flow", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat",
-    "attcat", "attnlrp", "grad_x_input", "random",
+    "af", "gf", "agf", "relevance_flow", "peeled_flow", "rawatt", "rollout", "grads", "attgrads",
+    "gradsam", "cat", "attcat", "attnlrp", "grad_x_input", "random",
 ]  # fmt: skip
 
 
@@ -25,7 +25,9 @@ def heads(output):
     return output.split("\n\n")[1].splitlines()[0].split()
 
 
-def test_by_default_one_trace_serves_all_methods_and_nothing_else_need_be_installed(capfd, monkeypatch, folder):
+def test_by_default_it_shows_the_default_and_methods_of_one_trace_and_nothing_else_need_be_installed(
+    capfd, monkeypatch, folder
+):
     for name in ("ortools", "captum"):
         monkeypatch.setitem(sys.modules, name, None)
     output = gives(capfd, "compare", SENTENCE, "--model", folder)

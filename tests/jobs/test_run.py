@@ -19,7 +19,7 @@ from gaflow.errors import DataError, JobError, UnknownMethodError
 from gaflow.jobs import attribute, read_attributions
 from gaflow.methods import Random
 from tests.support.data_files import write
-from tests.support.models import bert
+from tests.support.models import bert, longformer
 from tests.support.runs import ROWS, files
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,9 @@ EXPLAINER = gaflow.Explainer(*bert())
 def run(folder, source=ROWS, methods=("attcat", "rawatt"), **options):
     columns = {"label_column": "label"} if source is ROWS else {}
     settings: Any = {"batch_size": 2, "shard_size": 4} | options
-    return attribute(EXPLAINER, open_data(source, **columns), folder, list(methods), **settings)
+    return attribute(
+        EXPLAINER, open_data(source, **columns), folder, None if methods is None else list(methods), **settings
+    )
 
 
 def test_every_text_and_method_has_its_row_in_order(tmp_path):
@@ -171,6 +173,42 @@ def test_errors_are_rows_and_skips_are_counted(tmp_path):
     manifest = json.loads((tmp_path / "job" / "manifest.json").read_text())
     assert (manifest["finished"], manifest["texts"], manifest["errors"]) == (True, 3, 2)
     assert manifest["job"]["skipped"] == {"empty text": 1, "null text": 1}
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def methods_in(folder):
+    return [method["name"] for method in manifest_of(folder)["job"]["methods"]]
+
+
+def test_without_a_method_texts_are_explained_by_the_explainer_s_default_and_the_manifest_names_it(tmp_path):
+    done = run(tmp_path / "default", methods=None)
+    assert done.methods == ("peeled_flow",)
+    assert methods_in(tmp_path / "default") == ["peeled_flow"]
+    named = run(tmp_path / "named", methods=["peeled_flow"])
+    assert manifest_of(named.folder)["shards"] == manifest_of(done.folder)["shards"]
+
+
+def test_a_folder_that_was_begun_with_agf_goes_on_with_it_if_no_method_is_named(tmp_path):
+    run(tmp_path, methods=["agf"], stop=lambda: True)
+    done = run(tmp_path, methods=None)
+    assert done.finished
+    assert done.methods == ("agf",)
+    assert {stored.method for stored in read_attributions(tmp_path)} == {"agf"}
+
+
+def test_agf_explains_models_that_the_default_cannot_follow_and_rows_say_why(tmp_path):
+    explainer = gaflow.Explainer(*longformer())
+    done = attribute(explainer, open_data(["a dog", "smart"]), tmp_path)
+    assert done.methods == ("agf",)
+    assert methods_in(tmp_path) == ["agf"]
+    for stored in read_attributions(tmp_path):
+        assert "residual stream" in str(stored.diagnostics["default"])
+    again = attribute(explainer, open_data(["a dog", "smart"]), tmp_path, ["agf"])
+    assert again.finished
+    assert again.computed == 0
 
 
 def test_a_sample_is_what_is_explained(tmp_path):

@@ -155,6 +155,81 @@ def test_linear_maps_have_their_own_derivative(function):
     assert_derivative(function, function, rand(2, 3, 4))
 
 
+ROWS = torch.tensor([2, 0, 1])
+SCATTERED = torch.tensor([[0, 3, 1, 2], [1, 1, 0, 0], [2, 0, 3, 3]])
+ADDING_UP = {
+    "adaptive_avg_pool1d": lambda x: functional.adaptive_avg_pool1d(x, 2),
+    "avg_pool1d": lambda x: functional.avg_pool1d(x, 2),
+    "avg_pool2d": lambda x: functional.avg_pool2d(x[None], (2, 1), stride=(2, 1), ceil_mode=True),
+    "fold": lambda x: functional.fold(x[None], (1, 6), (1, 3)),
+    "index_add": lambda x: torch.zeros(4, 4, dtype=x.dtype).index_add_(0, torch.tensor([0, 2, 2]), x),
+    "index_copy": lambda x: x.index_copy(0, ROWS, 2 * x),
+    "index_put": lambda x: x.clone().index_put_((ROWS,), 3 * x.clone(), accumulate=True),
+    "scatter": lambda x: torch.zeros_like(x).scatter(1, SCATTERED.argsort(1), x),
+    "scatter_add": lambda x: torch.zeros_like(x).scatter_add_(1, SCATTERED, x),
+    "sort": lambda x: x.sort(-1).values,
+    "topk": lambda x: x.topk(2, -1).values,
+    "unfold": lambda x: functional.unfold(x[None, None], (1, 3), padding=(0, 1)),
+    "view_as_real": lambda x: torch.view_as_real(torch.view_as_complex(x.reshape(3, 2, 2)) * 1j),
+}
+
+
+@pytest.mark.parametrize("name", ADDING_UP)
+def test_operations_that_choose_or_add_up_elements_have_their_own_derivative(name):
+    assert_derivative(ADDING_UP[name], ADDING_UP[name], rand(3, 4))
+
+
+def mixture_of_experts(x, router, experts):
+    """The two best of four experts, weighted by a normalised softmax."""
+    weights, chosen = torch.softmax(x @ router, -1).topk(2, -1)
+    weights = weights / weights.sum(-1, keepdim=True)
+    mixed = torch.zeros_like(x)
+    for expert, matrix in enumerate(experts):
+        token, place = torch.where(chosen == expert)
+        mixed.index_add_(0, token, x[token] @ matrix * weights[token, place, None])
+    return mixed
+
+
+def test_the_choice_of_experts_is_a_constant_and_their_weights_are_gates():
+    router, experts = rand(4, 4, seed=3), rand(4, 4, 4, seed=4)
+
+    def surrogate(x):
+        scores = torch.softmax(x @ router, -1)
+        chosen = scores.detach().topk(2, -1).indices
+        weights = scores.gather(-1, chosen)
+        weights = weights / weights.detach().sum(-1, keepdim=True)
+        of_expert = torch.einsum("td,edf->tef", x, experts)
+        outputs = of_expert.gather(1, chosen[..., None].expand(-1, -1, 4))
+        return ((weights.detach()[..., None] * outputs + weights[..., None] * outputs.detach()) / 2).sum(1)
+
+    def values(x):
+        return mixture_of_experts(x, router, experts)
+
+    result, gradient, (received,) = balanced(values, rand(3, 4))
+    assert torch.equal(result, values(rand(3, 4)))
+    leaf = rand(3, 4).requires_grad_()
+    (expected,) = torch.autograd.grad(surrogate(leaf), leaf, gradient)
+    assert torch.allclose(received, expected, rtol=1e-9)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="torch has no grouped products")
+def test_a_grouped_product_with_weights_is_linear_and_of_two_carriers_has_no_rule():
+    ends = torch.tensor([1, 4], dtype=torch.int32)
+    weight = rand(2, 8, 4, seed=2).float()
+
+    def grouped(x, w=weight):
+        return torch._grouped_mm(x, w, ends)
+
+    x = rand(4, 8).float()
+    result, gradient, (received,) = balanced(grouped, x)
+    by_hand = torch.cat([x[:1] @ weight[0], x[1:] @ weight[1]])
+    assert torch.allclose(result, by_hand, rtol=1e-5)
+    expected = torch.cat([gradient[:1] @ weight[0].T, gradient[1:] @ weight[1].T])
+    assert torch.allclose(received, expected, rtol=1e-5)
+    with pytest.raises(UnsupportedModelError, match="grouped_mm"):
+        balanced(grouped, x, weight)
+
+
 def halves(product):
     return lambda x, y: (product(x.detach(), y) + product(x, y.detach())) / 2
 

@@ -120,7 +120,8 @@ def test_routes_may_come_one_by_one_but_nothing_else_may():
     together = plots.flow_diagram(flow, names, routes=gaflow.routes(flow, 2))
     one_by_one = plots.flow_diagram(flow, names, routes=iter(gaflow.routes(flow, 2)))
     assert written(one_by_one) == written(together)
-    for strange in (1, "ab", None, (0, 1)):
+    unreadable: list[Any] = [1, "ab", None, (0, 1)]
+    for strange in unreadable:
         with pytest.raises(gaflow.ArgumentTypeError, match="routes"):
             plots.flow_diagram(flow, routes=iter([strange]))
 

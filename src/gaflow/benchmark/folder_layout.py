@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.provenance import Description
 from gaflow.schemas.check import read_json
 
@@ -22,6 +23,7 @@ PAPER_METHODS = (  # of Table 1, in its order; a random control is always added
     "rawatt", "rollout", "grads", "attgrads", "cat", "attcat", "partial_lrp", "transatt", "lime", "kernel_shap", "ig",
     "af", "gf", "agf",
 )  # fmt: skip
+BENCH_METHODS = (*PAPER_METHODS, LEADING)  # unless others are named
 PAPER_SAMPLE = 5000  # texts, appendix F.1
 
 

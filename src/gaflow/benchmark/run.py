@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.arguments import checked, distinct, location, output_folder
-from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, read_settings, slug
+from gaflow.benchmark.folder_layout import (
+    ATTRIBUTIONS,
+    BENCH_METHODS,
+    EXAMPLE,
+    PAPER_METHODS,
+    PAPER_SAMPLE,
+    SETTINGS,
+    read_settings,
+    slug,
+)
 from gaflow.benchmark.resumable import StoredEvaluations
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import LeftOut, StoredScores, holds_attributions, open_stored_scores
@@ -94,9 +103,9 @@ def bench(
 
     `inputs` is anything that `gaflow.data.open_data` takes, or stored attributions (a job's folder, a folder of Parquet
     files or one file), or a list of these, or a dict with their names. If your model differs from data set to data set,
-    call this for each with the same `out`. `methods` are by default the paper's fourteen, or all that are stored, under
-    whatever name; a control of random scores is always added. A method that cannot explain the model is left out and
-    reported.
+    call this for each with the same `out`. `methods` are by default the paper's fourteen and `peeled_flow`, or all that
+    are stored, under whatever name; a control of random scores is always added. A method that cannot explain the model
+    is left out and reported.
 
     Call it again with the same arguments, and it continues where it ended. `sample` draws the paper's sample by `seed`
     (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` texts. `progress`
@@ -223,7 +232,7 @@ class _DataSetBenchmark:
         """Explain the texts of a data set, then evaluate the attributions."""
         explaining_progress, masking_progress = _split_progress(progress, len(self.settings.replacements))
         with claim(self.folder, SETTINGS):
-            methods = self.settings.find_methods()
+            methods = self.settings.find_methods(self._default_methods())
             described = [describe_method(method) for method in methods]
             left_out = self._begin(described, False, lambda: self._unsupported_methods(data, methods))
             methods = tuple(method for method in methods if method.name not in left_out)
@@ -250,6 +259,14 @@ class _DataSetBenchmark:
             _check_model(self.model, scores, path)
             self._begin(names, True, dict)
             return self._evaluate(scores, {}, 0, progress)
+
+    def _default_methods(self) -> Sequence[str]:
+        """The methods if none are named; a folder that was begun with the paper's alone goes on with them."""
+        if not (self.folder / SETTINGS).exists():
+            return BENCH_METHODS
+        stored_methods = read_settings(self.folder)["asked"]["methods"] or []
+        stored_names = [method["name"] for method in stored_methods if isinstance(method, Mapping)]
+        return PAPER_METHODS if stored_names == list(PAPER_METHODS) else BENCH_METHODS
 
     def _begin(self, methods: list[Any] | None, stored: bool, find_unsupported: Callable[[], LeftOut]) -> LeftOut:
         """The methods to leave out and why: those of an earlier run with the same settings, or those found now."""

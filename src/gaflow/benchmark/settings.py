@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gaflow.arguments import whole_number
-from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import BENCH_METHODS, PAPER_SAMPLE
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.explainer.explainer import AnyMethod
@@ -19,7 +20,7 @@ class BenchmarkSettings:
     """Everything that is the same for all data sets of a benchmark."""
 
     evaluation: EvaluationSettings  # its replacement is ignored
-    methods: tuple[AnyMethod, ...] | None = None  # None: those of the paper, or all that are stored
+    methods: tuple[AnyMethod, ...] | None = None  # None: the paper's and the default, or all that are stored
     replacements: tuple[str | int, ...] = ("pad",)
     sample: int | None = PAPER_SAMPLE  # texts; None: all
     limit: int | None = None  # rows that are read; None: all
@@ -31,9 +32,9 @@ class BenchmarkSettings:
             if getattr(self, name) == ():
                 raise ArgumentError(Argument(name), " must be a list with at least one entry")
 
-    def find_methods(self) -> tuple[Method, ...]:
-        """The methods that explain the texts of a data set."""
-        return find_methods(PAPER_METHODS if self.methods is None else self.methods)
+    def find_methods(self, default: Sequence[str] = BENCH_METHODS) -> tuple[Method, ...]:
+        """The methods that explain the texts of a data set; the `default` ones if none are named."""
+        return find_methods(default if self.methods is None else self.methods)
 
     def stored_names(self) -> list[str] | None:
         """The names of methods whose scores are stored, which may be those of other libraries; None: all."""

@@ -33,7 +33,7 @@ from gaflow.cli.input_output import check_folder, count_reasons, print_json
 from gaflow.cli.progress import progress_bar, report_stopped, until_interrupted
 from gaflow.data import open_data
 from gaflow.errors import Argument, ArgumentError
-from gaflow.explainer.default_method import DEFAULT
+from gaflow.explainer.default_method import DEFAULT_WORDS
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Ray
@@ -52,7 +52,7 @@ def attribute(
     label_names: LabelNamesOption = None,
     model: Model = None,
     method: Annotated[
-        list[str] | None, option("NAME", f"One of 'gaflow methods', several, or all; {DEFAULT} if left out.")
+        list[str] | None, option("NAME", f"One of 'gaflow methods', several, or all; default: {DEFAULT_WORDS}.")
     ] = None,
     target: TargetLabel = None,
     batch_size: BatchSize = 16,
@@ -82,7 +82,7 @@ def attribute(
     """
     find_windows(windows, truncation)
     check_folder("--out", out)
-    methods = parse_methods(",".join(method or [DEFAULT]))
+    methods = parse_methods(",".join(method)) if method else None
     if engine == "ray":
         engine_settings = Ray(workers, device)
     elif workers is not None:
@@ -124,7 +124,9 @@ def attribute(
     if not outcome.finished:
         return report_stopped(f"{outcome.texts:,} of {outcome.total:,} texts are stored")
     if not as_json:
-        explained = f"{_plural(outcome.texts, 'text')} by {_plural(len(methods), 'method')}"
+        names = outcome.methods
+        methods_used = names[0] if len(names) == 1 else _plural(len(names), "method")
+        explained = f"{_plural(outcome.texts, 'text')} by {methods_used}"
         parts = [f"{explained} ({outcome.computed:,} new)"]
         skipped = sum(outcome.skipped.values())
         if skipped:
@@ -132,7 +134,7 @@ def attribute(
         if outcome.errors:
             parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
         typer.echo(one_line(f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"))
-    if outcome.errors == outcome.texts * len(methods):
+    if outcome.errors == outcome.texts * len(outcome.methods):
         return 1
     return 0
 

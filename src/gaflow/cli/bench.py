@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gaflow.arguments import location
-from gaflow.benchmark.folder_layout import PAPER_METHODS, PAPER_SAMPLE
+from gaflow.benchmark.folder_layout import BENCH_METHODS, PAPER_SAMPLE
 from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
@@ -44,6 +44,7 @@ from gaflow.errors import ArgumentError
 from gaflow.evaluation.aopc_bounds import Bounds as AopcBounds
 from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.view.text import one_line
 
@@ -55,7 +56,8 @@ Inputs = Annotated[
     ),
 ]
 Methods = Annotated[
-    str | None, option("A,B,...", "Of 'gaflow methods', or all; default: the paper's fourteen, or what DIR holds.")
+    str | None,
+    option("A,B,...", f"Of 'gaflow methods', or all; default: the paper's, {LEADING}, or what DIR has."),
 ]
 Replacement = Annotated[
     list[str] | None, option("NAME", "Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated.")
@@ -112,9 +114,9 @@ def bench(
     }
     sources = _open_sources(inputs, columns)
     only_stored = all(isinstance(source, str) for source in sources.values())
-    method_names = None  # the paper's, or all that are stored
+    method_names = None  # the default ones, or all that are stored
     if not only_stored:
-        checked_names = parse_methods(methods, PAPER_METHODS)
+        checked_names = parse_methods(methods, BENCH_METHODS)
         if methods is not None:
             method_names = tuple(checked_names)
     elif methods is not None and methods.strip().lower() != "all":

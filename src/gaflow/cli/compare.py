@@ -39,6 +39,7 @@ from gaflow.cli.input_output import (
 )
 from gaflow.cli.progress import spinner
 from gaflow.errors import GaflowWarning, UnsupportedModelError
+from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.explainer import Explainer
 from gaflow.html import flow_page, page
 from gaflow.methods import METHODS, Method, MethodInfo
@@ -52,7 +53,9 @@ def compare(
     pair: Pair = None,
     model: Model = None,
     task: TaskName = None,
-    methods: Annotated[str | None, option("A,B,...", "Of 'gaflow methods', or all; default: the quick ones.")] = None,
+    methods: Annotated[
+        str | None, option("A,B,...", f"Of 'gaflow methods', or all; default: {LEADING} and the quick ones.")
+    ] = None,
     target: TargetLabel = None,
     tokens: Annotated[bool, flag("--tokens", "Compare tokens, special ones too, not words.")] = False,
     truncation: Truncation = False,
@@ -71,8 +74,8 @@ def compare(
       gaflow compare "this dog is not cute, but very smart."
       gaflow compare - --methods agf,attcat,rollout --target positive --html why.html < review.txt
     """
-    quick_methods = [name for name, method in METHODS.items() if _needs_one_trace(method)]
-    names = parse_methods(methods, quick_methods)
+    default_methods = [name for name, method in METHODS.items() if name == LEADING or _needs_one_trace(method)]
+    names = parse_methods(methods, default_methods)
     check_file("--html", html)
     check_picture("--svg", svg)
     check_flow_page("--flow-html", flow_html, names)

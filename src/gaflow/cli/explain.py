@@ -37,7 +37,7 @@ from gaflow.cli.input_output import (
     write_picture,
 )
 from gaflow.cli.progress import spinner
-from gaflow.explainer.default_method import DEFAULT, LEADING
+from gaflow.explainer.default_method import DEFAULT, DEFAULT_WORDS
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.methods import find_method
@@ -53,7 +53,7 @@ def explain(
     task: TaskName = None,
     method: Annotated[
         str | None,
-        option("NAME", f"One of 'gaflow methods'; default: {LEADING}, or {DEFAULT} where it cannot follow the model."),
+        option("NAME", f"One of 'gaflow methods'; default: {DEFAULT_WORDS}."),
     ] = None,
     target: TargetLabel = None,
     top: Annotated[int, number("How many words to list.", "K")] = 5,

@@ -10,7 +10,7 @@ import typer
 from gaflow.cli.app import Json, app, as_path, number, option, path_option
 from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import spinner
-from gaflow.explainer.default_method import DEFAULT
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.view.text import one_line
 
 
@@ -19,7 +19,9 @@ def report(
     folder: Annotated[Path, typer.Argument(parser=as_path, metavar="DIR", help="What 'gaflow bench' wrote.")],
     out: Annotated[Path | None, path_option("DIR", "Folder of the report; default: the same.", "--out", "-o")] = None,
     datasets: Annotated[str | None, option("A,B,...", "Which data sets, in this order; default: all, by name.")] = None,
-    method: Annotated[str, option("NAME", "Compared with the best of the others.")] = DEFAULT,
+    method: Annotated[
+        str | None, option("NAME", f"Compared with the best of the others; default: {LEADING} or {DEFAULT}.")
+    ] = None,
     resamples: Annotated[int, number("Of texts, for intervals and tests.")] = 500,
     seed: Annotated[int, number("Of the resamples.")] = 0,
     as_json: Json = False,

@@ -1,13 +1,14 @@
 """The one place that decides which method explains if the user names none.
 
 `peeled_flow` explains every task, if it can follow the model: five forward and backward passes with balanced gradients
-(docs/relevance_flow.md). Everywhere else, and for data sets, the default is the paper's `agf`.
+(docs/relevance_flow.md). Everywhere else the default is the paper's `agf`, and the result says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from gaflow.models.tracing import Trace
 from gaflow.tasks import Input
 
 LEADING = "peeled_flow"  # if it can follow the model
-DEFAULT = "agf"  # for all other models, and for data sets
+DEFAULT = "agf"  # for all other models
+DEFAULT_WORDS = f"{LEADING}, or {DEFAULT} where it cannot follow the model"
 _PROBE = FlowMethod(preset=LEADING, rounds=2, share=0.5, throw=False)  # needs all of a model that `peeled_flow` does
 _PROBE_SECONDS = 0.5  # of a sound
 _PROBE_PIXELS = 64  # of the side of a picture
@@ -35,6 +37,11 @@ class FallbackToAgf:
     def name(self) -> str:
         """The name of the method that is used."""
         return METHODS[DEFAULT].name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings of the method that is used, for manifests; each result has the reason."""
+        return FlowMethod(DEFAULT).options
 
     def __call__(self, trace: Trace) -> Scores:
         """The scores of `agf`, and the reason."""

@@ -21,7 +21,7 @@ import torch
 
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
-from gaflow.methods import FlowMethod, Method
+from gaflow.methods import Method
 
 Description = dict[str, Any]  # JSON
 
@@ -154,10 +154,8 @@ def _hash_tokenizer(tokenizer: Tokenizer) -> str:
 
 def describe_method(method: Method) -> Description:
     """A method's name and all its settings; functions are described by their name alone."""
-    settings = {}
-    if isinstance(method, FlowMethod):
-        settings = method.options
-    elif is_dataclass(method):
+    settings = getattr(method, "options", {})  # of flow methods, by their flat names
+    if not settings and is_dataclass(method):
         settings = {field.name: getattr(method, field.name) for field in fields(method)}
     return {"name": method.name, "settings": _describe_setting(settings)}
 

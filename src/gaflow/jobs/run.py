@@ -14,17 +14,17 @@ from gaflow.data.rows import Row, Survey, rows_of, survey
 from gaflow.data.sampling import Sample, draw_sample
 from gaflow.data.sources import DataSet, open_data
 from gaflow.errors import Argument, ArgumentError
-from gaflow.explainer.default_method import DEFAULT
+from gaflow.explainer.default_method import DEFAULT, FallbackToAgf
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.provenance import Description, describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
 from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows, Stop
 from gaflow.jobs.folder import append_timing, claim, resume
-from gaflow.jobs.manifest import shard_name
+from gaflow.jobs.manifest import MANIFEST, Manifest, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
-from gaflow.methods import Method, find_method
+from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.memory import budget
 from gaflow.progress import Progress, reporting
 from gaflow.tasks.targets import Target
@@ -44,6 +44,7 @@ class Outcome:
     errors: int  # rows (a text and a method) without scores
     skipped: dict[str, int]  # reason -> rows of the data set without text
     shards: int
+    methods: tuple[str, ...]  # by name
 
 
 @checked
@@ -67,6 +68,7 @@ def attribute(
 ) -> Outcome:
     """Explain every text of a data set by every method, from one trace for each text, into a folder of Parquet shards.
 
+    Without `methods`, the explainer's default explains them, and the manifest names it.
     `source` is a DataSet or anything that `gaflow.data.open_data` takes. Call it again on the same folder with the same
     arguments, and it continues where it ended; it refuses the folder of another job. `sample` draws the paper's sample
     of so many texts by `seed`; `limit` reads only so many rows. A text that cannot be explained is stored with its
@@ -77,7 +79,7 @@ def attribute(
         stored = list(read_attributions("attributions"))
     """
     settings = JobSettings(
-        methods=find_methods([None] if methods is None else methods),
+        methods=find_methods([DEFAULT] if methods is None else methods),
         target=target,
         batch_size=batch_size,
         truncation=truncation,
@@ -92,6 +94,8 @@ def attribute(
     explainer.runner.class_head("a data-set run").parse(target)
     data = open_data(source)
     with claim(folder):
+        if methods is None:
+            settings = replace(settings, methods=(_default_method(explainer, folder),))
         return run_job(explainer, data, folder, settings, describe_model(explainer), start_engine, progress, stop)
 
 
@@ -102,13 +106,22 @@ def find_engine(engine: str | Engine) -> Engine:
     return engine
 
 
-def find_methods(methods: Sequence[AnyMethod | None]) -> tuple[Method, ...]:
-    """The methods of a job by name or settings; None is the default method."""
+def find_methods(methods: Sequence[AnyMethod]) -> tuple[Method, ...]:
+    """The methods of a job by name or settings."""
     if not methods:
         raise ArgumentError(Argument("methods"), " must name at least one method")
-    settings = [find_method(DEFAULT if method is None else method, "methods") for method in methods]
+    settings = [find_method(method, "methods") for method in methods]
     distinct("methods", [method.name for method in settings], "name each method once")
     return tuple(settings)
+
+
+def _default_method(explainer: Explainer, folder: Path) -> Method:
+    """The explainer's default; a folder that was begun when `agf` was the default of data sets goes on with it."""
+    default = explainer.default
+    if isinstance(default, FallbackToAgf) or not (folder / MANIFEST).exists():
+        return default
+    stored_names = [method["name"] for method in Manifest.read(folder).job["methods"]]
+    return METHODS[DEFAULT] if stored_names == [DEFAULT] else default
 
 
 def run_job(
@@ -154,6 +167,7 @@ def run_job(
         errors=manifest.errors,
         skipped=dict(manifest.job["skipped"]),
         shards=len(manifest.shards),
+        methods=tuple(method.name for method in settings.methods),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import PairMatrix, ReportSettings, all_tables, pair_matrices
 from gaflow.errors import Argument, DataError
-from gaflow.explainer.default_method import DEFAULT
+from gaflow.explainer.default_method import DEFAULT, LEADING
 from gaflow.files import write_atomically
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def report(
     out: str | Path | None = None,
     *,
     datasets: Sequence[str] | None = None,
-    method: str = DEFAULT,
+    method: str | None = None,
     confidence: float = 0.95,
     resamples: int = 500,
     seed: int = 0,
@@ -34,17 +35,19 @@ def report(
     """Write the report of a benchmark's folder, into it unless `out` is another; returns the files.
 
     `datasets` selects and orders the data sets by name. `method` is compared with the best of the others and drawn
-    thicker; agf may be missing, any other must have been measured. `confidence`, `resamples` and `seed` are those of
-    the tests and intervals.
+    thicker; None is the default method if it was measured, and agf otherwise. `confidence`, `resamples` and `seed` are
+    those of the tests and intervals.
     """
     from gaflow.benchmark.report.figures import example_figures, masking_curves
 
     source = location("folder", folder)
     target = source if out is None else output_folder("out", out)
-    settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
+    settings = ReportSettings(method=method or DEFAULT, confidence=confidence, resamples=resamples, seed=seed)
     data_sets = collect(source, datasets)
     measured = order_methods(*(data.methods for data in data_sets))
-    if method != DEFAULT and method not in measured:  # a benchmark need not include the default
+    if method is None and LEADING in measured:
+        settings = replace(settings, method=LEADING)
+    if settings.method not in measured and settings.method != DEFAULT:  # a benchmark need not include agf
         raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
     tables = all_tables(data_sets, settings)
     matrices = pair_matrices(data_sets, settings)
@@ -53,7 +56,7 @@ def report(
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             points[data.name, replacement] = evaluation.curves(**settings.sampling)
-    curve_figures = masking_curves(data_sets, points, method)
+    curve_figures = masking_curves(data_sets, points, settings.method)
     contents = {
         "tables.md": to_markdown(data_sets, tables, pair_tables, settings),
         "tables.tex": to_latex(data_sets, tables + pair_tables),

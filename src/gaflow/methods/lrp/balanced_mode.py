@@ -181,6 +181,14 @@ class BalancedMode(OperationMode[Marks]):
         constant_below = source in self.marks and self.marks[source].attention
         return self.marks.put(result, _ATTENTION if constant_below else CARRIER)
 
+    def _add_up(self, call: Call) -> Any:
+        is_product = call.kwargs.get("reduce") is not None
+        if call.op.name.endswith("grouped_mm"):
+            is_product = len(self.marks.carriers(call.args)) > 1
+        if is_product:
+            raise uncovered(call.op)
+        return self._route(call)
+
     def _gate(self, call: Call) -> Tensor:
         passed, gate = self.marks.put(call.get(0, "input").chunk(2, call.get(1, "dim", default=-1)))
         activated = Activation.apply(gate, lambda: gate.detach().sigmoid(), torch.sigmoid, call.op)

@@ -77,6 +77,8 @@ class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
             return self._reduce(call, carriers)
         if name in table.ROUTING:
             return self._route(call)
+        if name in table.LINEAR:
+            return self._add_up(call)
         if name == "glu":
             return self._gate(call)
         return self._query(call)
@@ -133,6 +135,10 @@ class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
     @abstractmethod
     def _route(self, call: Call) -> Any:
         """An operation in ROUTING."""
+
+    def _add_up(self, call: Call) -> Any:
+        """An operation in LINEAR."""
+        return self._query(call)
 
     @abstractmethod
     def _gate(self, call: Call) -> Tensor:

@@ -42,6 +42,14 @@ ROUTING = _names(
     "tril triu unbind unflatten unsqueeze view view_as vstack where"
 )
 
+# Linear in all their tensors together: balanced gradients are their own derivative. They may add elements up, which
+# takes more than routing, so relevance propagation has no rule for them. `topk` is how experts are chosen: the choice
+# is a constant, and the weights of the chosen ones are their gates. `grouped_mm` multiplies tokens by their experts.
+LINEAR = _names(
+    "_grouped_mm adaptive_avg_pool1d adaptive_avg_pool2d avg_pool1d avg_pool2d fold grouped_mm index_add index_copy "
+    "index_put scatter scatter_add sort topk unfold view_as_complex view_as_real"
+)
+
 # Addition rule, product rule, or the identity if one operand is a constant.
 BINARY = frozenset(["add", "sub", "mul", "div"])
 
