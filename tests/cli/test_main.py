@@ -87,14 +87,22 @@ def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colours(folder):
     assert all(b"smart" in output for output in (piped, forced, plain))
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(missing):
-    done = python("-c", BLOCKED.format(missing, ["methods"]))
+@pytest.mark.parametrize(
+    ("missing", "extra", "arguments"),
+    [
+        ("pyarrow", "data", ["attribute", "reviews.parquet", "-o", "why"]),
+        ("captum", "baselines", ["explain", "a text", "--method", "ig"]),
+        ("matplotlib", "plot", ["explain", "a text", "--svg", "why.svg"]),
+    ],
+)
+def test_one_line_names_the_extra_that_is_missing_and_the_command_that_installs_it(tmp_path, missing, extra, arguments):
+    (tmp_path / "reviews.parquet").touch()
+    done = python("-c", BLOCKED.format(missing, arguments), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == b""
-    message = done.stderr.decode()
+    (message,) = done.stderr.decode().splitlines()
     assert re.match(f"gaflow: .*{missing}", message)
-    assert message.endswith("pip install 'gaflow[cli]'\n")
+    assert f"run: pip install 'gaflow[{extra}]'" in message
 
 
 def test_what_needs_no_model_does_not_import_transformers():

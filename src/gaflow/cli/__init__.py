@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gaflow.errors import Argument, DiskFullError, GaflowError, GaflowWarning
-from gaflow.extras import need
 from gaflow.files import is_disk_full
 
 __all__ = ["main", "program"]
@@ -51,8 +50,6 @@ def main(args: Sequence[str] | None = None) -> int:
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("default", GaflowWarning)
                 warnings.showwarning = _show_warning
-            for library in ("typer", "rich"):
-                need(library, "cli", f"the command line needs {library}")
             from gaflow.cli.commands import run
 
             code = run(args)
