@@ -205,10 +205,15 @@ def raising(error):
     return make
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback(capfd, monkeypatch):
-    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt()))
+@pytest.mark.parametrize("kept", [(), ("three files are kept",)])
+def test_an_interrupt_ends_with_130_and_one_line_that_says_what_is_kept(capfd, monkeypatch, kept):
+    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt(*kept)))
     assert main(["explain", "a"]) == 130
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line != "gaflow: stopped"
+    assert all(part in line for part in kept)
 
 
 def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):

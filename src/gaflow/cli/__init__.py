@@ -55,8 +55,9 @@ def main(args: Sequence[str] | None = None) -> int:
             code = run(args)
             sys.stdout.flush()
             return code
-    except KeyboardInterrupt:
-        return _fail("stopped", 130)
+    except KeyboardInterrupt as interrupt:
+        next_step = str(interrupt) or "nothing is kept; run the same command again to start over"
+        return _fail(f"stopped: {next_step}", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails once more at exit
         return 1
