@@ -205,15 +205,15 @@ def raising(error):
     return make
 
 
-@pytest.mark.parametrize("kept", [(), ("three files are kept",)])
-def test_an_interrupt_ends_with_130_and_one_line_that_says_what_is_kept(capfd, monkeypatch, kept):
-    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt(*kept)))
+@pytest.mark.parametrize("reasons", [(), ("three files are kept",)])
+def test_an_interrupt_ends_with_130_and_one_line_that_says_what_is_kept(capfd, monkeypatch, reasons):
+    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt(*reasons)))
     assert main(["explain", "a"]) == 130
     out, err = capfd.readouterr()
     assert out == ""
     (line,) = err.splitlines()
     assert line != "gaflow: stopped"
-    assert all(part in line for part in kept)
+    assert all(part in line for part in reasons)
 
 
 def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):
