@@ -47,7 +47,7 @@ $(BIN)/python:
 # torch first and by itself, so that the pin decides which build comes
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
-	$(PIP) -e '.[cli]'
+	$(PIP) -e .
 	touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

@@ -1,6 +1,8 @@
+import sys
+
 import pytest
 
-from gaflow.progress import reporting, silent, within
+from gaflow.progress import is_watched, reporting, silent, within
 
 
 def test_a_function_is_told_what_is_done_and_how_much_there_is():
@@ -47,3 +49,52 @@ def test_parts_of_a_piece_are_placed_in_the_whole():
     for part in (0.25, 1):
         report(part)
     assert reports == [4.5, 6]
+
+
+def watch(monkeypatch):
+    """Make stderr a terminal."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+def test_without_a_wish_nobody_is_told_in_a_pipe():
+    assert not is_watched()
+    with reporting(None, 3, "text") as report:
+        assert report is silent
+
+
+def test_without_a_wish_a_terminal_shows_nothing_of_short_work(capsys, monkeypatch):
+    watch(monkeypatch)
+    assert is_watched()
+    with reporting(None, 2, "text", advice=lambda seconds: "never") as report:
+        report(1)
+        report(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_wish_a_terminal_shows_a_bar_of_long_work_and_one_line_of_advice(capsys, monkeypatch):
+    watch(monkeypatch)
+    monkeypatch.setattr("gaflow.progress.SECONDS_BEFORE_BAR", 0.0)
+    seconds = iter([10.0, 14.0, 20.0])
+    monkeypatch.setattr("gaflow.progress.time.monotonic", lambda: next(seconds))
+    estimates = []
+
+    def advice(seconds_in_all):
+        estimates.append(seconds_in_all)
+        return "cheaper"
+
+    with reporting(None, 10, "text", initial=2, advice=advice) as report:
+        report(4)  # 2 of 8 in 4 seconds
+        report(10)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "/10" in err
+    assert err.count("cheaper") == 1
+    assert estimates == [16.0]
+
+
+def test_a_terminal_can_be_silenced(capsys, monkeypatch):
+    watch(monkeypatch)
+    monkeypatch.setattr("gaflow.progress.SECONDS_BEFORE_BAR", 0.0)
+    with reporting(False, 2, "text") as report:
+        report(2)
+    assert capsys.readouterr() == ("", "")

@@ -1,4 +1,5 @@
 import ast
+import importlib
 import subprocess
 import sys
 from inspect import getdoc, ismodule
@@ -18,6 +19,16 @@ def test_all_names_are_what_can_be_imported():
     assert public == {name for name in gaflow.__all__ if not ismodule(getattr(gaflow, name))}
     assert len(set(gaflow.__all__)) == len(gaflow.__all__)
     assert ismodule(gaflow.information)
+
+
+def test_completion_lists_the_public_names_alone():
+    assert dir(gaflow) == sorted([*gaflow.__all__, "__version__"])
+
+
+@pytest.mark.parametrize("room", ["benchmark", "data", "evaluation", "html", "jobs", "methods", "plots"])
+def test_rooms_that_users_import_are_there_all_the_same(room):
+    module = importlib.import_module(f"gaflow.{room}")
+    assert getattr(gaflow, room) is module
 
 
 def test_the_names_of_the_contract_are_there():

@@ -29,6 +29,7 @@ _ABOUT = {
 }
 _SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "",
+    "TQDM_DISABLE": "1",  # bars show times
     "OMP_NUM_THREADS": "1",  # several would add in an order of their own
     "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm's, which misses widgets that nothing here shows
 }

@@ -87,3 +87,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    """The public names, for `gaflow.<TAB>`; modules that Python has put here are left out."""
+    return [*__all__, "__version__"]

@@ -6,11 +6,16 @@ from 0 to the number of things, however long each takes.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Progress = bool | Callable[[float, int], object]  # True: a bar; a function is called with (done, in all)
+# None: a bar for somebody who waits; True: a bar; False: nothing; a function is called with (done, in all)
+Progress = bool | Callable[[float, int], object] | None
 Report = Callable[[float], object]  # called with the number of things done
+Advice = Callable[[float], str]  # one line for somebody whose work will take so many seconds
+SECONDS_BEFORE_BAR = 2.0
 
 
 def silent(done: float) -> None:
@@ -22,20 +27,44 @@ def within(report: Report, start: float, size: float) -> Report:
     return lambda fraction: report(start + fraction * size)
 
 
+def is_watched() -> bool:
+    """Whether somebody looks at what is written to stderr: in a terminal or a notebook."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
 @contextmanager
-def reporting(progress: Progress, total: int, unit: str) -> Iterator[Report]:
-    """The function to call with the number of things done."""
+def reporting(
+    progress: Progress, total: int, unit: str, *, initial: int = 0, advice: Advice | None = None
+) -> Iterator[Report]:
+    """The function to call with the number of things done, of which an earlier run has done `initial`.
+
+    A bar that nobody asked for appears after two seconds, and disappears at the end. It may begin with `advice`.
+    """
     if callable(progress):
         callback = progress
         yield lambda done: callback(done, total)
-    elif progress:
+    elif progress or (progress is None and is_watched()):
         from tqdm import tqdm
 
-        with tqdm(total=total, unit=unit) as bar:
+        is_asked_for = progress is True
+        delay = 0.0 if is_asked_for else SECONDS_BEFORE_BAR
+        with tqdm(total=total, unit=unit, initial=initial, delay=delay, leave=is_asked_for) as bar:
+            started = time.monotonic()
 
             def show(done: float) -> None:
+                nonlocal advice
                 bar.n = round(done, 2)  # a sum of fractions would have too many digits to read
                 bar.update(0)
+                seconds = time.monotonic() - started
+                if advice is not None and not bar.disable and done > initial and seconds >= delay:
+                    seconds_in_all = seconds * (total - initial) / (done - initial)
+                    bar.write(advice(seconds_in_all), file=sys.stderr)
+                    advice = None
 
             yield show
     else:

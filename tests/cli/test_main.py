@@ -87,14 +87,22 @@ def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colours(folder):
     assert all(b"smart" in output for output in (piped, forced, plain))
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(missing):
-    done = python("-c", BLOCKED.format(missing, ["methods"]))
+@pytest.mark.parametrize(
+    ("missing", "extra", "arguments"),
+    [
+        ("pyarrow", "data", ["attribute", "reviews.parquet", "-o", "why"]),
+        ("captum", "baselines", ["explain", "a text", "--method", "ig"]),
+        ("matplotlib", "plot", ["explain", "a text", "--svg", "why.svg"]),
+    ],
+)
+def test_one_line_names_the_extra_that_is_missing_and_the_command_that_installs_it(tmp_path, missing, extra, arguments):
+    (tmp_path / "reviews.parquet").touch()
+    done = python("-c", BLOCKED.format(missing, arguments), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == b""
-    message = done.stderr.decode()
+    (message,) = done.stderr.decode().splitlines()
     assert re.match(f"gaflow: .*{missing}", message)
-    assert message.endswith("pip install 'gaflow[cli]'\n")
+    assert f"run: pip install 'gaflow[{extra}]'" in message
 
 
 def test_what_needs_no_model_does_not_import_transformers():
@@ -197,10 +205,15 @@ def raising(error):
     return make
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback(capfd, monkeypatch):
-    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt()))
+@pytest.mark.parametrize("reasons", [(), ("three files are kept",)])
+def test_an_interrupt_ends_with_130_and_one_line_that_says_what_is_kept(capfd, monkeypatch, reasons):
+    monkeypatch.setattr("gaflow.cli.explain.Explainer", raising(KeyboardInterrupt(*reasons)))
     assert main(["explain", "a"]) == 130
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line != "gaflow: stopped"
+    assert all(part in line for part in reasons)
 
 
 def test_a_fault_of_our_own_is_one_line_and_exit_code_1(capfd, monkeypatch):

@@ -54,11 +54,13 @@ def test_a_watcher_sees_that_work_is_going_on(monkeypatch):
     statuses = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(module, "make_console", lambda stderr: SimpleNamespace(status=watch(statuses)))
+    seconds = iter([100.0, 104.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(seconds))
     with spinner("explaining") as progress:
         assert statuses == ["explaining"]
         assert callable(progress)
         progress(0.75, 3)
-    assert statuses == ["explaining", "explaining, 25%", "done"]
+    assert statuses == ["explaining", "explaining, 25%, about 12 s left", "done"]
 
 
 def watch(statuses):

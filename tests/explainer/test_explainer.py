@@ -1,3 +1,4 @@
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from gaflow.errors import (
     UnsupportedModelError,
 )
 from gaflow.explainer.explainer import Explainer, explain
-from gaflow.methods import METHODS, FlowMethod, Scores
+from gaflow.methods import METHODS, FlowMethod, IntegratedGradients, Scores
 from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, distilbert, gpt2, roberta
 from tests.support.traces import count_backward_passes
 from tests.support.tracing import state
@@ -344,6 +345,18 @@ def test_progress_of_a_comparison_is_told_in_methods():
     reports = []
     make().compare(SHORT, ["af", "agf"], progress=lambda *n: reports.append(n))
     assert reports == [(1, 2), (2, 2)]
+
+
+def test_who_waits_for_many_passes_is_told_of_a_cheaper_method_once(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr("gaflow.progress.SECONDS_BEFORE_BAR", 0.0)
+    ex = make()
+    ex(SHORT, "agf")
+    assert ex.default.name not in capsys.readouterr().err
+    ex(SHORT, IntegratedGradients(steps=200))
+    assert capsys.readouterr().err.count(f"method={ex.default.name!r}") == 1
+    ex(SHORT, IntegratedGradients(steps=200))
+    assert f"method={ex.default.name!r}" not in capsys.readouterr().err
 
 
 def test_progress_draws_a_bar_only_when_asked(capsys):

@@ -1,9 +1,6 @@
 """Layered Laplacian systems against dense and exact rational arithmetic."""
 
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -21,30 +18,12 @@ from gaflow.flow.barrier.linear.block_tridiagonal import (
 from gaflow.flow.barrier.linear.dispatch import choose_way, solve_laplacian
 from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
-from gaflow.flow.barrier.linear.whole_matrix import lapack, solve_dense
+from gaflow.flow.barrier.linear.whole_matrix import solve_dense
 from gaflow.flow.barrier.multifloat import total
 from gaflow.flow.barrier.solve import solve
 from tests.support.ways import WAYS
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-@pytest.fixture
-def without_scipy() -> Callable[[], AbstractContextManager[None]]:
-    """A context in which SciPy is not installed."""
-
-    @contextmanager
-    def hidden() -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(sys.modules, "scipy.linalg", None)
-            lapack.cache_clear()
-            try:
-                assert lapack() is None
-                yield
-            finally:
-                lapack.cache_clear()
-
-    return hidden
 
 
 def weights(b: int, layers: int, t: int, spread: float, seed: int = 0) -> Weights:
@@ -342,24 +321,12 @@ def test_on_a_gpu_single_items_go_to_fewer_calls(b, layers, t, way):
     assert way_for("cuda", b, layers, t) == way
 
 
-def test_neither_other_devices_nor_a_cpu_without_scipy_know_bands(without_scipy):
+def test_other_devices_know_no_bands():
     assert way_for("mps", 1, 3, 4) == "dense"
     assert way_for("mps", 2, 12, 128) == "blocks"
-    with without_scipy():
-        assert way_for("cpu", 2, 3, 4) == "dense"
 
 
-def test_without_scipy_short_texts_are_solved_all_the_same(without_scipy):
-    system = system_of(*weights(2, 3, 4, spread=2), torch.ones(2, 17, dtype=torch.float64))
-    banded = solve_laplacian(system)
-    with without_scipy():
-        dense = solve_laplacian(system)
-    assert not torch.equal(banded, dense)  # another way
-    torch.testing.assert_close(banded, dense, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("scipy", [True, False])
-def test_threads_that_solve_at_once_leave_the_thread_count_alone(scipy, without_scipy):
+def test_threads_that_solve_at_once_leave_the_thread_count_alone():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     information = [torch.rand(1, 6, t, t, generator=torch.Generator().manual_seed(t)) for t in (14, 40)] * 10
@@ -368,11 +335,10 @@ def test_threads_that_solve_at_once_leave_the_thread_count_alone(scipy, without_
         return [solve(x).value.item() for x in information]
 
     try:
-        with nullcontext() if scipy else without_scipy():
-            expected = explain(0)
-            with ThreadPoolExecutor(4) as pool:
-                values = list(pool.map(explain, range(4)))
-                counts = list(pool.map(lambda _: torch.get_num_threads(), range(8)))
+        expected = explain(0)
+        with ThreadPoolExecutor(4) as pool:
+            values = list(pool.map(explain, range(4)))
+            counts = list(pool.map(lambda _: torch.get_num_threads(), range(8)))
         with ThreadPoolExecutor(1) as fresh:
             counts.append(fresh.submit(torch.get_num_threads).result())
         counts.append(torch.get_num_threads())

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from gaflow import Explainer, solve
-from gaflow.flow.barrier.linear.whole_matrix import lapack
 from tests.support.models import bert
 
 pytestmark = pytest.mark.slow
@@ -36,16 +35,6 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(params=[True, False], ids=["scipy", "no_scipy"])
-def with_or_without_scipy(request, monkeypatch) -> Iterator[None]:
-    if not request.param:
-        monkeypatch.setitem(sys.modules, "scipy.linalg", None)
-    lapack.cache_clear()
-    yield
-    monkeypatch.undo()
-    lapack.cache_clear()
 
 
 def process_state() -> dict[str, Any]:
@@ -110,7 +99,7 @@ def run_together(function: Callable[[], Any]) -> list[Any]:
     return [result for result, _ in results]
 
 
-def test_threads_that_solve_together_give_what_one_gives(two_threads, with_or_without_scipy):
+def test_threads_that_solve_together_give_what_one_gives(two_threads):
     expected = solve_several()
     for values in run_together(solve_several):
         assert values == pytest.approx(expected, rel=1e-12)

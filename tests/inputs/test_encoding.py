@@ -2,6 +2,11 @@ import random
 import unicodedata
 
 import pytest
+from tokenizers import Tokenizer as TokenizersTokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from gaflow.errors import TextError
@@ -267,3 +272,40 @@ def test_truncation_of_a_pair_keeps_both(slow):
 def test_encoding_asks_nothing_of_the_texts_around_it():
     alone = one(wordpiece(), SENTENCE)
     assert encode(wordpiece(), ["x", SENTENCE])[1] == alone
+
+
+def chat_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
+    """A tokenizer that puts <bos> before every text, with markers that a chat template writes."""
+    special = ["<bos>", "<|user|>", "<|end|>"]
+    words = ["[UNK]", *special, "hello", "you"]
+    model = WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]")
+    tokenizer = TokenizersTokenizer(model)
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>", unk_token="[UNK]")
+    fast.add_special_tokens({"additional_special_tokens": special[1:]})
+    fast.chat_template = template
+    return fast
+
+
+def test_a_text_that_begins_with_the_bos_gets_no_second_one():
+    tokenizer = chat_tokenizer("{{ bos_token }}{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}")
+    text = str(tokenizer.apply_chat_template([{"role": "user", "content": "hello you"}], tokenize=False))
+    assert text == "<bos><|user|>hello you<|end|>"
+    (encoding,) = encode(tokenizer, [text])
+    assert encoding.tokens == ("<bos>", "<|user|>", "hello", "you", "<|end|>")
+    assert encoding.inputs["input_ids"] == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert encoding.segments == (-1, -1, 0, 0, -1)
+    assert encoding.offsets[2:4] == ((13, 18), (19, 22))
+
+
+def test_a_text_without_the_bos_gets_one():
+    (encoding,) = encode(chat_tokenizer(None), ["hello you"])
+    assert encoding.tokens == ("<bos>", "hello", "you")
+    assert encoding.segments == (-1, 0, 0)
+
+
+def test_without_a_template_markers_are_text():
+    (encoding,) = encode(chat_tokenizer(None), ["<bos>hello<|end|>"])
+    assert encoding.tokens == ("<bos>", "hello", "<|end|>")
+    assert encoding.segments == (-1, 0, 0)

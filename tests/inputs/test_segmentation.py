@@ -1,5 +1,6 @@
 import pytest
 
+from gaflow.errors import ArgumentError
 from gaflow.inputs.segmentation import sentence_spans, word_spans
 
 
@@ -89,3 +90,56 @@ def test_a_sentence_that_was_not_read_to_its_end_ends_there():
 def test_a_token_belongs_to_the_sentence_it_begins_in():
     sentences = sentence_spans("One. Two.", [(0, 4), (3, 9), (5, 5)], [4, 5, 6])
     assert [(s.start, s.end, s.tokens) for s in sentences] == [(0, 4, (4, 5)), (5, 9, (6,))]
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("English", ["See No. 5 of Jan. 2024.", "It is Fig. 3 on p. 7.", "Done!"]),
+        ("German", ["„Gehst du?“", "Sie nickte.", "Nr. 5 blieb."]),
+        ("French", ["« Vraiment ? »", "Oui…", "D’accord."]),
+        ("Russian", ["Кто там?", "Это я.", "Входи!"]),
+        ("Greek", ["Ποιος είναι\u037e", "Εγώ."]),
+        ("Arabic", ["من أنت؟", "أنا صديق.", "مرحبا!"]),
+        ("Urdu", ["یہ کتاب ہے۔", "کیا وہ آیا؟", "ہاں۔"]),
+        ("Hindi", ["यह किताब है।", "वह कहाँ है?", "यहाँ॥"]),
+        ("Armenian", ["Սա գիրք է։", "Նա եկավ։"]),
+        ("Amharic", ["ይህ መጽሐፍ ነው።", "እሱ መጣ፧", "አዎ።"]),
+        ("Burmese", ["သူလာသည်။", "ကောင်းသည်။"]),
+        ("Khmer", ["នេះជាសៀវភៅ។", "ល្អណាស់។"]),
+        ("Tibetan", ["བོད་ཡིག།", "ཡག་པོ།"]),
+        ("Korean", ["이것은 책이다.", "좋은가?", "네!"]),
+    ],
+)
+def test_sentences_end_with_the_marks_of_their_script(language, expected):
+    text = " ".join(expected)
+    starts = [k for k, char in enumerate(text) if not char.isspace()]
+    sentences = sentence_spans(text, [(k, k + 1) for k in starts], starts)
+    assert [text[s.start : s.end] for s in sentences] == expected
+
+
+@pytest.mark.parametrize("expected", [["这是书。", "好吗？", "“好！”", "走吧"], ["यह है।", "वह है।"]])
+def test_marks_that_mean_nothing_else_need_no_space(expected):
+    text = "".join(expected)
+    sentences = sentence_spans(text, [(k, k + 1) for k in range(len(text))], range(len(text)))
+    assert [text[s.start : s.end] for s in sentences if s.tokens] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("น้ำดี", ["น้ำ", "ดี"]),  # sara am is a letter that continues a cluster
+        ("\u1112\u1161\u11ab\u1100\u116e\u11a8 \u110c\u1169", ["\u1112\u1161\u11ab\u1100\u116e\u11a8", "\u110c\u1169"]),
+    ],
+)
+def test_words_do_not_tear_clusters_apart(text, expected):
+    assert words_of(text) == expected
+
+
+def test_a_splitter_of_ones_own_decides():
+    text = "one two. three; four"
+    spans = [(0, 3), (4, 8), (9, 15), (16, 20)]
+    sentences = sentence_spans(text, spans, range(4), lambda text: text.split(";"))
+    assert [(s.start, s.end, s.tokens) for s in sentences] == [(0, 14, (0, 1, 2)), (16, 20, (3,))]
+    with pytest.raises(ArgumentError, match="split returned 'ONE"):
+        sentence_spans(text, spans, range(4), lambda text: [text.upper()])

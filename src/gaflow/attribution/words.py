@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gaflow.errors import Argument, ArgumentError
-from gaflow.inputs.segmentation import Span, TokenGroup, sentence_spans, word_spans
+from gaflow.inputs.segmentation import Span, SplitSentences, TokenGroup, sentence_spans, word_spans
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -63,14 +64,15 @@ def words_of(att: Attribution) -> list[TextUnit]:
     return _units(att, word_spans)
 
 
-def sentences_of(att: Attribution) -> list[TextUnit]:
+def sentences_of(att: Attribution, split: SplitSentences | None = None) -> list[TextUnit]:
     """The sentences of the text, then of the pair, in order, as far as the model has read.
 
-    Each ordinary token is in exactly one.
+    Each ordinary token is in exactly one. `split` is a splitter of your own: a function that takes a text and returns
+    its sentences in order, such as `nltk.sent_tokenize`.
     """
     if att.media is not None:
         return []
-    return _units(att, sentence_spans)
+    return _units(att, partial(sentence_spans, split=split))
 
 
 UNITS: dict[Unit, Callable[[Attribution], list[TextUnit]]] = {

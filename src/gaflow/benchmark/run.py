@@ -96,7 +96,7 @@ def bench(
     bounds: Bounds | bool = False,
     soft: Soft | bool = False,
     tokens_per_pass: int | None = None,
-    progress: Progress = False,
+    progress: Progress = None,
     stop: Stop = lambda: False,
 ) -> list[DataSetOutcome]:
     """Judge methods on every data set of `inputs`, into folders of `out` that `gaflow.benchmark.report` reads.

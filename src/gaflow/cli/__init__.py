@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gaflow.errors import Argument, DiskFullError, GaflowError, GaflowWarning
-from gaflow.extras import need
 from gaflow.files import is_disk_full
 
 __all__ = ["main", "program"]
@@ -51,15 +50,14 @@ def main(args: Sequence[str] | None = None) -> int:
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("default", GaflowWarning)
                 warnings.showwarning = _show_warning
-            for library in ("typer", "rich"):
-                need(library, "cli", f"the command line needs {library}")
             from gaflow.cli.commands import run
 
             code = run(args)
             sys.stdout.flush()
             return code
-    except KeyboardInterrupt:
-        return _fail("stopped", 130)
+    except KeyboardInterrupt as interrupt:
+        next_step = str(interrupt) or "nothing is kept; run the same command again to start over"
+        return _fail(f"stopped: {next_step}", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails once more at exit
         return 1

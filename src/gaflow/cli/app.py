@@ -8,13 +8,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gaflow.arguments import distinct
 from gaflow.data.sources import LabelNames
 from gaflow.errors import Argument, ArgumentError
 from gaflow.methods import METHODS, find_method
 
+
+class _Interrupted(Exception):
+    """Ctrl-C on its way through typer, which would make a bare exit code of it."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; what an interruption says is not lost."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise _Interrupted(*interrupt.args) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -91,6 +107,8 @@ def run(args: Sequence[str] | None = None) -> int:
         return app(args, prog_name="gaflow", standalone_mode=False) or 0
     except typer.Abort:
         raise KeyboardInterrupt from None
+    except _Interrupted as interrupted:
+        raise KeyboardInterrupt(*interrupted.args) from None
     except _UsageError as error:
         command = getattr(error.ctx, "command_path", "gaflow")
         takes_text = command.endswith(("explain", "compare"))

@@ -30,8 +30,18 @@ def spinner(activity: str) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield False
         return
+    pace = _Pace()
+    pace.rate(0)  # time counts from here
     with make_console(stderr=True).status(activity) as status:
-        yield lambda done, total: status.update(f"{activity}, {done / total:.0%}")
+
+        def report(done: float, total: int) -> None:
+            text = f"{activity}, {done / total:.0%}"
+            if 0 < done < total:
+                seconds_left = round((total - done) / pace.rate(done))
+                text += f", about {seconds_left:,} s left"
+            status.update(text)
+
+        yield report
 
 
 @contextmanager
@@ -92,9 +102,9 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         if interrupted:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("finished files are kept; run the same command again to go on")
         interrupted = True
-        sys.stderr.write("ending after this batch; once more to end at once\n")
+        sys.stderr.write("ending after this batch, which is kept; press Ctrl-C again to end at once\n")
 
     handlers_before = {}
     try:

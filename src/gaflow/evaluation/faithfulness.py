@@ -65,7 +65,7 @@ def evaluate(
     tokens_per_pass: int | None = None,
     truncation: bool = False,
     seed: int = 0,
-    progress: Progress = False,
+    progress: Progress = None,
 ) -> Evaluation:
     """Measure how the model's probabilities change when the highest- or lowest-scored tokens of `texts` are masked.
 

@@ -21,11 +21,19 @@ from gaflow.explainer.default_method import default_method
 from gaflow.explainer.many import explain_many, prepare, prepare_one
 from gaflow.explainer.runner import Runner
 from gaflow.explainer.windows import Windows, mean_logits
-from gaflow.methods import METHODS, Method, find_method
+from gaflow.methods import METHODS, Method, MethodInfo, find_method
 from gaflow.models.loading import load_model
-from gaflow.progress import Progress, reporting
+from gaflow.progress import Advice, Progress, is_watched, reporting
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
+
+MUCH_CHEAPER = 10  # times fewer passes, from which on a cheaper method is worth a line
+
+
+def _pass_cost(method: Method) -> int | None:
+    """The passes of the model that a method needs for one text; None if the method does not say."""
+    info = getattr(method, "info", None)
+    return info.pass_cost if isinstance(info, MethodInfo) else None
 
 
 class Explainer:
@@ -59,6 +67,7 @@ class Explainer:
         trust_remote_code: bool = False,
     ):
         loaded = load_model(model, tokenizer, task, device, dtype, trust_remote_code)
+        self._advised = False  # whether a cheaper method was named
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
 
     def __repr__(self) -> str:
@@ -117,7 +126,7 @@ class Explainer:
         batch_size: int = 16,
         truncation: bool = False,
         windows: bool | Windows = False,
-        progress: Progress = False,
+        progress: Progress = None,
         keep_flow: bool = True,
     ) -> Attribution | list[Attribution]:
         """Explain the prediction for a text, or for each text of a list.
@@ -132,7 +141,8 @@ class Explainer:
             batch_size: the most texts of a batch.
             truncation: explain only the beginning of texts that are longer than the model takes.
             windows: read longer texts in overlapping windows, and merge the scores. True, or a `gaflow.Windows`.
-            progress: True shows a bar. A function is called with (texts done, texts in all), fractions included.
+            progress: None shows a bar after two seconds, in a terminal or notebook. True always shows one, False never.
+                A function is called with (texts done, texts in all), fractions included.
             keep_flow: False drops only the edge flows, which are l * t * t numbers for each text.
 
         Returns an `Attribution` for one text, a list of them for a list.
@@ -149,13 +159,34 @@ class Explainer:
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
-        with reporting(progress, len(texts), "text") as report:
+        advice = self._advice(used) if progress is None and is_watched() else None
+        with reporting(progress, len(texts), "text", advice=advice) as report:
             results = list(
                 explain_many(self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report)
             )
         results.sort(key=lambda result: result.index)
         attributions = [result.attribution(used) for result in results]
         return attributions if isinstance(text, list) else attributions[0]
+
+    def _advice(self, method: Method) -> Advice | None:
+        """One line about the default method, once, if `method` runs the model many times more often."""
+        cost = _pass_cost(method)
+        if self._advised or cost is None:
+            return None
+        default = self.default
+        default_cost = _pass_cost(default)
+        if default_cost is None or cost < MUCH_CHEAPER * default_cost:
+            return None
+
+        def advice(seconds: float) -> str:
+            self._advised = True
+            cheaper = max(1, round(seconds * default_cost / cost))
+            return (
+                f"{method.name} will take about {round(seconds):,} s, because it runs the model often; "
+                f"method={default.name!r} would take about {cheaper:,} s"
+            )
+
+        return advice
 
     @checked
     def compare(
@@ -166,7 +197,7 @@ class Explainer:
         *,
         truncation: bool = False,
         windows: bool | Windows = False,
-        progress: Progress = False,
+        progress: Progress = None,
         keep_flow: bool = True,
     ) -> dict[str, Attribution]:
         """Explain one text by several methods, from a single trace of the model.

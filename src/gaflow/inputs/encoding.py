@@ -171,18 +171,40 @@ def _tokenize(
             text_offsets = offsets[k]
             sequence_ids = output.sequence_ids(k)
             segments = tuple(-1 if sequence is None else sequence for sequence in sequence_ids)
-        encodings.append(
-            Encoding(
-                text=text,
-                text_pair=pair,
-                inputs=inputs,
-                tokens=tokens,
-                offsets=locate((text, pair), tokens, segments, text_offsets),
-                segments=segments,
-                truncated=limit is not None,
-            )
+        encoding = Encoding(
+            text=text,
+            text_pair=pair,
+            inputs=inputs,
+            tokens=tokens,
+            offsets=locate((text, pair), tokens, segments, text_offsets),
+            segments=segments,
+            truncated=limit is not None,
         )
+        encodings.append(_with_template_markers(encoding, tokenizer))
     return encodings
+
+
+def _with_template_markers(encoding: Encoding, tokenizer: Tokenizer) -> Encoding:
+    """The encoding of a text that a chat template has written: one BOS, and the template's markers are special tokens.
+
+    A template writes the BOS into the text, before which the tokenizer puts another one.
+    """
+    bos = getattr(tokenizer, "bos_token", None)
+    has_two = bos is not None and encoding.tokens[:2] == (bos, bos)
+    if has_two and encoding.segments[:2] == (-1, 0):
+        encoding = encoding.select(range(1, len(encoding)))
+        encoding = replace(encoding, segments=(-1, *encoding.segments[1:]))
+    if getattr(tokenizer, "chat_template", None) is None:
+        return encoding
+    markers = set(tokenizer.all_special_tokens)
+    for added in tokenizer.added_tokens_decoder.values():
+        if added.special:
+            markers.add(added.content)
+    segments = []
+    for token, segment, (start, end) in zip(encoding.tokens, encoding.segments, encoding.offsets, strict=True):
+        is_marker = segment >= 0 and token in markers and encoding.source(segment)[start:end] == token
+        segments.append(-1 if is_marker else segment)
+    return replace(encoding, segments=tuple(segments))
 
 
 def _segments_from_special_tokens(special_mask: Sequence[int], *, paired: bool) -> tuple[int, ...]:

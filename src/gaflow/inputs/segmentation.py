@@ -7,23 +7,26 @@ with inner apostrophes; runs of punctuation; runs of symbols; single characters 
 Words that share a token become one word, and whitespace tokens go with the word that follows. Every ordinary token thus
 belongs to exactly one word, and word scores add up to the scores of the ordinary tokens exactly.
 
-Sentences end with a full stop, question or exclamation mark, closing quotes and brackets included, or with a
-paragraph. They do not end after initials and a few abbreviations. In a text with capitals they do not end where a
-small letter follows. A token belongs to the sentence that it begins in.
+Sentences end with a full stop, question or exclamation mark of any script (Unicode's STerm), closing quotes and
+brackets included, or with a paragraph. The marks that Latin script uses for other things too, such as the point of
+"3.14", end a sentence only before whitespace. They do not end one after initials and a few abbreviations, nor, in a
+text with capitals, where a small letter follows. A token belongs to the sentence that it begins in.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 import regex
 
+from gaflow.errors import Argument, ArgumentError
+
 Span = tuple[int, int]  # first character, and the one after the last
+SplitSentences = Callable[[str], Sequence[str]]  # text -> its sentences, in order
 _START = itemgetter(0)
 _END = itemgetter(1)
 
@@ -33,8 +36,9 @@ _UNSPACED = (
     r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U000323AF"
 )
 _SPACE = r"\s\x1C-\x1F"  # as str.isspace
-# Character classes. Combining marks, variation selectors and zero-width joiners belong to the character before them.
-_CONTINUES = r"[\p{M}\u200C\u200D]"
+# Character classes. What continues a grapheme cluster belongs to the character before it: combining marks, variation
+# selectors, joiners, Thai sara am, and the vowels and final consonants of decomposed Korean.
+_CONTINUES = r"[\p{M}\p{GCB=Extend}\p{GCB=SpacingMark}\p{GCB=V}\p{GCB=T}\u200C\u200D]"
 _LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]"
 _DIGIT = r"[\p{Numeric_Type=Decimal}\p{Numeric_Type=Digit}]"  # as str.isdigit
 _PUNCTUATION, _SYMBOL, _CONTROL = (rf"[\p{{{category}}}--[_{_UNSPACED}{_SPACE}]]" for category in "PSC")
@@ -53,8 +57,22 @@ _WORD_UNIT = regex.compile(
     regex.VERBOSE | regex.VERSION1,
 )
 _CONTINUES_CHARACTER = regex.compile(_CONTINUES)
-_SENTENCE_END = re.compile(r"(?P<mark>[.!?…]+)[\"'”’»)\]]*(?=\s)|[。！？]+[」』”’）]*|\n\s*\n")
+_CLOSING = r"[\p{Pe}\p{Pf}\"']"
+_SENTENCE_END = regex.compile(
+    rf"""
+      (?P<mark> [.!?…]+ ) (?: [{_CLOSING}\p{{Pi}}]         # the German closing quote opens an English quotation
+                          | [\x20\u00A0\u202F] » )*      # French has a space before it
+      (?=\s)
+    | [[\p{{STerm}}\u0F0D\u037E]--[.!?]]+ {_CLOSING}*    # shad and the Greek question mark have no STerm
+    | \n\s*\n
+    """,
+    regex.VERBOSE | regex.VERSION1,
+)
 _ABBREVIATIONS = {"mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "vs", "e.g", "i.e", "cf", "fig", "vol", "approx"}
+_ABBREVIATIONS_BEFORE_NUMBERS = {
+    "no", "nos", "nr", "p", "pp", "ch", "sec", "art", "eq",
+    "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,12 +132,14 @@ class _Word:
     tokens: list[int] = field(default_factory=list)
 
 
-def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> list[TokenGroup]:
+def sentence_spans(
+    text: str, spans: Sequence[Span], indices: Sequence[int], split: SplitSentences | None = None
+) -> list[TokenGroup]:
     """The sentences of `text` that have tokens, given the spans of its ordinary tokens and the index of each.
 
-    The last one ends with its last token, since a model may not have read on.
+    `split` is your own splitter. The last sentence ends with its last token, since a model may not have read on.
     """
-    sentences = _sentences(text)
+    sentences = _sentences(text) if split is None else _split_by(split, text)
     if not sentences:
         return [TokenGroup(0, len(text), tuple(sorted(indices)))]
     members = defaultdict(list)
@@ -137,6 +157,22 @@ def sentence_spans(text: str, spans: Sequence[Span], indices: Sequence[int]) -> 
         start, end = sentences[sentence]
         groups.append(TokenGroup(start, end, tuple(sorted(tokens))))
     return groups
+
+
+def _split_by(split: SplitSentences, text: str) -> list[Span]:
+    """Spans of the sentences that the user's splitter returns, found in the text in order."""
+    sentences = []
+    position = 0
+    for sentence in split(text):
+        piece = sentence.strip()
+        start = text.find(piece, position)
+        if start < 0:
+            problem = f" returned {piece[:40]!r}, which is not in the text where it should be; return pieces of it"
+            raise ArgumentError(Argument("split"), problem)
+        position = start + len(piece)
+        if piece:
+            sentences.append((start, position))
+    return sentences
 
 
 def _sentences(text: str) -> list[Span]:
@@ -157,7 +193,7 @@ def _sentences(text: str) -> list[Span]:
     return sentences
 
 
-def _ends_sentence(text: str, match: re.Match[str], has_capitals: bool) -> bool:
+def _ends_sentence(text: str, match: regex.Match[str], has_capitals: bool) -> bool:
     """Whether a sentence ends where one may."""
     mark = match["mark"]
     if mark is None:
@@ -167,6 +203,10 @@ def _ends_sentence(text: str, match: re.Match[str], has_capitals: bool) -> bool:
         return False
     if mark != ".":
         return True
-    word = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘(").lower()
+    written = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘(")
+    word = written.lower()
     is_initial = len(word) == 1 and word.isalpha() and word not in "ai"
-    return not is_initial and word not in _ABBREVIATIONS
+    if has_capitals and not written.isupper():  # a word of one letter, of which Russian has many
+        is_initial = False
+    is_number_next = following.isdigit() and word in _ABBREVIATIONS_BEFORE_NUMBERS
+    return not is_initial and not is_number_next and word not in _ABBREVIATIONS

@@ -63,7 +63,7 @@ def attribute(
     limit: int | None = None,
     seed: int = 0,
     engine: str | Engine = "local",
-    progress: Progress = False,
+    progress: Progress = None,
     stop: Stop = lambda: False,
 ) -> Outcome:
     """Explain every text of a data set by every method, from one trace for each text, into a folder of Parquet shards.
@@ -147,7 +147,7 @@ def run_job(
         stored_before = manifest.texts
         rows = rows_of(data, classes, settings.limit)
         missing = _missing_shards(rows, sample, settings.shard_size, frozenset(manifest.shards))
-        with reporting(progress, job["texts"], "text") as report:
+        with reporting(progress, job["texts"], "text", initial=stored_before) as report:
             report(stored_before)
             if not manifest.finished:
                 for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):

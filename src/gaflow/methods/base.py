@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -28,6 +29,14 @@ class MethodInfo:
     reference: str  # author, year and venue
     libraries: tuple[str, ...] = ()  # optional libraries that it is computed with, as imported
     extra: str = ""  # the extra of gaflow that installs them
+
+    @property
+    def pass_cost(self) -> int:
+        """The passes for one text, in forward passes; a backward pass costs about two of them."""
+        cost = 0
+        for count, direction in re.findall(r"(\d+) (forward|backward)", self.passes):
+            cost += int(count) * (1 if direction == "forward" else 2)
+        return cost
 
     @property
     def one_trace(self) -> bool:

@@ -1,4 +1,4 @@
-"""Attributions in a terminal: shaded text, tables and comparisons (extra `cli`)."""
+"""Attributions in a terminal: shaded text, tables and comparisons."""
 
 from gaflow.terminal.attribution import render
 from gaflow.terminal.comparison import render_all

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from gaflow.arguments import checked
-from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_tensor
 from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
 from gaflow.flow.network import Terminal
@@ -147,7 +146,6 @@ def _slack(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray, t: int) -> 
 
 def _components(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> np.ndarray:
     """The strongly connected component of every node, over arcs of positive capacity."""
-    need("scipy.sparse.csgraph", "maxflow", "score_ranges needs SciPy")
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

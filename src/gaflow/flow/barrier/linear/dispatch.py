@@ -15,7 +15,7 @@ from gaflow.flow.barrier.linear.block_tridiagonal import (
     solve_mixed_precision,
 )
 from gaflow.flow.barrier.linear.system import System
-from gaflow.flow.barrier.linear.whole_matrix import lapack, solve_banded, solve_dense, solve_odd_even
+from gaflow.flow.barrier.linear.whole_matrix import solve_banded, solve_dense, solve_odd_even
 
 Way = Literal[
     "banded",
@@ -62,7 +62,7 @@ def choose_way(system: System) -> Way:
     b, layers, t = system.shape
     on_cpu = system.weight.device.type == "cpu"
     on_gpu = system.weight.is_cuda
-    if on_cpu and t <= BANDED_MAX_TOKENS and lapack():
+    if on_cpu and t <= BANDED_MAX_TOKENS:
         return "banded"
     dense_max = DENSE_MAX_CUBE
     odd_even_max = ODD_EVEN_MAX_CUBE

@@ -6,9 +6,6 @@ are solved again by `subtraction_free.py`.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
-
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
@@ -17,23 +14,15 @@ from gaflow.flow.barrier.linear.system import System, fill_laplacian
 from gaflow.flow.threads import one_core
 
 
-@cache
-def lapack() -> ModuleType | None:
-    """SciPy's LAPACK, which has the banded factorisation that torch lacks; None where SciPy is not installed."""
-    try:
-        from scipy.linalg import lapack as scipy_lapack
-    except ImportError:
-        return None
-    return scipy_lapack
-
-
 def solve_banded(system: System) -> Tensor:
-    """Potentials (b, n) by a banded Cholesky factorisation, item by item on the CPU; needs SciPy.
+    """Potentials (b, n) by a banded Cholesky factorisation, item by item on the CPU.
 
     Edges lead from a layer to the next one, so no two of their nodes are further than `2 t - 1` apart. LAPACK
     wants column `j` of the lower half, from the diagonal on, as row `j` here: the weight from the node `i` of a layer
     to the node `h` of the one below is at `h (2 t - 1) + t + i` from the beginning of the lower layer.
     """
+    from scipy.linalg import get_lapack_funcs  # torch has no banded factorisation; SciPy is slow to import
+
     b, layers, t = system.shape
     n = system.right.shape[1]
     width = 2 * t
@@ -46,12 +35,11 @@ def solve_banded(system: System) -> Tensor:
     source_edges.copy_(system.source)
     band.neg_()
     band[..., 0] = system.degree + system.dead
-    library = lapack()
-    assert library is not None, "the banded way needs SciPy"
     potentials = torch.empty_like(system.right)
+    (solve,) = get_lapack_funcs(["pbsv"], dtype="float64")
     systems = zip(band.mT.numpy(), system.right.numpy(), potentials.numpy(), strict=True)
     for matrix, right, potential in systems:
-        _, potential[:], failed = library.dpbsv(matrix, right, lower=1, overwrite_ab=1)
+        _, potential[:], failed = solve(matrix, right, lower=1, overwrite_ab=1)
         if failed:
             potential[:] = torch.nan
     return potentials
