@@ -48,8 +48,8 @@ REMOVAL_TESTS = ("methods/test_token_removal", "methods/test_media_removal", "me
 MODULES: dict[str, tuple[str, ...]] = {
     "flow/network": ("flow/test_network", *SOLVER_TESTS, "flow/test_max_flow"),
     "flow/information": ("flow/test_information", "methods/test_flow", "methods/test_flow_nodes"),
-    "flow/result": ("flow/test_result", "flow/test_solve", "flow/test_max_flow"),
-    "flow/barrier/solve": SOLVER_TESTS,
+    "flow/result": ("flow/test_result", "flow/test_potentials", "flow/test_solve", "flow/test_max_flow"),
+    "flow/barrier/solve": ("flow/test_potentials", *SOLVER_TESTS),
     "flow/barrier/state": ("flow/test_edges", *SOLVER_TESTS),
     "flow/barrier/edges": ("flow/test_edges", *SOLVER_TESTS),
     "flow/barrier/multifloat": ("flow/test_multifloat", *SOLVER_TESTS),

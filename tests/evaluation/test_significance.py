@@ -5,11 +5,16 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from gaflow.errors import ArgumentError
+from gaflow.evaluation import significance
 from gaflow.evaluation.significance import (
+    _QuantileSteps,
+    all_subsets,
     aso,
     aso_pairs,
     bootstrap_means,
     holm,
+    interval,
     resample_counts,
     sign_flip_test,
     violation,
@@ -319,3 +324,52 @@ def test_there_may_be_more_observations_than_16_bits_count():
 def test_bad_settings_of_all_pairs_are_refused(setting, value):
     with pytest.raises(ValueError, match=setting):
         aso_pairs([[1.0, 2.0], [3.0, 4.0]], **{setting: value})
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 3), (3, 2), (1, 4), (4, 4), (6, 4)])
+def test_steps_of_quantile_functions_are_those_of_fractions(n, m):
+    ends = sorted({Fraction(k, n) for k in range(1, n + 1)} | {Fraction(k, m) for k in range(1, m + 1)})
+    widths = [end - start for start, end in zip([Fraction(0), *ends], ends, strict=False)]
+    steps = _QuantileSteps(n, m)
+    np.testing.assert_allclose(steps.widths, [float(width) for width in widths], rtol=1e-15)
+    assert steps.x_index.tolist() == [-(-end * n // 1) - 1 for end in ends]  # the observation whose step ends there
+    assert steps.y_index.tolist() == [-(-end * m // 1) - 1 for end in ends]
+
+
+def test_an_interval_holds_its_share_in_the_middle():
+    values = np.arange(101.0)[:, None] * [1.0, 10.0]
+    np.testing.assert_allclose(interval(values, 0.9), [[5.0, 50.0], [95.0, 950.0]])
+
+
+def test_as_many_signs_as_there_are_resamples_are_all_tried():
+    differences = np.array([1.0, 2.0, 4.0])
+    assert sign_flip_test(differences, resamples=8) == 2 / 8  # all signs as they are, and all turned
+    assert sign_flip_test(differences, resamples=7) != 2 / 8
+
+
+def test_subsets_are_the_bits_of_their_numbers():
+    assert all_subsets(2).tolist() == [[False, False], [True, False], [False, True], [True, True]]
+
+
+def test_corrected_values_end_at_one():
+    assert holm([0.9, 0.8]).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("setting", "value"), [("resamples", 0), ("seed", -1)])
+def test_bad_settings_of_resampled_means_are_refused(setting, value):
+    with pytest.raises(ArgumentError, match=setting):
+        bootstrap_means(np.ones(3), **{setting: value})
+
+
+def test_a_test_without_permutations_is_refused():
+    with pytest.raises(ArgumentError, match="permutations"):
+        sign_flip_test(np.ones(3), resamples=0)
+
+
+@pytest.mark.parametrize(("rows", "width", "expected"), [  # of 8 numbers
+    (5, 0, [5]), (5, 1, [5]), (5, 4, [2, 2, 1]), (5, 8, [1] * 5), (5, 9, [1] * 5), (0, 3, []), (17, 0, [8, 8, 1]),
+    (9, 1, [8, 1]),
+])  # fmt: skip
+def test_rows_come_in_chunks_of_so_many_numbers(monkeypatch, rows, width, expected):
+    monkeypatch.setattr(significance, "_NUMBERS_AT_ONCE", 8)
+    assert list(significance._chunks(rows, width)) == expected

@@ -1,7 +1,17 @@
 import pytest
 import torch
 
-from gaflow.flow.information import INFORMATION, af, agf, agf_net, by_layer, gf, split_nodes, token_information
+from gaflow.flow.information import (
+    INFORMATION,
+    af,
+    agf,
+    agf_net,
+    by_layer,
+    gf,
+    signed_knockout,
+    split_nodes,
+    token_information,
+)
 
 HEADS = torch.tensor([[[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [0.0, 1.0]]]])[None]  # (1, 1, 2, 2, 2)
 SLOPES = torch.tensor([[[[4.0, -8.0], [2.0, 6.0]], [[-2.0, 1.0], [3.0, -5.0]]]])[None]
@@ -73,3 +83,17 @@ def test_layers_one_by_one_give_what_all_of_them_give(name):
     attention, gradient = (torch.randn(2, 3, 4, 5, 5, dtype=torch.float64) for _ in range(2))
     stacked = by_layer(INFORMATION[name], attention.unbind(1), gradient.unbind(1))
     torch.testing.assert_close(stacked, INFORMATION[name](attention, gradient), rtol=0, atol=0)
+
+
+def test_what_a_key_less_would_lose_is_what_softmax_without_it_gives():
+    """`(sum_k A_k G_k) - (the same over the other keys, whose weights grow to sum to 1)`, key by key."""
+    generator = torch.Generator().manual_seed(3)
+    attention = torch.rand(2, 2, 3, 4, 4, generator=generator, dtype=torch.float64).softmax(-1)
+    gradient = torch.randn(attention.shape, generator=generator, dtype=torch.float64)
+    expected = torch.zeros_like(attention)
+    for key in range(4):
+        others = [k for k in range(4) if k != key]
+        weights = attention[..., others] / attention[..., others].sum(-1, keepdim=True)
+        without = (weights * gradient[..., others]).sum(-1)
+        expected[..., key] = (attention * gradient).sum(-1) - without
+    torch.testing.assert_close(signed_knockout(attention, gradient), expected.mean(2))

@@ -8,7 +8,7 @@ import torch
 
 from gaflow.errors import ArgumentError
 from gaflow.flow.network import LayeredNetwork
-from gaflow.flow.result import LARGEST_ERROR, BatchCertificate, Certificate, Flow, layer_scores
+from gaflow.flow.result import LARGEST_ERROR, BatchCertificate, Certificate, Flow, capacities_of, layer_scores
 
 
 def make_flow() -> Flow:
@@ -135,3 +135,96 @@ def test_amounts_below_zero_cannot_be_true(name):
 def test_a_converged_flow_has_small_errors(name, error):
     with pytest.raises(ValueError, match=name):
         certificate(**{name: error}).check_possible()
+
+
+@pytest.mark.parametrize("name", ["cut", "kappa", "mu", "epsilon", "gamma", "seconds"])
+def test_infinite_amounts_cannot_be_true_of_a_converged_flow_alone(name):
+    with pytest.raises(ValueError, match=name):
+        certificate(**{name: math.inf}).check_possible()
+    certificate(**{name: math.inf, "converged": False}).check_possible()
+
+
+LIMIT = LARGEST_ERROR * 8.0
+
+
+@pytest.mark.parametrize("gap", [-LIMIT, 0.0, 8.0, 8.0 + LIMIT])
+def test_a_gap_from_zero_to_the_cut_can_be_true_but_for_rounding(gap):
+    certificate(cut=8.0, gap=gap).check_possible()
+    assert certificate(cut=8.0, gap=gap).gap == gap
+
+
+@pytest.mark.parametrize("gap", [-1.001 * LIMIT, 8.0 + 1.001 * LIMIT, math.nan])
+def test_a_gap_outside_of_zero_and_the_cut_cannot_be_true(gap):
+    with pytest.raises(ValueError, match="gap"):
+        certificate(cut=8.0, gap=gap).check_possible()
+
+
+def test_no_flow_is_larger_than_value_and_gap_together():
+    flow = make_flow()
+    assert torch.equal(flow.dual_value, flow.value + flow.certificate.gap)
+
+
+def possible_flow(**changes: Any) -> Flow:
+    """Two units over two edges of one layer."""
+    network = LayeredNetwork.build(torch.ones(1, 1, 2, 2))
+    value = torch.tensor([2.0], dtype=torch.float64)
+    flow = Flow(
+        edges=torch.eye(2, dtype=torch.float64)[None, None],
+        source=torch.ones(1, 2, dtype=torch.float64),
+        target=torch.ones(1, 2, dtype=torch.float64),
+        value=value,
+        mu=torch.zeros(1),
+        converged=torch.tensor([True]),
+        certificate=BatchCertificate.start(network, value, value),
+    )
+    return replace(flow, **changes)
+
+
+def arriving(amount: float) -> torch.Tensor:
+    return torch.tensor([[1.0, amount]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"target": arriving(1.0 + 1.9 * LARGEST_ERROR)},
+        {"target": arriving(1.0 - 1.9 * LARGEST_ERROR)},
+        {"target": arriving(5.0), "converged": torch.tensor([False])},
+        {"value": torch.tensor([2.0**-20]), "target": torch.full((1, 2), 2.0**-21)},
+        {"value": torch.zeros(1), "target": torch.zeros(1, 2), "edges": torch.zeros(1, 1, 2, 2)},
+    ],
+)
+def test_a_flow_whose_tokens_get_its_value_can_be_true(changes):
+    flow = possible_flow(**changes)
+    flow.check_possible()
+    assert len(flow.value) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"target": arriving(1.0 + 2.1 * LARGEST_ERROR)}, "value"),
+        ({"target": arriving(1.0 - 2.1 * LARGEST_ERROR)}, "value"),
+        ({"target": arriving(-3.0)}, "value"),
+        ({"value": torch.tensor([1.0])}, "value"),
+        ({"value": torch.zeros(1), "target": torch.zeros(1, 2)}, "edges"),
+    ],
+)
+def test_a_flow_that_contradicts_itself_cannot_be_true(changes, match):
+    with pytest.raises(ValueError, match=match):
+        possible_flow(**changes).check_possible()
+
+
+def test_a_flow_with_an_impossible_certificate_cannot_be_true():
+    flow = possible_flow()
+    with pytest.raises(ValueError, match="dual"):
+        replace(flow, certificate=replace(flow.certificate, dual=torch.ones(1))).check_possible()
+
+
+def test_capacities_are_those_that_a_flow_was_solved_on():
+    information = torch.rand(1, 1, 2, 2)
+    assert capacities_of(information) is information
+    assert capacities_of(possible_flow(capacity=information)) is information
+    with pytest.raises(ArgumentError, match="information"):
+        capacities_of(possible_flow())

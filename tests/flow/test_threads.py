@@ -63,3 +63,32 @@ def test_a_torch_without_these_libraries_is_left_alone(monkeypatch):
     with one_core():
         assert set(counts()) == {2}
     assert set(counts()) == {2}
+
+
+class Library:
+    """A library that notes what it is told, and had as many threads for MKL as torch's own would say."""
+
+    def __init__(self, *names):
+        self.calls = []
+        for name in names:
+            setattr(self, name, lambda count, name=name: self.calls.append((name, count)) or 7)
+
+
+OPENMP = "omp_set_num_threads"
+MKL = "MKL_Set_Num_Threads_Local"
+
+
+@pytest.mark.parametrize(
+    ("names", "inside", "after"),
+    [
+        ([OPENMP, MKL], [(OPENMP, 1), (MKL, 1)], [(OPENMP, 2), (MKL, 7)]),
+        ([OPENMP], [(OPENMP, 1)], [(OPENMP, 2)]),
+        ([MKL], [(MKL, 1)], [(MKL, 7)]),
+    ],
+)
+def test_each_library_gets_one_thread_and_then_as_many_as_it_had(monkeypatch, names, inside, after):
+    library = Library(*names)
+    monkeypatch.setattr("gaflow.flow.threads._torch_library", lambda: library)
+    with one_core():
+        assert library.calls == inside
+    assert library.calls == inside + after
