@@ -3,16 +3,17 @@
 The conventions this file owns: scores are float64 arrays over all tokens, special ones included. Offsets count
 characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens that stand in neither. A
 word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when everything that
-is stored of them is.
+is stored of them is, whatever model they come from: the provenance is not compared.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,6 +68,7 @@ class Attribution:
     media: Media | None = None  # a picture or a sound in place of a text; then `text` is its name
     flow_against: Flow | None = None  # of the network of -y, which is subtracted; signed flow methods only
     layer: NodeLayer | None = None  # whose through-flow the scores are, "all" for the sum; flow methods only
+    origin: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)  # of `provenance`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", _read_only(self.scores))
@@ -97,6 +99,21 @@ class Attribution:
     def special_mask(self) -> np.ndarray:
         """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
         return np.array(self.segments) < 0
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the scores come from: model, revision, hashes, dtype, device, versions, and the method's settings.
+
+        The first use hashes the weights, once for each model. If the model has changed since, or is gone, the hashes
+        are None and `note` says why. The dict is empty for attributions that other libraries or old versions made.
+        """
+        described = self.origin() if callable(self.origin) else self.origin
+        provenance = copy.deepcopy(dict(described))
+        settings = provenance.get("settings")
+        if isinstance(settings, dict) and "layer" in settings and self.layer is not None:
+            settings["layer"] = self.layer  # of `at_layer`
+            provenance["method"] = self.method
+        return provenance
 
     words = words_of
     sentences = sentences_of

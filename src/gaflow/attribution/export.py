@@ -26,6 +26,7 @@ def to_dict(att: Attribution) -> StoredValues:
     values = stored_fields(att)
     values["special_mask"] = att.special_mask
     values["words"] = [asdict(word) for word in att.words()]
+    values["provenance"] = att.provenance
     return as_json(values)
 
 

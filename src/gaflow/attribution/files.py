@@ -43,8 +43,9 @@ STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
     "diagnostics": "facts",
     "output_kind": "measure",
     "read_positions": "places",
+    "origin": "provenance",
 }
-_NOT_JSON = ("flow", "flow_against", "certificate", "media")
+_NOT_JSON = ("flow", "flow_against", "certificate", "media", "origin")
 _AGAINST = "against."  # prefix of the tensors of `flow_against`
 _KEY = "gaflow"
 _STORED_DTYPES = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
@@ -76,7 +77,7 @@ def write(att: Attribution, path: str | Path) -> None:
             "give a name that ends in .safetensors or .json",
         )  # fmt: skip
     tensors, values = to_tensors_and_json(att)
-    values = {"format": FORMAT, **values}
+    values = {"format": FORMAT, **values, "provenance": att.provenance}
     if path.suffix.lower() == ".json":
         arrays = {}
         for name, tensor in tensors.items():
@@ -148,7 +149,7 @@ def to_tensors_and_json(att: Attribution) -> _Content:
 
 
 def stored_fields(att: Attribution) -> StoredValues:
-    """The fields by the key that they are stored under, without flows, picture and sound."""
+    """The fields by the key that they are stored under, without flows, picture, sound and provenance."""
     values = {}
     for field in fields(att):
         if field.name not in _NOT_JSON:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from gaflow.errors import DataError
-from gaflow.explainer.provenance import Description
+from gaflow.explainer.provenance import Description, provenance_of
 from gaflow.files import write_atomically
 from gaflow.jobs.identity import ENVIRONMENT
 from gaflow.schemas.check import SCHEMAS, check, parse_json, reading
@@ -63,6 +63,14 @@ class Manifest:
     def errors(self) -> int:
         """Rows without scores in finished shards."""
         return sum(shard.errors for shard in self.shards.values())
+
+    def provenance(self, method: str) -> Description:
+        """The provenance of the attributions by one of the job's methods."""
+        described: Description = {"name": method}
+        for candidate in self.job["methods"]:
+            if candidate["name"] == method:
+                described = candidate
+        return provenance_of(self.job["model"], described, self.job.get("versions"))
 
     def write(self, folder: Path) -> None:
         """Replace the manifest of a folder atomically."""

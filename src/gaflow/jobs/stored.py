@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class Stored:
     diagnostics: Diagnostics = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     error: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # from the manifest; empty for files without one
 
     @property
     def input(self) -> Text:
@@ -86,6 +87,7 @@ class Stored:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
         optional = ("text", "text_pair", "method", "probability", "truncated", "diagnostics")
         values: Record = {name: getattr(self, name) for name in (*required, *optional)}
+        values["origin"] = self.provenance
         if self.certificate is not None:
             values["layer"] = layer_in_name(self.method)
             values["certificate"] = Certificate(**self.certificate)
@@ -114,10 +116,12 @@ def _read(path: Path, methods: Sequence[str] | None, verify: bool) -> Iterator[S
         for file in parquet_files(path):
             yield from read_file(file, methods)
         return
-    for shard in Manifest.read(path).in_order():
+    manifest = Manifest.read(path)
+    for shard in manifest.in_order():
         if verify:
             check_shard(path, shard)
-        yield from read_file(path / shard.file, methods)
+        for stored in read_file(path / shard.file, methods):
+            yield replace(stored, provenance=manifest.provenance(stored.method))
 
 
 def read_file(
