@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.arguments import checked
-from gaflow.attribution.files import StoredValues, stored_fields
+from gaflow.attribution.files import FORMAT, StoredValues, stored_fields
 from gaflow.errors import MissingExtraError
 from gaflow.extras import need
+from gaflow.flow.result import Flow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,13 +22,31 @@ if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
 
-def to_dict(att: Attribution) -> StoredValues:
-    """Everything but the edge flows, pictures and sounds, as plain JSON values."""
-    values = stored_fields(att)
+@checked
+def to_dict(att: Attribution, *, flow: bool = False) -> StoredValues:
+    """Everything but pictures and sounds, as plain JSON values; `gaflow.schema("attribution")` describes them.
+
+    `flow=True` adds the flow (and the flow against) on every edge, which are l * t * t numbers each.
+    """
+    values = {"format": FORMAT, **stored_fields(att)}
     values["special_mask"] = att.special_mask
     values["words"] = [asdict(word) for word in att.words()]
     values["provenance"] = att.provenance
+    if flow:
+        for name, record in (("flow", att.flow), ("flow_against", att.flow_against)):
+            if record is not None:
+                values[name] = _flow_values(record)
     return as_json(values)
+
+
+def _flow_values(flow: Flow) -> StoredValues:
+    """The tensors of the flow of one text, without the axis of batches and what is not known."""
+    values = {}
+    for name in ("edges", "source", "target", "value", "mu", "converged", "capacity"):
+        tensor = getattr(flow, name)
+        if tensor is not None:
+            values[name] = tensor[0].tolist()
+    return values
 
 
 @checked

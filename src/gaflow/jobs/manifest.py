@@ -9,14 +9,13 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from gaflow.errors import DataError
 from gaflow.explainer.provenance import Description, provenance_of
 from gaflow.files import write_atomically
 from gaflow.jobs.identity import ENVIRONMENT
-from gaflow.schemas.check import SCHEMAS, check, parse_json, reading
+from gaflow.schemas.check import SCHEMAS, read_json
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = SCHEMAS["formats"]["manifest"]
 
 
 def shard_name(number: int) -> str:
@@ -96,14 +95,9 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """The manifest of a folder."""
         path = folder / MANIFEST
-        with reading(path, "the manifest of a job; restore it, or start again in a new folder"):
-            value = parse_json(path.read_bytes())
-            version = value.get("format") if isinstance(value, dict) else None
-            if version != _FORMAT:
-                raise DataError(f"{path} has format {version!r}, but this version reads {_FORMAT}; update gaflow")
-            check(value, SCHEMAS["manifest"])
-            shards = {}
-            for entry in value["shards"]:
-                shards[entry["file"]] = Shard(**{field.name: entry[field.name] for field in fields(Shard)})
-            environments = tuple(value.get("environments", ()))
-            return cls(value["job"], shards, value["finished"], environments)
+        value = read_json(path, "manifest", "the manifest of a job; restore it, or start again in a new folder")
+        shards = {}
+        for entry in value["shards"]:
+            shards[entry["file"]] = Shard(**{field.name: entry[field.name] for field in fields(Shard)})
+        environments = tuple(value.get("environments", ()))
+        return cls(value["job"], shards, value["finished"], environments)

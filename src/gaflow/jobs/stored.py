@@ -28,9 +28,9 @@ from gaflow.inputs.encoding import Text, locate
 from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.schema import SCHEMA, Record, conform, text_hash
+from gaflow.jobs.schema import FORMAT_KEY, SCHEMA, VERSION, Record, conform, text_hash
 from gaflow.methods.base import Diagnostics
-from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json
+from gaflow.schemas.check import SCHEMAS, check, check_arrays, check_format, parse_json
 from gaflow.tasks.targets import ResolvedTarget
 
 REQUIRED_COLUMNS = ("text", "scores", "method")
@@ -140,6 +140,7 @@ def read_file(
 
 def _records(file: Path, columns: Collection[str]) -> Iterator[Record]:
     with open_parquet(file) as opened:
+        _check_written_by(file, opened.schema_arrow.metadata or {})
         present = opened.schema_arrow.names
         used = [name for name in columns if name in present]
         check_columns((*REQUIRED_COLUMNS, *used), present, repr(str(file)))
@@ -147,6 +148,13 @@ def _records(file: Path, columns: Collection[str]) -> Iterator[Record]:
             raise DataError(f"{str(file)!r} has neither 'tokens' nor 'offsets', so scores belong to nothing")
         for batch in opened.iter_batches(batch_size=_ROWS, columns=used):
             yield from conform(batch).to_pylist()
+
+
+def _check_written_by(file: Path, metadata: Mapping[bytes, bytes]) -> None:
+    """Refuse a file of a newer gaflow; files of other libraries do not say a format."""
+    written = metadata.get(FORMAT_KEY.encode(), str(VERSION).encode())
+    version = int(written) if written.isdigit() and len(written) < 10 else written
+    check_format(file, version, "row")
 
 
 def _parse(row: Record) -> Stored:
