@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from gaflow.models.adapters.observed import AttentionLayer, ObservedPass
 from gaflow.models.adapters.pooled_text import canine, funnel, perceiver
 from gaflow.models.adapters.sparse_text import big_bird, longformer
 from gaflow.models.adapters.vision import hiera, levit, reduced_keys, swin
+from gaflow.plugins import Registry
 
 __all__ = ["ADAPTERS", "REFUSED", "RETURNED", "SOFTMAXES", "Adapter", "find_adapter", "runs_alone"]
 
@@ -59,7 +61,7 @@ _REDUCED = Adapter("reduced keys", reduced_keys, aligned=False)
 _BIG_BIRD = Adapter("block-sparse attention", big_bird, alone=True)  # the last block is special, padding or not
 _LONGFORMER = Adapter("windows and global tokens", longformer)
 
-ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
+_OWN: dict[str, Adapter] = {  # model type -> adapter
     "big_bird": _BIG_BIRD,
     "bigbird_pegasus": _BIG_BIRD,
     "canine": Adapter("characters and molecules", canine, alone=True, aligned=False),
@@ -112,6 +114,14 @@ REFUSED: dict[str, str] = {  # model type -> reason why no network can be built
     "swiftformer": "its attention is additive: no weights between two patches exist",
     "yoso": "its attention is a random estimate without a softmax",
 }
+
+
+def _check_plugin(_name: str, adapter: Any) -> None:
+    if not isinstance(adapter, Adapter):
+        raise TypeError("it is no gaflow.models.adapters.Adapter")
+
+
+ADAPTERS: dict[str, Adapter] = Registry(_OWN, "gaflow.adapters", _check_plugin, reserved=REFUSED)
 _OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")  # in the names of types of layers
 
 
