@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.arguments import checked, whole_number
-from gaflow.attribution import export
+from gaflow.attribution import exchange, export
 from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
@@ -122,7 +122,33 @@ class Attribution:
     to_pandas = export.to_pandas
     to_shap = export.to_shap
     to_captum = export.to_captum
+    to_inseq = exchange.to_inseq
+    to_graph = exchange.to_graph
+    highlighted = exchange.highlighted
+    as_list = exchange.as_list
     save = write
+
+    @classmethod
+    @checked
+    def from_shap(cls, explanation: Any, text: str | None = None, *, method: str = "shap") -> Attribution:
+        """The attribution that a `shap.Explanation` of one text and one output is.
+
+        Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the
+        tokens. The output is the base value plus the sum of the scores.
+
+            gaflow.Attribution.from_shap(explanation[0, :, "positive"])
+        """
+        return cls(**exchange.fields_from_shap(explanation, text, method))
+
+    @classmethod
+    @checked
+    def from_captum(cls, record: Any, text: str | None = None, *, method: str = "captum") -> Attribution:
+        """The attribution that a Captum `VisualizationDataRecord` is; scores are the word attributions of the record.
+
+        Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the
+        tokens.
+        """
+        return cls(**exchange.fields_from_captum(record, text, method))
 
     @checked
     def top(self, k: int = 5, *, words: bool = True) -> list[TextUnit]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from gaflow.arguments import checked
 from gaflow.attribution.files import FORMAT, StoredValues, stored_fields
-from gaflow.errors import MissingExtraError
 from gaflow.extras import need
 from gaflow.flow.result import Flow
 
@@ -75,14 +74,12 @@ def to_shap(att: Attribution) -> Any:
     Its base value is the output without any ordinary token if the method knows it, otherwise 0. Flow scores sum to
     the value of the flow, minus that of the flow against.
     """
-    try:
-        shap = importlib.import_module("shap")
-    except ImportError as error:
-        raise MissingExtraError(f"a SHAP explanation needs shap ({error}); run: pip install shap") from error
-    return shap.Explanation(
+    need("shap", None, "a SHAP explanation needs shap")
+    return importlib.import_module("shap").Explanation(
         values=att.scores.copy(),
         base_values=att.diagnostics.get("baseline_output", 0.0),
         data=np.array(att.tokens),
+        feature_names=list(att.tokens),
         output_names=[att.label],
     )
 
