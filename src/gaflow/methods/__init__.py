@@ -52,8 +52,6 @@ _OWN: dict[str, DescribedMethod] = {
     "agf": FlowMethod("agf"),
     "relevance_flow": FlowMethod(preset="relevance_flow"),
     "peeled_flow": FlowMethod(preset="peeled_flow"),
-    "signed_flow": FlowMethod(preset="signed_flow"),
-    "path_flow": FlowMethod(preset="path_flow"),
     "rawatt": RawAttention(),
     "rollout": Rollout(),
     "grads": Grads(),
@@ -72,6 +70,9 @@ _OWN: dict[str, DescribedMethod] = {
     "attention_flow": AttentionFlow(),
     "random": Random(),
 }
+
+# Names of earlier versions, which stored results still show, and the methods to use instead.
+_SUCCESSORS = {"path_flow": "peeled_flow", "signed_flow": "relevance_flow"}
 
 
 def _check_plugin(name: str, method: Any) -> None:
@@ -111,6 +112,8 @@ def _find(method: Any, argument: Argument) -> Method:
             return METHODS[name]
         if isinstance(METHODS, Registry) and name in METHODS.broken:
             raise UnknownMethodError(argument, f": the plug-in {name!r} cannot be used: {METHODS.broken[name]}")
+        if name in _SUCCESSORS:
+            raise UnknownMethodError(argument, f": {name} was removed from gaflow; use {_SUCCESSORS[name]} instead")
         similar = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.5)
         advice = f"; did you mean {' or '.join(similar)}?" if similar else "."
         raise UnknownMethodError(argument, f": there is no method {method!r}{advice} All: {', '.join(METHODS)}")
