@@ -16,10 +16,13 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gaflow.characters import visible
 from gaflow.errors import GaflowWarning
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_keys, dict_values
 
 Item = TypeVar("Item")
 
@@ -94,20 +97,20 @@ class Registry(dict[str, Item]):
         self.load()
         return super().__len__()
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Item | None = None) -> Item | None:  # type: ignore[override]
         if name not in self:
             return default
         return self[name]
 
-    def keys(self) -> Any:
+    def keys(self) -> dict_keys[str, Item]:
         self.load()
         return super().keys()
 
-    def values(self) -> Any:
+    def values(self) -> dict_values[str, Item]:
         self.load()
         return super().values()
 
-    def items(self) -> Any:
+    def items(self) -> dict_items[str, Item]:
         self.load()
         return super().items()
 

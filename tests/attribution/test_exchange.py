@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_a_record_of_captum_is_shown_and_comes_back():
     att = scored(TEXT, prediction="positive")
     record = att.to_captum()
     assert isinstance(record, visualization.VisualizationDataRecord)
-    assert "smart" in visualization.visualize_text([record]).data
+    assert "smart" in str(visualization.visualize_text([record]).data)
     back = Attribution.from_captum(record, TEXT)
     assert (back.tokens, back.offsets, back.segments) == (att.tokens, att.offsets, att.segments)
     assert back.scores == pytest.approx(att.normalized())
@@ -78,7 +79,8 @@ def test_a_record_of_captum_is_shown_and_comes_back():
 
 
 def test_captum_records_have_tensors_too_and_need_no_text():
-    record = visualization.VisualizationDataRecord(
+    make_record: Any = visualization.VisualizationDataRecord
+    record = make_record(
         torch.tensor([0.0, 0.5, -0.25, 0.0]), 0.75, "yes", "no", "yes", 0.25, ["[CLS]", "good", "film", "[SEP]"], 0.01
     )
     att = Attribution.from_captum(record)
@@ -108,6 +110,10 @@ def test_highlighted_pieces_are_the_whole_text(words):
     assert {score for _, score in zeros} == {0.0, None}
 
 
+def flow_of(att: Any) -> Any:
+    return att.flow
+
+
 def graph_of(method):
     att = gaflow.Explainer(*bert())("a smart dog", method)
     graph = att.to_graph(edges=10**6)
@@ -126,7 +132,7 @@ def test_links_of_a_graph_conserve_the_flow():
     inputs = [node["node_id"] for node in graph["nodes"] if node["feature_type"] == "embedding"]
     (output,) = [node for node in graph["nodes"] if node["feature_type"] == "logit"]
     assert sums(graph["links"], "source", inputs) == pytest.approx(att.scores)
-    assert sums(graph["links"], "target", [output["node_id"]]) == pytest.approx([att.flow.value.item()])
+    assert sums(graph["links"], "target", [output["node_id"]]) == pytest.approx([flow_of(att).value.item()])
     hidden = [node for node in nodes if node not in (*inputs, output["node_id"])]
     assert hidden
     assert sums(graph["links"], "source", hidden) == pytest.approx(sums(graph["links"], "target", hidden))
@@ -147,6 +153,6 @@ def test_a_graph_keeps_the_strongest_links():
     att = gaflow.Explainer(*bert())("a smart dog", "agf")
     few = att.to_graph(edges=3)
     between_layers = [link for link in few["links"] if link["target"] != few["nodes"][-1]["node_id"]]
-    assert sorted(link["weight"] for link in between_layers) == sorted(att.flow.edges.flatten().tolist())[-3:]
+    assert sorted(link["weight"] for link in between_layers) == sorted(flow_of(att).edges.flatten().tolist())[-3:]
     ids = {node["node_id"] for node in few["nodes"]}
     assert {link[end] for link in few["links"] for end in ("source", "target")} <= ids

@@ -76,6 +76,7 @@ def test_a_dict_with_flow_holds_the_numbers_of_the_flow():
     att = gaflow.Explainer(*bert())("a smart dog", "agf")
     assert "flow" not in att.to_dict()
     values = att.to_dict(flow=True)["flow"]
+    assert att.flow is not None
     validate(values, "flow")
     assert np.array_equal(values["edges"], att.flow.edges[0].numpy())
     assert np.array_equal(values["target"], att.scores)

@@ -130,7 +130,7 @@ class Attribution:
 
     @classmethod
     @checked
-    def from_shap(cls, explanation: Any, text: str | None = None, *, method: str = "shap") -> Attribution:
+    def from_shap(cls, explanation: object, text: str | None = None, *, method: str = "shap") -> Attribution:
         """The attribution that a `shap.Explanation` of one text and one output is.
 
         Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the
@@ -142,7 +142,7 @@ class Attribution:
 
     @classmethod
     @checked
-    def from_captum(cls, record: Any, text: str | None = None, *, method: str = "captum") -> Attribution:
+    def from_captum(cls, record: object, text: str | None = None, *, method: str = "captum") -> Attribution:
         """The attribution that a Captum `VisualizationDataRecord` is; scores are the word attributions of the record.
 
         Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the

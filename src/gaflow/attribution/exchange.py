@@ -21,6 +21,7 @@ from gaflow.inputs.encoding import locate
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
+
 _MARKER = re.compile(r"\[[A-Z]+\d*\]|</?s>|<\|?[a-z_]+\|?>")  # how tokenizers write special tokens
 
 
@@ -135,7 +136,7 @@ def _flow_links(att: Attribution, count: int) -> list[dict[str, Any]]:
     strongest = np.argsort(-abs(flows), axis=None, kind="stable")[:count]
     links = []
     for layer, upper, lower in zip(*np.unravel_index(strongest, flows.shape), strict=True):
-        weight = flows[layer, upper, lower]
+        weight = float(flows[layer, upper, lower])
         if weight != 0:
             links.append(_link(_node_id(int(layer), int(lower)), _node_id(int(layer) + 1, int(upper)), weight))
     return links
@@ -202,7 +203,7 @@ def _output_node(att: Attribution, depth: int) -> dict[str, Any]:
     return _node(att, 0, position, "logit") | changes
 
 
-def fields_from_shap(explanation: Any, text: str | None, method: str) -> dict[str, Any]:
+def fields_from_shap(explanation: object, text: str | None, method: str) -> dict[str, Any]:
     """The fields of the Attribution that an explanation of one text and one output is."""
     values = np.asarray(getattr(explanation, "values", None))
     if values.ndim != 1:
@@ -210,10 +211,11 @@ def fields_from_shap(explanation: Any, text: str | None, method: str) -> dict[st
             Argument("explanation"),
             f" has values of the shape {values.shape}; choose one text and one output, as in explanation[0, :, 'yes']",
         )
-    base_value = float(np.asarray(explanation.base_values).reshape(-1)[0])
-    names = explanation.output_names
+    shap_explanation: Any = explanation
+    base_value = float(np.asarray(shap_explanation.base_values).reshape(-1)[0])
+    names = shap_explanation.output_names
     label = names if isinstance(names, str) else (names or ["output"])[0]
-    fields = _from_tokens(_token_strings("explanation", explanation.data), values, text)
+    fields = _from_tokens(_token_strings("explanation", shap_explanation.data), values, text)
     return fields | {
         "method": method,
         "target": str(label),
@@ -225,29 +227,31 @@ def fields_from_shap(explanation: Any, text: str | None, method: str) -> dict[st
     }
 
 
-def fields_from_captum(record: Any, text: str | None, method: str) -> dict[str, Any]:
+def fields_from_captum(record: object, text: str | None, method: str) -> dict[str, Any]:
     """The fields of the Attribution that a visualisation record is."""
+    captum_record: Any = record
     try:
-        tokens = _token_strings("record", record.raw_input_ids)
-        scores = vector("record", record.word_attributions, len(tokens))
-        output = float(record.attr_score)
-        probability = float(record.pred_prob)
+        tokens = _token_strings("record", captum_record.raw_input_ids)
+        scores = vector("record", captum_record.word_attributions, len(tokens))
+        output = float(captum_record.attr_score)
+        probability = float(captum_record.pred_prob)
+        error_of_sum = float(captum_record.convergence_score)
     except (AttributeError, TypeError) as error:
         raise ArgumentTypeError(Argument("record"), f" must be a Captum VisualizationDataRecord: {error}") from error
-    label = str(record.attr_class)
-    is_prediction = label == str(record.pred_class) and 0 <= probability <= 1
+    label = str(captum_record.attr_class)
+    is_prediction = label == str(captum_record.pred_class) and 0 <= probability <= 1
     return _from_tokens(tokens, scores, text) | {
         "method": method,
         "target": label,
         "label": label,
-        "prediction": str(record.pred_class),
+        "prediction": str(captum_record.pred_class),
         "probability": probability if is_prediction else None,
         "output": output,
-        "diagnostics": {"convergence_delta": float(record.convergence_score)},
+        "diagnostics": {"convergence_delta": error_of_sum},
     }
 
 
-def _token_strings(argument: str, tokens: Any) -> list[str]:
+def _token_strings(argument: str, tokens: object) -> list[str]:
     if isinstance(tokens, str) or not isinstance(tokens, Iterable):
         raise ArgumentError(Argument(argument), " must hold tokens, one string for each score")
     return [str(token) for token in tokens]

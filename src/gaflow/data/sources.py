@@ -19,7 +19,7 @@ from gaflow.data.readers import (
 )
 from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.extras import need
-from gaflow.inputs.columns import as_items, is_frame
+from gaflow.inputs.columns import ArrowFrame, as_items, is_frame
 
 _FILE_SUFFIXES = (  # readable or not; names on the hub may have a dot, but do not end in one of these
     *READERS, ".txt", ".json", ".xml", ".html", ".md", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".npy", ".npz",
@@ -134,14 +134,14 @@ def _from_library(table: Any, name: str, columns: Columns, label_names: LabelNam
     )
 
 
-def _from_frame(frame: Any, columns: Columns, label_names: LabelNames | None) -> DataSet:
+def _from_frame(frame: ArrowFrame, columns: Columns, label_names: LabelNames | None) -> DataSet:
     """A frame of pandas, polars or Arrow, read in blocks of rows."""
     need_pyarrow()
     import pyarrow as pa
     from pyarrow.interchange import from_dataframe
 
     name = f"a {type(frame).__module__.partition('.')[0]}.{type(frame).__name__}"
-    check_columns(columns.names, [str(column) for column in _column_names(frame)], name)
+    check_columns(columns.names, _column_names(frame), name)
     try:
         table = pa.table(frame) if hasattr(frame, "__arrow_c_stream__") else from_dataframe(frame)
         table = table.select(columns.names)
@@ -158,13 +158,10 @@ def _from_frame(frame: Any, columns: Columns, label_names: LabelNames | None) ->
     return DataSet(name, read, columns, label_names)
 
 
-def _column_names(frame: Any) -> Sequence[Any]:
-    """The columns of a frame; Arrow calls the names of its columns otherwise."""
-    schema = getattr(frame, "schema", None)
-    names = getattr(frame, "column_names", None) or getattr(schema, "names", None)
-    if callable(names):
-        names = names()
-    return list(names or frame.columns)
+def _column_names(frame: ArrowFrame) -> list[str]:
+    """The names of the columns, which Arrow has under another name: its `columns` are the columns themselves."""
+    names = getattr(frame, "column_names", frame.columns)
+    return [str(name) for name in names]
 
 
 def _memory_rows(source: Any, columns: Columns, name: str) -> Iterator[RawRow]:

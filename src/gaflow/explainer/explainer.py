@@ -167,8 +167,8 @@ class Explainer:
     def attribute(
         self,
         inputs: Tensor,
-        target: Any = None,
-        additional_forward_args: Any = None,
+        target: Target | list[Target] | Tensor = None,
+        additional_forward_args: Tensor | tuple[Tensor, ...] | None = None,
         *,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,

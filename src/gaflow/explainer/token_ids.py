@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from gaflow.explainer.many import PreparedText, explain_many
 from gaflow.explainer.runner import Runner
 from gaflow.explainer.windows import Window
 from gaflow.inputs.encoding import Encoding
+from gaflow.inputs.transformers_types import Tokenizer
 from gaflow.methods import Method
 from gaflow.tasks.targets import parse_all
 
@@ -22,7 +22,7 @@ def attribute_token_ids(
     input_ids: Tensor,
     attention_mask: Tensor | None,
     token_type_ids: Tensor | None,
-    target: Any,
+    target: object,
     method: Method,
     batch_size: int,
 ) -> Tensor:
@@ -70,14 +70,14 @@ def _lengths(attention_mask: Tensor) -> list[int]:
     return lengths.tolist()
 
 
-def _as_list(target: Any) -> Any:
+def _as_list(target: object) -> object:
     """Targets as a head takes them; Captum takes tensors too."""
     if isinstance(target, Tensor):
         return target.tolist()
     return target
 
 
-def _encoding(tokenizer: Any, inputs: dict[str, list[int]]) -> Encoding:
+def _encoding(tokenizer: Tokenizer, inputs: dict[str, list[int]]) -> Encoding:
     """An encoding whose text is its tokens, one after the other."""
     tokens: Sequence[str] = tokenizer.convert_ids_to_tokens(inputs["input_ids"])
     special = set(tokenizer.all_special_ids)

@@ -6,7 +6,7 @@ them is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +16,10 @@ class ArrowFrame(Protocol):
     """A table of pandas, polars, Arrow or another library, as `is_frame` tells it."""
 
     @property
-    def columns(self) -> Any: ...
+    def columns(self) -> Iterable[object]: ...
 
 
-def as_items(values: Any) -> list[Any] | None:
+def as_items(values: object) -> list[Any] | None:
     """The items of a list, tuple, array of strings, Series or column; None if `values` is a single input.
 
     A tuple of two is a single (text, pair), unless it holds tuples itself.
@@ -42,13 +42,13 @@ def as_items(values: Any) -> list[Any] | None:
     return None
 
 
-def all_items(values: Any) -> list[Any]:
+def all_items(values: Iterable[Any]) -> list[Any]:
     """The same where a single input is not possible: a tuple of two holds two items."""
     items = None if isinstance(values, tuple) else as_items(values)
     return list(values) if items is None else items
 
 
-def is_frame(values: Any) -> bool:
+def is_frame(values: object) -> bool:
     """Whether `values` is a table with named columns that Arrow can read."""
     is_readable = hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")
     return is_readable and hasattr(values, "columns")

@@ -75,7 +75,7 @@ _OWN: dict[str, DescribedMethod] = {
 _SUCCESSORS = {"path_flow": "peeled_flow", "signed_flow": "relevance_flow"}
 
 
-def _check_plugin(name: str, method: Any) -> None:
+def _check_plugin(name: str, method: object) -> None:
     """Refuse an object that is no described method, or that results would be stored under another name of."""
     if isinstance(method, type) or not isinstance(method, Method):
         raise TypeError("it is no method: an object with a name that maps a trace to Scores")
@@ -85,7 +85,7 @@ def _check_plugin(name: str, method: Any) -> None:
         raise ValueError(f"the method calls itself {method.name!r}; give both the same name")
 
 
-METHODS: dict[str, DescribedMethod] = Registry(_OWN, "gaflow.methods", _check_plugin)
+METHODS: Registry[DescribedMethod] = Registry(_OWN, "gaflow.methods", _check_plugin)
 
 
 def find_method(method: str | Method | Callable[..., Any], argument: str = "method") -> Method:
@@ -110,7 +110,7 @@ def _find(method: Any, argument: Argument) -> Method:
         name = method.strip().lower()
         if name in METHODS:
             return METHODS[name]
-        if isinstance(METHODS, Registry) and name in METHODS.broken:
+        if name in METHODS.broken:
             raise UnknownMethodError(argument, f": the plug-in {name!r} cannot be used: {METHODS.broken[name]}")
         if name in _SUCCESSORS:
             raise UnknownMethodError(argument, f": {name} was removed from gaflow; use {_SUCCESSORS[name]} instead")

@@ -58,16 +58,18 @@ def reading(path: Path, kind: str) -> Iterator[None]:
 
 def check_format(source: object, version: object, kind: str) -> None:
     """Refuse a file of a newer format than this version of gaflow reads; `kind` is one of SCHEMAS["formats"]."""
-    known = SCHEMAS["formats"][kind]
-    if version == known:
+    readable = SCHEMAS["formats"][kind]
+    if version == readable:
         return
     written = reprlib.repr(version)
-    if isinstance(version, int) and version > known:
+    if isinstance(version, int) and version > readable:
         raise DataError(
-            f"{str(source)!r} was written by a newer gaflow: it has format {written}, and this version reads {known}; "
-            "upgrade with: pip install --upgrade gaflow"
+            f"{str(source)!r} was written by a newer gaflow: it has format {written}, and this version reads "
+            f"{readable}; upgrade with: pip install --upgrade gaflow"
         )
-    raise DataError(f"{str(source)!r} has format {written}, which no version of gaflow writes; this one reads {known}")
+    raise DataError(
+        f"{str(source)!r} has format {written}, which no version of gaflow writes; this one reads {readable}"
+    )
 
 
 def parse_json(text: str | bytes) -> Any:

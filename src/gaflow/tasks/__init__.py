@@ -121,12 +121,12 @@ _OWN: dict[str, Task] = {
 }
 
 
-def _check_plugin(_name: str, task: Any) -> None:
+def _check_plugin(_name: str, task: object) -> None:
     if not isinstance(task, Task):
         raise TypeError("it is no gaflow.tasks.Task")
 
 
-TASKS: dict[str, Task] = Registry(_OWN, "gaflow.tasks", _check_plugin)
+TASKS: Registry[Task] = Registry(_OWN, "gaflow.tasks", _check_plugin)
 
 
 def task_of(architecture: str, main_input: str = "input_ids") -> str | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -116,12 +115,12 @@ REFUSED: dict[str, str] = {  # model type -> reason why no network can be built
 }
 
 
-def _check_plugin(_name: str, adapter: Any) -> None:
+def _check_plugin(_name: str, adapter: object) -> None:
     if not isinstance(adapter, Adapter):
         raise TypeError("it is no gaflow.models.adapters.Adapter")
 
 
-ADAPTERS: dict[str, Adapter] = Registry(_OWN, "gaflow.adapters", _check_plugin, reserved=REFUSED)
+ADAPTERS: Registry[Adapter] = Registry(_OWN, "gaflow.adapters", _check_plugin, reserved=REFUSED)
 _OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")  # in the names of types of layers
 
 
@@ -140,8 +139,9 @@ def find_adapter(model: PretrainedModel) -> Adapter:
     mixers = sorted(mixer for mixer in layer_types if any(word in mixer for word in _OTHER_MIXERS))
     if mixers:
         raise unsupported(model, f"some of its layers mix tokens by {', '.join(mixers)} instead of softmax attention")
-    if model_type in ADAPTERS:
-        return ADAPTERS[model_type]
+    adapter = ADAPTERS.get(str(model_type))
+    if adapter is not None:
+        return adapter
     return _ENCODER if getattr(config, "is_encoder_decoder", False) else RETURNED
 
 
