@@ -34,6 +34,7 @@ from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
 from gaflow.flow.result import Certificate, Flow, Potentials
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
+from gaflow.schemas.published import schema
 
 __all__ = [
     "METHODS",
@@ -80,6 +81,7 @@ __all__ = [
     "min_cost_circulation",
     "min_cut",
     "routes",
+    "schema",
     "score_ranges",
     "shapley",
     "shapley_estimate",

@@ -8,10 +8,11 @@ import random
 from gaflow.errors import MissingExtraError
 
 
-def need(module: str, extra: str, purpose: str) -> None:
+def need(module: str, extra: str | None, purpose: str) -> None:
     """Import an optional library, or say what to install.
 
-    `purpose` is a phrase such as "figures need matplotlib". Write the ordinary import after this call:
+    `extra` is the extra of gaflow that installs it, None if none does. `purpose` is a phrase such as "figures need
+    matplotlib". Write the ordinary import after this call:
 
         need("pandas", "data", "tables need pandas")
         import pandas as pd
@@ -22,6 +23,7 @@ def need(module: str, extra: str, purpose: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"{purpose} ({error}); run: pip install 'gaflow[{extra}]'") from error
+        package = module.partition(".")[0] if extra is None else f"'gaflow[{extra}]'"
+        raise MissingExtraError(f"{purpose} ({error}); run: pip install {package}") from error
     finally:
         random.setstate(random_state)

@@ -82,7 +82,7 @@ def damaged(change):
         (lambda path: path.write_text("{", encoding="utf-8"), "gaflow saved"),
         (lambda path: path.write_text("[1]", encoding="utf-8"), "gaflow saved"),
         (lambda path: path.write_text(json.dumps(make().to_dict()), encoding="utf-8"), "gaflow saved"),
-        (damaged(lambda document: document["gaflow"].update(format=99)), "has format 99"),
+        (damaged(lambda document: document["gaflow"].update(format=99)), "has format 99, and"),
         (damaged(lambda document: document.pop("tensors")), "damaged"),
         (damaged(lambda document: document["tensors"]["scores"].update(dtype="object")), "damaged"),
         (damaged(lambda document: document["tensors"]["scores"].update(shape=[3, 99])), "damaged"),
@@ -296,6 +296,7 @@ def test_files_of_earlier_versions_are_read(name):
     assert att.diagnostics == expected["facts"]
     assert list(att.read_positions) == expected["places"]
     assert att.output_kind == expected["measure"]
+    assert att.provenance == expected.get("provenance", {})
     assert (None if att.flow is None else att.flow.value.item()) == expected["value"]
     assert (None if att.flow_against is None else att.flow_against.value.item()) == expected["value_against"]
     assert (None if att.certificate is None else att.certificate.converged) == expected["converged"]
@@ -317,7 +318,8 @@ def test_files_keep_their_keys(tmp_path, name):
     if name.endswith(".json"):
         before = json.loads((STORED / name).read_text(encoding="utf-8"))
         after = json.loads((tmp_path / name).read_text(encoding="utf-8"))
-        after["gaflow"].pop("layer")
+        for newer, default in (("layer", att.layer), ("provenance", {})):
+            assert after["gaflow"].pop(newer) == before["gaflow"].pop(newer, default)
         assert after == before
     else:
         assert load_file(tmp_path / name).keys() == load_file(STORED / name).keys()

@@ -300,7 +300,7 @@ def test_a_head_that_does_not_match_its_labels_is_refused():
         (7, TypeError, "not int"),
         (["ok", 7], TypeError, r"texts\[1\].*int"),
         ([["ok", "ok"]], TypeError, r"texts\[0\].*list"),
-        (("a", "b", "c"), TypeError, "tuple of 3"),
+        ([("a", "b", "c")], TypeError, "tuple of 3"),
         ({"text": "a"}, TypeError, "not dict"),
         ("dog " * 63, TextError, "text.*65.*64.*truncation=True"),
         (["ok", "dog " * 80], TextError, r"texts\[1\] has 82 tokens"),

@@ -1,17 +1,22 @@
 import copy
+import gc
 import json
+import pickle
 import sys
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 import gaflow
+from gaflow.explainer import provenance
 from gaflow.explainer.provenance import describe_environment, describe_method, describe_model, versions
 from gaflow.methods import METHODS, FlowMethod
 from tests.support.models import bert, byte_bpe, wordpiece
+from tests.support.task_models import CASES
 
 
 def test_the_hash_of_weights_changes_with_any_weight_and_with_nothing_else():
@@ -129,3 +134,133 @@ def test_settings_that_are_records_are_told():
             raise AssertionError
 
     assert describe_method(Own({"a": (1, 2)}))["settings"] == {"inner": {"a": [1, 2]}, "name": "own"}
+
+
+def test_an_attribution_says_which_model_and_settings_it_comes_from():
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(model, tokenizer)
+    described = describe_model(explainer)
+    stated = explainer("a smart dog", FlowMethod("agf", epsilon=1e-4)).provenance
+    assert stated["model"] == described["name"]
+    for entry in ("revision", "class", "dtype", "device", "weights", "modules", "code", "attention"):
+        assert stated[entry] == described[entry]
+    assert stated["tokenizer"] == described["tokenizer"]["sha256"]
+    assert stated["versions"] == versions()
+    assert stated["settings"] == describe_method(FlowMethod("agf", epsilon=1e-4))["settings"]
+    assert "note" not in stated
+
+
+def test_nothing_is_hashed_before_somebody_asks_and_then_once_for_each_model():
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(copy.deepcopy(model), tokenizer)
+    with patch.object(provenance, "_hash_weights", wraps=provenance._hash_weights) as hashing:
+        attributions = explainer(["a dog", "a smart dog", "not cute"], "agf", batch_size=1)
+        attributions += explainer.compare("a dog", ["agf", "attcat"]).values()
+        for attribution in attributions:
+            attribution._repr_html_()
+        assert hashing.call_count == 0
+        hashes = {attribution.provenance["weights"] for attribution in attributions}
+        assert hashing.call_count == 1
+    assert hashes == {describe_model(explainer)["weights"]}
+
+
+def change_in_place(model):
+    with torch.no_grad():
+        model.classifier.weight.add_(1.0)
+
+
+def train_one_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
+    optimizer.step()
+    model.zero_grad()
+
+
+def replace_a_weight(model):
+    model.classifier.weight = torch.nn.Parameter(model.classifier.weight.detach() + 1)
+
+
+def load_other_weights(model):
+    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("change", [change_in_place, train_one_step, replace_a_weight, load_other_weights])
+def test_a_model_that_changed_since_the_explanation_is_not_taken_for_the_explained_one(change):
+    model, tokenizer = bert()
+    model = copy.deepcopy(model)
+    explainer = gaflow.Explainer(model, tokenizer)
+    asked_before = explainer("a smart dog", "agf")
+    weights = asked_before.provenance["weights"]
+    same_batch_state = explainer("not cute", "agf")
+    change(model)
+    asked_after = explainer("a smart dog", "agf")
+    assert asked_before.provenance["weights"] == same_batch_state.provenance["weights"] == weights
+    assert asked_after.provenance["weights"] not in (weights, None)
+    never_asked = explainer("cute", "agf")
+    change(model)
+    unknown = never_asked.provenance
+    assert unknown["weights"] is None
+    assert unknown["note"] == provenance._CHANGED
+    assert unknown["model"] == "BertForSequenceClassification"
+
+
+def test_an_attribution_does_not_keep_its_model_in_memory():
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(copy.deepcopy(model), tokenizer)
+    first = explainer("a smart dog", "agf")
+    second = explainer("a smart dog", "agf")
+    weights = first.provenance["weights"]
+    del explainer
+    gc.collect()
+    assert first.provenance["weights"] == weights
+    assert second.provenance["weights"] is None
+    assert second.provenance["note"] == provenance._GONE
+
+
+def test_the_one_liner_knows_a_model_that_only_it_had(folder):
+    expected = describe_model(gaflow.Explainer(folder))["weights"]
+    first, second = gaflow.explain(["a smart dog", "not cute"], str(folder), "agf", batch_size=1)
+    gc.collect()
+    assert first.provenance["weights"] == second.provenance["weights"] == expected
+
+
+def test_copies_and_other_processes_have_the_provenance():
+    explainer = gaflow.Explainer(*bert())
+    attribution = explainer("a smart dog", "agf")
+    for copied in (pickle.loads(pickle.dumps(attribution)), copy.deepcopy(attribution)):
+        assert copied.provenance == attribution.provenance
+        assert copied == attribution
+
+
+def test_the_provenance_follows_the_scored_layer():
+    attribution = gaflow.Explainer(*bert())("a smart dog", "agf")
+    moved = attribution.at_layer(1)
+    assert attribution.provenance["settings"]["layer"] == 0
+    assert moved.provenance["settings"]["layer"] == 1
+    assert moved.provenance["method"] == moved.method
+
+
+def test_provenance_cannot_be_changed_from_outside():
+    attribution = gaflow.Explainer(*bert())("a smart dog", "agf")
+    attribution.provenance["settings"]["epsilon"] = 7
+    assert attribution.provenance["settings"]["epsilon"] == 1e-6
+
+
+def test_weights_that_cannot_be_read_are_a_note_and_no_error():
+    explainer = gaflow.Explainer(*bert())
+    attribution = explainer("a smart dog", "agf")
+    provenance._HASHES.pop(explainer.model, None)
+    with patch.object(provenance, "_hash_weights", side_effect=NotImplementedError("no data of a meta tensor")):
+        assert attribution.provenance["weights"] is None
+        assert "no data of a meta tensor" in attribution.provenance["note"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_of_every_task_have_the_provenance(name, tmp_path):
+    case = CASES[name]
+    attribution = gaflow.Explainer(*case.make(), task=case.task)(case.inputs[0], "attcat")
+    assert attribution.provenance["weights"] is not None
+    assert attribution.to_dict()["provenance"] == attribution.provenance
+    for file in ("a.json", "a.safetensors"):
+        attribution.save(tmp_path / file)
+        assert gaflow.load(tmp_path / file).provenance == attribution.provenance

@@ -49,6 +49,7 @@ def hostile_attributions(draw):
         output_kind=draw(hostile_texts),
         truncated=draw(st.booleans()),
         diagnostics={draw(hostile_texts): draw(hostile_texts), "warning": draw(hostile_texts)},
+        origin={"model": draw(hostile_texts), draw(hostile_texts): {draw(hostile_texts): draw(hostile_texts)}},
     )
 
 

@@ -126,6 +126,13 @@ CALLS: dict[str, Callable[[], Call]] = {
         explainer().predictions,
         {"text": "a dog", "count": 2, "truncation": False, "windows": False},
     ),
+    "Explainer.attribute": lambda: (
+        explainer().attribute,
+        {
+            "inputs": torch.tensor([[2, 5, 6, 3]]), "target": 1, "additional_forward_args": None,
+            "attention_mask": None, "token_type_ids": None, "method": "agf", "batch_size": 1,
+        },
+    ),
     "explain": lambda: (
         gaflow.explain,
         {
@@ -142,6 +149,15 @@ CALLS: dict[str, Callable[[], Call]] = {
     "Attribution.at_layer": lambda: (attribution().at_layer, {"layer": 0}),
     "Attribution.normalized": lambda: (attribution().normalized, {"special": False}),
     "Attribution.to_pandas": lambda: (attribution().to_pandas, {"words": True}),
+    "Attribution.to_dict": lambda: (attribution().to_dict, {"flow": True}),
+    "Attribution.to_graph": lambda: (attribution().to_graph, {"edges": 5, "slug": "graph"}),
+    "Attribution.as_list": lambda: (attribution().as_list, {"words": True}),
+    "Attribution.highlighted": lambda: (attribution().highlighted, {"words": True}),
+    "Attribution.from_captum": lambda: (
+        gaflow.Attribution.from_captum,
+        {"record": attribution().to_captum(), "text": "the dog's ok", "method": "captum"},
+    ),
+    "schema": lambda: (gaflow.schema, {"name": "attribution"}),
     "Attribution.to_captum": lambda: (attribution().to_captum, {"true_label": "positive"}),
     "Attribution.to_html": lambda: (attribution().to_html, {"path": None, "words": False, "sentences": False}),
     "Attribution.to_flow_html": lambda: (attribution().to_flow_html, {"path": None, "edges": 10}),

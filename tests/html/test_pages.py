@@ -240,6 +240,17 @@ def test_nothing_and_other_things_are_refused():
             page(wrong)  # type: ignore[arg-type]
 
 
+def test_pages_name_the_model_and_what_is_shown_in_a_notebook_does_not():
+    att = scored("the dog", origin={"model": "org/name", "revision": None, "settings": {"epsilon": 1e-4, "mu": None}})
+    for document in (page(att), page([att, att])):
+        for block in parse(document).all(".provenance"):
+            cells = [[cell.text for cell in (*row.all("th"), *row.all("td"))] for row in block.all("tr")]
+            assert cells == [["model", "org/name"], ["settings", "epsilon 0.0001"]]
+        assert parse(document).all(".provenance")
+    assert "org/name" not in fragment(att)
+    assert "provenance" not in page(scored("the dog"))
+
+
 def test_a_notebook_shows_a_fragment_without_headings():
     att = scored(SENTENCE)
     assert att._repr_html_() == fragment(att)

@@ -48,6 +48,8 @@ def test_what_is_stored_comes_back_as_it_was(tmp_path, make):
         if att.certificate is not None:
             assert att.certificate.converged
             assert att.certificate.gap == expected.certificate.gap
+        assert att.provenance == expected.provenance
+        assert att.provenance["weights"] is not None
 
 
 def test_a_contrast_comes_back(tmp_path):

@@ -70,6 +70,9 @@ def deep_json(depth: int = 100_000) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
+ORIGIN = {"model": "org/name", "weights": "0" * 64, "settings": {"epsilon": 1e-6}, "versions": {"torch": "2.13.0"}}
+
+
 def attributions() -> dict[str, Attribution]:
     """Attributions with everything that can be stored."""
     signed = replace(
@@ -87,7 +90,12 @@ def attributions() -> dict[str, Attribution]:
         offsets=((0, 0), (0, 4), (4, 8), (8, 10), (0, 0)),
         media=Sound(np.linspace(-1, 1, 10, dtype=np.float32), 16_000),
     )
-    return {"signed": signed, "sound": sound, "picture": gaflow.load(STORED / "picture.safetensors"), "plain": make()}
+    return {
+        "signed": signed,
+        "sound": sound,
+        "picture": gaflow.load(STORED / "picture.safetensors"),
+        "plain": make(origin=ORIGIN),
+    }
 
 
 @cache

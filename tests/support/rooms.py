@@ -24,6 +24,7 @@ PLUMBING: dict[str, tuple[str, ...]] = {
     "extras": ("errors",),
     "files": ("errors",),
     "progress": ("errors",),
+    "plugins": ("characters", "errors"),
 }
 
 # What each room may import beside the plumbing. Whatever a room is built on stands above it.

@@ -3,21 +3,22 @@
 The conventions this file owns: scores are float64 arrays over all tokens, special ones included. Offsets count
 characters of the original text (or pair, as `segments` says) and are (0, 0) for special tokens that stand in neither. A
 word's score is the sum of its tokens' scores. Arrays are read-only, and two attributions are equal when everything that
-is stored of them is.
+is stored of them is, whatever model they come from: the provenance is not compared.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gaflow.arguments import checked, whole_number
-from gaflow.attribution import export
+from gaflow.attribution import exchange, export
 from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
@@ -67,6 +68,7 @@ class Attribution:
     media: Media | None = None  # a picture or a sound in place of a text; then `text` is its name
     flow_against: Flow | None = None  # of the network of -y, which is subtracted; signed flow methods only
     layer: NodeLayer | None = None  # whose through-flow the scores are, "all" for the sum; flow methods only
+    origin: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)  # of `provenance`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", _read_only(self.scores))
@@ -98,6 +100,21 @@ class Attribution:
         """(t,) bool: tokens that the tokenizer added, such as [CLS]."""
         return np.array(self.segments) < 0
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the scores come from: model, revision, hashes, dtype, device, versions, and the method's settings.
+
+        The first use hashes the weights, once for each model. If the model has changed since, or is gone, the hashes
+        are None and `note` says why. The dict is empty for attributions that other libraries or old versions made.
+        """
+        described = self.origin() if callable(self.origin) else self.origin
+        provenance = copy.deepcopy(dict(described))
+        settings = provenance.get("settings")
+        if isinstance(settings, dict) and "layer" in settings and self.layer is not None:
+            settings["layer"] = self.layer  # of `at_layer`
+            provenance["method"] = self.method
+        return provenance
+
     words = words_of
     sentences = sentences_of
     pieces = pieces_of
@@ -105,7 +122,33 @@ class Attribution:
     to_pandas = export.to_pandas
     to_shap = export.to_shap
     to_captum = export.to_captum
+    to_inseq = exchange.to_inseq
+    to_graph = exchange.to_graph
+    highlighted = exchange.highlighted
+    as_list = exchange.as_list
     save = write
+
+    @classmethod
+    @checked
+    def from_shap(cls, explanation: object, text: str | None = None, *, method: str = "shap") -> Attribution:
+        """The attribution that a `shap.Explanation` of one text and one output is.
+
+        Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the
+        tokens. The output is the base value plus the sum of the scores.
+
+            gaflow.Attribution.from_shap(explanation[0, :, "positive"])
+        """
+        return cls(**exchange.fields_from_shap(explanation, text, method))
+
+    @classmethod
+    @checked
+    def from_captum(cls, record: object, text: str | None = None, *, method: str = "captum") -> Attribution:
+        """The attribution that a Captum `VisualizationDataRecord` is; scores are the word attributions of the record.
+
+        Pass the `text` that was explained, and tokens are found in it. Without it, the text is put together from the
+        tokens.
+        """
+        return cls(**exchange.fields_from_captum(record, text, method))
 
     @checked
     def top(self, k: int = 5, *, words: bool = True) -> list[TextUnit]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.arguments import checked
-from gaflow.attribution.files import StoredValues, stored_fields
-from gaflow.errors import MissingExtraError
+from gaflow.attribution.files import FORMAT, StoredValues, stored_fields
 from gaflow.extras import need
+from gaflow.flow.result import Flow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +21,31 @@ if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
 
-def to_dict(att: Attribution) -> StoredValues:
-    """Everything but the edge flows, pictures and sounds, as plain JSON values."""
-    values = stored_fields(att)
+@checked
+def to_dict(att: Attribution, *, flow: bool = False) -> StoredValues:
+    """Everything but pictures and sounds, as plain JSON values; `gaflow.schema("attribution")` describes them.
+
+    `flow=True` adds the flow (and the flow against) on every edge, which are l * t * t numbers each.
+    """
+    values = {"format": FORMAT, **stored_fields(att)}
     values["special_mask"] = att.special_mask
     values["words"] = [asdict(word) for word in att.words()]
+    values["provenance"] = att.provenance
+    if flow:
+        for name, record in (("flow", att.flow), ("flow_against", att.flow_against)):
+            if record is not None:
+                values[name] = _flow_values(record)
     return as_json(values)
+
+
+def _flow_values(flow: Flow) -> StoredValues:
+    """The tensors of the flow of one text, without the axis of batches and what is not known."""
+    values = {}
+    for name in ("edges", "source", "target", "value", "mu", "converged", "capacity"):
+        tensor = getattr(flow, name)
+        if tensor is not None:
+            values[name] = tensor[0].tolist()
+    return values
 
 
 @checked
@@ -55,14 +74,12 @@ def to_shap(att: Attribution) -> Any:
     Its base value is the output without any ordinary token if the method knows it, otherwise 0. Flow scores sum to
     the value of the flow, minus that of the flow against.
     """
-    try:
-        shap = importlib.import_module("shap")
-    except ImportError as error:
-        raise MissingExtraError(f"a SHAP explanation needs shap ({error}); run: pip install shap") from error
-    return shap.Explanation(
+    need("shap", None, "a SHAP explanation needs shap")
+    return importlib.import_module("shap").Explanation(
         values=att.scores.copy(),
         base_values=att.diagnostics.get("baseline_output", 0.0),
         data=np.array(att.tokens),
+        feature_names=list(att.tokens),
         output_names=[att.label],
     )
 

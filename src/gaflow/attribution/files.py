@@ -23,12 +23,12 @@ from torch import Tensor
 
 from gaflow.arguments import checked, location
 from gaflow.attribution.layer_names import layer_in_name
-from gaflow.errors import Argument, ArgumentError, DataError
+from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer_exists
 from gaflow.inputs.media import Sound, media_from_array
 from gaflow.inputs.segmentation import Span
-from gaflow.schemas.check import SCHEMAS, as_tuples, check, check_arrays, parse_json, reading
+from gaflow.schemas.check import SCHEMAS, as_tuples, check, check_arrays, check_format, parse_json, reading
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -37,14 +37,15 @@ StoredValues = dict[str, Any]  # as JSON has them
 _Tensors = dict[str, Tensor]  # by name
 _Content = tuple[_Tensors, StoredValues]  # of a file
 
-FORMAT = 1
+FORMAT = SCHEMAS["formats"]["attribution"]
 STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
     "text_pair": "pair",
     "diagnostics": "facts",
     "output_kind": "measure",
     "read_positions": "places",
+    "origin": "provenance",
 }
-_NOT_JSON = ("flow", "flow_against", "certificate", "media")
+_NOT_JSON = ("flow", "flow_against", "certificate", "media", "origin")
 _AGAINST = "against."  # prefix of the tensors of `flow_against`
 _KEY = "gaflow"
 _STORED_DTYPES = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
@@ -76,7 +77,7 @@ def write(att: Attribution, path: str | Path) -> None:
             "give a name that ends in .safetensors or .json",
         )  # fmt: skip
     tensors, values = to_tensors_and_json(att)
-    values = {"format": FORMAT, **values}
+    values = {"format": FORMAT, **values, "provenance": att.provenance}
     if path.suffix.lower() == ".json":
         arrays = {}
         for name, tensor in tensors.items():
@@ -97,11 +98,13 @@ def read(path: str | Path) -> StoredValues:
     with reading(path, "a file that gaflow saved"):
         read_content = _read_json if path.suffix.lower() == ".json" else _read_safetensors
         tensors, values = read_content(path)
-        check(values, SCHEMAS["attribution file"]["properties"][_KEY], _KEY)
-        version = values["format"]
-        if version != FORMAT:
-            raise DataError(f"{path} has format {version!r}, but this version of gaflow reads {FORMAT}; update gaflow")
         return from_tensors_and_json(tensors, values)
+
+
+def _check_header(path: Path, values: Any) -> None:
+    """Refuse what has no format, and formats that are newer: nothing else of them may be as it is here."""
+    check(values, {"type": "object", "required": ["format"]}, _KEY)
+    check_format(path, values["format"], "attribution")
 
 
 def _read_safetensors(path: Path) -> _Content:
@@ -110,14 +113,18 @@ def _read_safetensors(path: Path) -> _Content:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
+            values = parse_json(metadata.get(_KEY, "null"))
+            _check_header(path, values)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"not a readable safetensors file: {error}") from error
-    return tensors, parse_json(metadata.get(_KEY, "null"))
+    return tensors, values
 
 
 def _read_json(path: Path) -> _Content:
     content = parse_json(path.read_bytes())
+    check(content, {"type": "object", "required": [_KEY]})
+    _check_header(path, content[_KEY])
     check(content, SCHEMAS["attribution file"])  # the JSON of `att.to_dict()` has no tensors
     tensors = {}
     for name, array in content["tensors"].items():
@@ -148,7 +155,7 @@ def to_tensors_and_json(att: Attribution) -> _Content:
 
 
 def stored_fields(att: Attribution) -> StoredValues:
-    """The fields by the key that they are stored under, without flows, picture and sound."""
+    """The fields by the key that they are stored under, without flows, picture, sound and provenance."""
     values = {}
     for field in fields(att):
         if field.name not in _NOT_JSON:

@@ -176,8 +176,10 @@ def name_of(source: Any) -> str:
     elif isinstance(source, str | Path) and Path(source).exists():
         path = Path(source).resolve()
         name = path.parent.name if path.name == ATTRIBUTIONS else path.name
-    else:
+    elif isinstance(source, str | Path):
         name = str(source)
+    else:
+        name = "data"  # in memory
     last_part = name.rstrip("/").rpartition("/")[2]
     without_suffix = re.sub(r"(\.(parquet|csv|tsv|jsonl|ndjson))?(\.gz)?$", "", last_part, flags=re.IGNORECASE)
     return without_suffix or "data"

@@ -22,7 +22,7 @@ from gaflow.extras import need
 from gaflow.schemas.check import parse_json
 from gaflow.schemas.check import reading as reading_file
 
-_ROWS = 512  # held at a time as Python objects
+ROWS_AT_A_TIME = 512  # held at a time as Python objects
 _HEAD = 1 << 16  # bytes that show whether a file is text
 _BLOCK = 16 << 20  # bytes of CSV held at a time; no row may be longer, nor a line of JSON
 _ROWS_IN_GROUP = 1 << 24  # that a row group of Parquet may always have, however small the file is
@@ -135,12 +135,13 @@ def _read_parquet(path: Path, columns: Columns) -> Rows:
             check_columns(columns.names, schema.names, repr(file.name))
             for column in (columns.text, columns.pair):
                 if column is not None:
-                    _check_text_column(column, schema, file.name)
-            for batch in opened.iter_batches(batch_size=_ROWS, columns=columns.names):
+                    check_text_column(column, schema, file.name)
+            for batch in opened.iter_batches(batch_size=ROWS_AT_A_TIME, columns=columns.names):
                 yield from batch.to_pylist()
 
 
-def _check_text_column(column: str, schema: Any, name: str) -> None:
+def check_text_column(column: str, schema: Any, name: str) -> None:
+    """Refuse a column of an Arrow schema that holds no strings, naming those that do."""
     column_type = schema.field(column).type
     if _is_text(column_type):
         return
@@ -171,8 +172,8 @@ def _read_csv(path: Path, columns: Columns) -> Rows:
             check_columns(columns.names, opened.schema.names, repr(path.name))
         with csv.open_csv(path, read, parse, as_text) as opened:
             for block in opened:
-                for start in range(0, block.num_rows, _ROWS):
-                    yield from block.slice(start, _ROWS).to_pylist()
+                for start in range(0, block.num_rows, ROWS_AT_A_TIME):
+                    yield from block.slice(start, ROWS_AT_A_TIME).to_pylist()
 
 
 def _check_utf8(path: Path) -> None:

@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from gaflow.arguments import checked, location
-from gaflow.data.readers import READERS, Columns, check_columns, reader_of
+from gaflow.data.readers import (
+    READERS,
+    ROWS_AT_A_TIME,
+    Columns,
+    check_columns,
+    check_text_column,
+    need_pyarrow,
+    reader_of,
+)
 from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.extras import need
+from gaflow.inputs.columns import ArrowFrame, as_items, is_frame
 
 _FILE_SUFFIXES = (  # readable or not; names on the hub may have a dot, but do not end in one of these
     *READERS, ".txt", ".json", ".xml", ".html", ".md", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".npy", ".npz",
@@ -43,12 +52,13 @@ def open_data(
     subset: str | None = None,
     revision: str | None = None,
 ) -> DataSet:
-    """A data set from a path, a hub id, a `datasets.Dataset`, a list, or a function that returns an iterator.
+    """A data set from a path, a hub id, a frame or Series, a `datasets.Dataset`, a list, or a function.
 
     Files are Parquet (also a folder of them), CSV, TSV and JSON Lines. A list holds texts, (text, pair) tuples or
-    mappings with the columns. `label_names` says what labels mean to the model: names of 0, 1, ..., or a mapping from
-    labels to the model's. By default numbers are class indices, and strings the model's labels. `split`, `subset` and
-    `revision` are for the hub.
+    mappings with the columns. Frames are those of pandas, polars, Arrow and whatever else Arrow can read. A function
+    returns an iterator over the same. `label_names` says what labels mean to the model: names of 0, 1, ..., or a
+    mapping from labels to the model's. By default numbers are class indices, and strings the model's labels. `split`,
+    `subset` and `revision` are for the hub.
 
         data = open_data("reviews.csv", text_column="body", label_column="stars")
         attribute(explainer, data, "attributions", ["agf"])
@@ -56,6 +66,8 @@ def open_data(
     if isinstance(source, DataSet):
         return source
     columns = Columns(text_column, pair_column, label_column)
+    if is_frame(source):
+        return _from_frame(source, columns, label_names)
     if isinstance(source, str | Path):
         path = location("source", source).expanduser()
         if path.exists() or isinstance(source, Path) or _must_be_path(source):
@@ -68,7 +80,9 @@ def open_data(
     if hasattr(source, "column_names") and hasattr(source, "features"):
         return _from_library(source, "a datasets.Dataset", columns, label_names)
     check_source("source", source)
-    name = "a list" if isinstance(source, Sequence) else getattr(source, "__name__", "a function")
+    if not callable(source):
+        source = as_items(source)
+    name = "a list" if isinstance(source, list) else getattr(source, "__name__", "a function")
     return DataSet(name, lambda: _memory_rows(source, columns, name), columns, label_names)
 
 
@@ -76,9 +90,11 @@ def check_source(name: str, source: object) -> None:
     """Refuse an argument that `open_data` cannot read."""
     if isinstance(source, DataSet | str | Path | Sequence) or callable(source) or hasattr(source, "column_names"):
         return
+    if is_frame(source) or as_items(source) is not None:
+        return
     raise ArgumentTypeError(
         Argument(name),
-        " must be a path, a hub id, a list of texts or a function that returns an iterator, not "
+        " must be a path, a hub id, a list of texts, a frame or a function that returns an iterator, not "
         f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
     )
 
@@ -116,6 +132,36 @@ def _from_library(table: Any, name: str, columns: Columns, label_names: LabelNam
         label_names=label_names,
         class_names=class_names,
     )
+
+
+def _from_frame(frame: ArrowFrame, columns: Columns, label_names: LabelNames | None) -> DataSet:
+    """A frame of pandas, polars or Arrow, read in blocks of rows."""
+    need_pyarrow()
+    import pyarrow as pa
+    from pyarrow.interchange import from_dataframe
+
+    name = f"a {type(frame).__module__.partition('.')[0]}.{type(frame).__name__}"
+    check_columns(columns.names, _column_names(frame), name)
+    try:
+        table = pa.table(frame) if hasattr(frame, "__arrow_c_stream__") else from_dataframe(frame)
+        table = table.select(columns.names)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"{name} cannot be read as an Arrow table: {error}") from error
+    for column in (columns.text, columns.pair):
+        if column is not None:
+            check_text_column(column, table.schema, name)
+
+    def read() -> Iterator[RawRow]:
+        for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
+            yield from map(columns.values, batch.to_pylist())
+
+    return DataSet(name, read, columns, label_names)
+
+
+def _column_names(frame: ArrowFrame) -> list[str]:
+    """The names of the columns, which Arrow has under another name: its `columns` are the columns themselves."""
+    names = getattr(frame, "column_names", frame.columns)
+    return [str(name) for name in names]
 
 
 def _memory_rows(source: Any, columns: Columns, name: str) -> Iterator[RawRow]:

@@ -8,7 +8,7 @@ characters: a token gets the fraction of each piece's score that it covers of th
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gaflow.arguments import distinct, is_whole_number, one_of
+from gaflow.data.sources import open_data
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.masking import Condition
@@ -23,6 +24,7 @@ from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.evaluation.tokens import ScoresByMethod, ordinary_values, span_overlap
 from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.inputs.columns import ArrowFrame, all_items, is_frame
 from gaflow.inputs.encoding import Encoding, Text, encode
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.tasks.classification import ClassificationHead
@@ -78,11 +80,13 @@ def softmax_head(explainer: Explainer) -> ClassificationHead:
     return head
 
 
-def encode_texts(explainer: Explainer, texts: Sequence[Text], truncation: bool) -> list[Encoding]:
+def encode_texts(explainer: Explainer, texts: Sequence[Text] | ArrowFrame, truncation: bool) -> list[Encoding]:
     """Encodings of all texts."""
-    if isinstance(texts, str | tuple):
+    if is_frame(texts):
+        texts = [row_text for row_text, _, _ in open_data(texts).read()]
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ArgumentTypeError(Argument("texts"), f" must be a list of texts, not {type(texts).__name__}")
-    items = list(texts)
+    items = all_items(texts)
     if not items:
         raise ArgumentError(Argument("texts"), " is empty; pass at least one text")
     return encode(explainer.tokenizer, items, limit=explainer.runner.limit, truncation=truncation)
@@ -92,7 +96,7 @@ def parse_labels(head: ClassificationHead, labels: Sequence[object] | None, coun
     """The true classes (n,), from indices or names; None if there are none."""
     if labels is None:
         return None
-    items = list(labels)
+    items = all_items(labels)
     if len(items) != count:
         message = f" must be a list with one label for each of the {count} texts, not {len(items)}"
         raise ArgumentError(Argument("labels"), message)

@@ -37,6 +37,7 @@ from gaflow.explainer.many import PreparedText, explain_many
 from gaflow.explainer.provenance import describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Window
 from gaflow.inputs.batch import collate
+from gaflow.inputs.columns import ArrowFrame
 from gaflow.inputs.encoding import Encoding, Text
 from gaflow.methods import Method, Random
 from gaflow.models.limits import padding_of
@@ -49,7 +50,7 @@ CONTROL = "random"
 @checked
 def evaluate(
     explainer: Explainer,
-    texts: Sequence[Text],
+    texts: Sequence[Text] | ArrowFrame,
     labels: Sequence[int | str] | None = None,
     methods: Sequence[AnyMethod] | None = None,
     replacement: str | int = "pad",
@@ -122,7 +123,7 @@ def evaluate(
 
 def judge_texts(
     explainer: Explainer,
-    texts: Sequence[Text],
+    texts: Sequence[Text] | ArrowFrame,
     settings: EvaluationSettings,
     *,
     methods: Mapping[str, Method] | None = None,

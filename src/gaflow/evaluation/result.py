@@ -28,7 +28,7 @@ import numpy as np
 
 from gaflow.arguments import checked, location, output_folder
 from gaflow.characters import visible
-from gaflow.errors import Argument, ArgumentError, DataError, UnknownMethodError
+from gaflow.errors import Argument, ArgumentError, UnknownMethodError
 from gaflow.evaluation.arguments import ORDERS, EvaluationSettings
 from gaflow.evaluation.files import Columns, StoredTables, read_tables, write_tables
 from gaflow.evaluation.masking import Condition, masks
@@ -42,12 +42,12 @@ from gaflow.evaluation.metrics import (
 )
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
-from gaflow.schemas.check import as_tuples, check_arrays, reading
+from gaflow.schemas.check import SCHEMAS, as_tuples, check_arrays, reading
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1
+FORMAT = SCHEMAS["formats"]["evaluation"]
 _VALUES = "values.parquet"
 _TEXTS = "texts.parquet"
 _SOFT = "soft.parquet"
@@ -289,9 +289,6 @@ class Evaluation:
         """Read what `save` wrote; anything else is refused."""
         path = location("folder", folder)
         stored = read_tables(path)
-        version = stored.description["format"]
-        if version != FORMAT:
-            raise DataError(f"{folder} has format {version!r}, but this version of gaflow reads {FORMAT}")
         with reading(path, "an evaluation; evaluate again"):
             return _from_tables(stored)
 

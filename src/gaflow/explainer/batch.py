@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import ALL_ZERO
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
+from gaflow.explainer.provenance import Origin, Snapshot
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, Potentials
 from gaflow.flow.threads import one_core
@@ -99,13 +100,16 @@ def explain_batch(
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
+        snapshot = Snapshot(runner)
         if on_gpu:
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
         timings.trace = time.perf_counter() - started
         for method in methods:
             started = time.perf_counter()
-            attributions = _attributions(batch, traced, outputs, method, keep_flow, random_output)
+            attributions = _attributions(
+                batch, traced, outputs, method, keep_flow, random_output, Origin(snapshot, method)
+            )
             for results, attribution in zip(by_text, attributions, strict=True):
                 results[method.name] = attribution
             timings.methods[method.name] = time.perf_counter() - started
@@ -161,8 +165,9 @@ def _attributions(
     method: Method,
     keep_flow: bool,
     warning: str | None,
+    origin: Origin,
 ) -> list[Attribution]:
-    """One attribution by `method` for each text of the traced batch; `warning` concerns all of them."""
+    """One attribution by `method` for each text of the traced batch; `warning` and `origin` concern all of them."""
     scores = method(traced)
     values = _checked_values(method, scores, traced)
     explained = traced.output.tolist()
@@ -201,6 +206,7 @@ def _attributions(
             certificate=certificates[k],
             diagnostics=_diagnostics(scores, traced, k, [warning, *_unknown_tokens(encoding, batch)]),
             layer=scores.layer,
+            origin=origin,
         )
         attributions.append(attribution)
     return attributions

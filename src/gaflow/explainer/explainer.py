@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from os import PathLike
 from typing import Any, Unpack, overload
 
 import torch
+from torch import Tensor
 
 from gaflow.arguments import checked, distinct, whole_number
 from gaflow.attribution.attribution import Attribution
@@ -20,7 +22,9 @@ from gaflow.explainer.arguments import AnyMethod, ExplainOptions, Options
 from gaflow.explainer.default_method import default_method
 from gaflow.explainer.many import explain_many, prepare, prepare_one
 from gaflow.explainer.runner import Runner
+from gaflow.explainer.token_ids import attribute_token_ids
 from gaflow.explainer.windows import Windows, mean_logits
+from gaflow.inputs.columns import as_items
 from gaflow.methods import METHODS, Method, MethodInfo, find_method
 from gaflow.models.loading import load_model
 from gaflow.progress import Advice, Progress, is_watched, reporting
@@ -132,7 +136,8 @@ class Explainer:
         """Explain the prediction for a text, or for each text of a list.
 
         Args:
-            text: a string, a (text, text_pair) or (question, context) tuple, a picture or a sound; or a list of these.
+            text: a string, a (text, text_pair) or (question, context) tuple, a picture or a sound; or a list of these,
+                an array of strings, a Series or a column. A tuple of two strings is always a pair.
             method: a name of `gaflow.METHODS`, a settings object, a callable (attention, gradient) -> (b, l, t, t), or
                 None for the `default`.
             target: the output to explain. None is the prediction. Classifiers take a class index, a label, or a
@@ -152,10 +157,11 @@ class Explainer:
         """
         named = None if method is None else find_method(method)
         whole_number("batch_size", batch_size)
-        if isinstance(text, list):
-            targets = parse_all(self.head, target, len(text))
-            names = [f"texts[{index}]" for index in range(len(text))]
-            texts = prepare(self.runner, text, targets, names, truncation, windows)
+        items = as_items(text)
+        if items is not None:
+            targets = parse_all(self.head, target, len(items))
+            names = [f"texts[{index}]" for index in range(len(items))]
+            texts = prepare(self.runner, items, targets, names, truncation, windows)
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
@@ -166,7 +172,35 @@ class Explainer:
             )
         results.sort(key=lambda result: result.index)
         attributions = [result.attribution(used) for result in results]
-        return attributions if isinstance(text, list) else attributions[0]
+        return attributions[0] if items is None else attributions
+
+    @checked
+    def attribute(
+        self,
+        inputs: Tensor,
+        target: Target | list[Target] | Tensor = None,
+        additional_forward_args: Tensor | tuple[Tensor, ...] | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        method: AnyMethod | None = None,
+        batch_size: int = 16,
+    ) -> Tensor:
+        """Scores (b, t) of token ids (b, t), as the `attribute` of Captum's methods; text classifiers only.
+
+        `target` is a class, or a list or tensor of them (None: the predictions). `additional_forward_args` may be the
+        attention mask, or a tuple that begins with it. Padding must be on the right; its scores are 0.
+
+            >>> batch = tokenizer(["a good film", "not good"], padding=True, return_tensors="pt")
+            >>> explainer.attribute(batch["input_ids"], target=1, attention_mask=batch["attention_mask"]).shape
+        """
+        if attention_mask is None and additional_forward_args is not None:
+            is_tuple = isinstance(additional_forward_args, tuple)
+            attention_mask = additional_forward_args[0] if is_tuple else additional_forward_args
+        used = self.default if method is None else find_method(method)
+        return attribute_token_ids(
+            self.runner, inputs, attention_mask, token_type_ids, target, used, whole_number("batch_size", batch_size)
+        )
 
     def _advice(self, method: Method) -> Advice | None:
         """One line about the default method, once, if `method` runs the model many times more often."""
@@ -279,4 +313,10 @@ def explain(
         >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
     """
     explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    return explainer(text, method, target, **options)
+    result = explainer(text, method, target, **options)
+    is_last_use = model is None or isinstance(model, str | PathLike)
+    if is_last_use and getattr(explainer.model.config, "_commit_hash", None) is None:
+        # nothing but its weights identifies the model, and nobody will have them after this call
+        for attribution in result if isinstance(result, list) else [result]:
+            _ = attribution.provenance
+    return result

@@ -1,27 +1,33 @@
 """A record of what produced a number: hashes of model and tokenizer, settings of methods, versions of libraries.
 
-The convention this file owns: a description holds no time, no host and no path of the machine but the model's name.
+The conventions this file owns: a description holds no time, no host and no path of the machine but the model's name.
 Two runs with equal descriptions give the same numbers. If only their environments differ, the numbers are equal up to
-rounding.
+rounding. **An attribution knows the model as it was when it explained**: weights are hashed when somebody asks, once
+for each model, and if the model has changed or is gone by then, the hash is None and a note says why.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import machine, python_version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.runner import Runner
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import Method
+
+if TYPE_CHECKING:
+    from gaflow.explainer.explainer import Explainer
 
 Description = dict[str, Any]  # JSON
 
@@ -35,6 +41,12 @@ _NOT_SETTINGS = ("name_or_path", "training")  # attributes of modules: where it 
 _TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the backend do not show
     "add_prefix_space", "do_lower_case", "model_input_names", "padding_side", "split_special_tokens", "truncation_side",
 )  # fmt: skip
+_HASHED = ("modules", "code", "weights", "tokenizer")  # entries that cost time, in a description and in a provenance
+_PROVENANCE = ("revision", "class", "dtype", "device", "attention", "autocast", *_HASHED)
+_CHANGED = "the model has changed since this explanation, so its weights could not be hashed"
+_GONE = "the model was gone before its weights were hashed; ask for the provenance while the model is in memory"
+
+_Stamp = tuple[tuple[int, int], ...]  # (address, version) of each weight
 
 
 def describe_model(explainer: Explainer) -> Description:
@@ -43,28 +55,130 @@ def describe_model(explainer: Explainer) -> Description:
     This reads all weights: call it once and pass the description on.
     """
     model = explainer.model
-    tokenizer = explainer.tokenizer
+    return {
+        **_describe_loaded(model),
+        "config": _describe_config(model.config),
+        "labels": list(explainer.head.labels),
+        **_hash_loaded(model, explainer.tokenizer),
+        "limit": explainer.runner.limit,
+    }
+
+
+def _describe_loaded(model: PretrainedModel) -> Description:
+    """What can be told of a model without reading its weights."""
     weight = next(model.parameters(), torch.empty(0))
     return {
         "name": _model_name(model),
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
-        "config": _describe_config(model.config),
-        "modules": _hash_modules(model),
-        "code": _hash_foreign_code(model, tokenizer),
         "attention": getattr(model.config, "_attn_implementation", None),
         "autocast": _autocast(weight.device.type),
-        "labels": list(explainer.head.labels),
-        "weights": _hash_weights(model),
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": weight.device.type,
+    }
+
+
+def _hash_loaded(model: PretrainedModel, tokenizer: Tokenizer) -> Description:
+    return {
+        "modules": _hash_modules(model),
+        "code": _hash_foreign_code(model, tokenizer),
+        "weights": _hash_weights(model),
         "tokenizer": {
             "class": type(tokenizer).__name__,
             "sha256": _hash_tokenizer(tokenizer),
             "settings": {name: getattr(tokenizer, name, None) for name in _TOKENIZER_SETTINGS},
         },
-        "limit": explainer.runner.limit,
     }
+
+
+class Snapshot:
+    """A model at the moment of an explanation. It does not keep the model in memory."""
+
+    def __init__(self, runner: Runner):
+        self._description = _describe_loaded(runner.model)
+        self._model = weakref.ref(runner.model)
+        self._tokenizer = runner.tokenizer
+        self._stamp = _stamp(runner.model)
+
+    @cached_property
+    def description(self) -> Description:
+        """The part of `describe_model` that provenance holds; without hashes if the model is no longer the same."""
+        model = self._model()
+        if model is None:
+            return self._description | {"note": _GONE}
+        stamp, hashes = _HASHES.get(model, ((), {}))
+        if stamp != self._stamp:
+            if _stamp(model) != self._stamp:
+                return self._description | {"note": _CHANGED}
+            try:
+                hashes = _hash_loaded(model, self._tokenizer)
+            except (RuntimeError, NotImplementedError, TypeError) as error:  # offloaded weights are not in memory
+                reason = str(error).split("\n")[0]
+                return self._description | {"note": f"the weights could not be read: {reason}"}
+            _HASHES[model] = (self._stamp, hashes)
+        return self._description | hashes
+
+
+_HASHES: weakref.WeakKeyDictionary[PretrainedModel, tuple[_Stamp, Description]] = weakref.WeakKeyDictionary()
+
+
+def _stamp(model: torch.nn.Module) -> _Stamp:
+    """The address and the version of every weight, which no change of the weights leaves as they are.
+
+    Torch counts changes in place, those of optimizers and `load_state_dict` included. It does not count what is
+    written through `weight.data`.
+    """
+    stamp = []
+    for module in model.modules():
+        tensors: list[torch.Tensor | None] = list(module._parameters.values())
+        for name, buffer in module._buffers.items():
+            if name not in module._non_persistent_buffers_set:  # caches of the forward pass are no weights
+                tensors.append(buffer)
+        for tensor in tensors:
+            if tensor is not None:
+                version = 0 if tensor.is_inference() else tensor._version
+                stamp.append((_address(tensor), version))
+    return tuple(stamp)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # a wrapper around other tensors, such as quantised weights
+        return id(tensor)
+
+
+class Origin:
+    """The provenance of one method's scores: a function without arguments that `Attribution.provenance` calls."""
+
+    def __init__(self, snapshot: Snapshot, method: Method):
+        self._snapshot = snapshot
+        self._method = describe_method(method)
+
+    def __call__(self) -> Description:
+        return provenance_of(self._snapshot.description, self._method, _installed())
+
+    def __reduce__(self) -> tuple[type, tuple[Description]]:
+        """A copy in another process has no model, so it gets the provenance itself."""
+        return dict, (self(),)
+
+
+def provenance_of(
+    model: Mapping[str, Any], method: Mapping[str, Any], installed: Mapping[str, Any] | None
+) -> Description:
+    """The provenance of an attribution, from the descriptions of a model and a method, and versions of libraries."""
+    provenance: Description = {"model": model.get("name")}
+    for entry in _PROVENANCE:
+        provenance[entry] = model.get(entry)
+    tokenizer = provenance["tokenizer"]
+    if isinstance(tokenizer, Mapping):
+        provenance["tokenizer"] = tokenizer.get("sha256")
+    provenance["method"] = method.get("name")
+    provenance["settings"] = dict(method.get("settings", {}))
+    provenance["versions"] = dict(installed or {})
+    if "note" in model:
+        provenance["note"] = model["note"]
+    return provenance
 
 
 def _model_name(model: PretrainedModel) -> str:
@@ -141,6 +255,9 @@ def _tensor_bytes(tensor: torch.Tensor | None) -> bytes:
 
 
 def _hash_tokenizer(tokenizer: Tokenizer) -> str:
+    """A hash of a tokenizer, or of the settings of an image processor or a feature extractor."""
+    if not hasattr(tokenizer, "get_vocab"):
+        return sha256(tokenizer.to_json_string().encode()).hexdigest()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         state = sorted(tokenizer.get_vocab().items())
@@ -191,3 +308,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return installed
+
+
+_installed = cache(versions)  # for every attribution: reading them takes milliseconds

@@ -36,7 +36,7 @@ def page(
     summaries = [summarize(att, name, unit) for name, att in named_attributions(attributions)]
     images = any(isinstance(summary.att.media, Image) for summary in summaries)
     if len(summaries) == 1:
-        body = render("one.html", summary=summaries[0], tag="h1")
+        body = render("one.html", summary=summaries[0], tag="h1", provenance=True)
         html = document(summaries[0].title, body, kind="one", images=images)
     else:
         first = summaries[0]
@@ -57,7 +57,8 @@ def page(
 def fragment(att: Attribution, *, words: bool = False, sentences: bool = False) -> str:
     """One attribution as a piece of HTML for a notebook, with its styles; any number of them go together."""
     summary = summarize(att, unit=unit_of(words=words, sentences=sentences))
-    body = render("one.html", summary=summary, tag="div")  # a heading would enter the notebook's table of contents
+    # a heading would enter the notebook's table of contents, and showing a result must not hash its model
+    body = render("one.html", summary=summary, tag="div", provenance=False)
     return str(render("fragment.html", scope=scope(), style=style(), body=body))
 
 

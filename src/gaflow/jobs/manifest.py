@@ -9,14 +9,13 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from gaflow.errors import DataError
-from gaflow.explainer.provenance import Description
+from gaflow.explainer.provenance import Description, provenance_of
 from gaflow.files import write_atomically
 from gaflow.jobs.identity import ENVIRONMENT
-from gaflow.schemas.check import SCHEMAS, check, parse_json, reading
+from gaflow.schemas.check import SCHEMAS, read_json
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = SCHEMAS["formats"]["manifest"]
 
 
 def shard_name(number: int) -> str:
@@ -64,6 +63,14 @@ class Manifest:
         """Rows without scores in finished shards."""
         return sum(shard.errors for shard in self.shards.values())
 
+    def provenance(self, method: str) -> Description:
+        """The provenance of the attributions by one of the job's methods."""
+        described: Description = {"name": method}
+        for candidate in self.job["methods"]:
+            if candidate["name"] == method:
+                described = candidate
+        return provenance_of(self.job["model"], described, self.job.get("versions"))
+
     def write(self, folder: Path) -> None:
         """Replace the manifest of a folder atomically."""
         shards = self.in_order()
@@ -88,14 +95,9 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """The manifest of a folder."""
         path = folder / MANIFEST
-        with reading(path, "the manifest of a job; restore it, or start again in a new folder"):
-            value = parse_json(path.read_bytes())
-            version = value.get("format") if isinstance(value, dict) else None
-            if version != _FORMAT:
-                raise DataError(f"{path} has format {version!r}, but this version reads {_FORMAT}; update gaflow")
-            check(value, SCHEMAS["manifest"])
-            shards = {}
-            for entry in value["shards"]:
-                shards[entry["file"]] = Shard(**{field.name: entry[field.name] for field in fields(Shard)})
-            environments = tuple(value.get("environments", ()))
-            return cls(value["job"], shards, value["finished"], environments)
+        value = read_json(path, "manifest", "the manifest of a job; restore it, or start again in a new folder")
+        shards = {}
+        for entry in value["shards"]:
+            shards[entry["file"]] = Shard(**{field.name: entry[field.name] for field in fields(Shard)})
+        environments = tuple(value.get("environments", ()))
+        return cls(value["job"], shards, value["finished"], environments)

@@ -12,10 +12,12 @@ from gaflow.attribution.export import as_json
 from gaflow.data.readers import need_pyarrow
 from gaflow.data.rows import Row
 from gaflow.explainer.many import TextResults
+from gaflow.schemas.check import SCHEMAS
 
 Record = dict[str, Any]  # one stored row: column -> value; a column that is missing is null
 
-VERSION = 1  # counts up when an older reader would misread a newer file
+VERSION = SCHEMAS["formats"]["row"]  # counts up when an older reader would misread a newer file
+FORMAT_KEY = "gaflow.schema"  # of the version in the metadata of a file
 SCHEMA = {  # column -> Arrow type
     "row": "int64",
     "text": "string",
@@ -57,7 +59,7 @@ def arrow_schema() -> Any:
     import pyarrow as pa
 
     fields = [pa.field(name, _arrow_type(kind)) for name, kind in SCHEMA.items()]
-    return pa.schema(fields, metadata={"gaflow.schema": str(VERSION)})
+    return pa.schema(fields, metadata={FORMAT_KEY: str(VERSION)})
 
 
 def _arrow_type(name: str) -> Any:

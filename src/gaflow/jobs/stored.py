@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from gaflow.inputs.encoding import Text, locate
 from gaflow.inputs.segmentation import Span
 from gaflow.jobs.folder import check_shard
 from gaflow.jobs.manifest import MANIFEST, Manifest
-from gaflow.jobs.schema import SCHEMA, Record, conform, text_hash
+from gaflow.jobs.schema import FORMAT_KEY, SCHEMA, VERSION, Record, conform, text_hash
 from gaflow.methods.base import Diagnostics
-from gaflow.schemas.check import SCHEMAS, check, check_arrays, parse_json
+from gaflow.schemas.check import SCHEMAS, check, check_arrays, check_format, parse_json
 from gaflow.tasks.targets import ResolvedTarget
 
 REQUIRED_COLUMNS = ("text", "scores", "method")
@@ -65,6 +65,7 @@ class Stored:
     diagnostics: Diagnostics = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     error: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # from the manifest; empty for files without one
 
     @property
     def input(self) -> Text:
@@ -86,6 +87,7 @@ class Stored:
             raise GaflowError(f"{self.error or 'the stored row'}: no {', '.join(missing)}, so no Attribution")
         optional = ("text", "text_pair", "method", "probability", "truncated", "diagnostics")
         values: Record = {name: getattr(self, name) for name in (*required, *optional)}
+        values["origin"] = self.provenance
         if self.certificate is not None:
             values["layer"] = layer_in_name(self.method)
             values["certificate"] = Certificate(**self.certificate)
@@ -114,10 +116,12 @@ def _read(path: Path, methods: Sequence[str] | None, verify: bool) -> Iterator[S
         for file in parquet_files(path):
             yield from read_file(file, methods)
         return
-    for shard in Manifest.read(path).in_order():
+    manifest = Manifest.read(path)
+    for shard in manifest.in_order():
         if verify:
             check_shard(path, shard)
-        yield from read_file(path / shard.file, methods)
+        for stored in read_file(path / shard.file, methods):
+            yield replace(stored, provenance=manifest.provenance(stored.method))
 
 
 def read_file(
@@ -136,6 +140,7 @@ def read_file(
 
 def _records(file: Path, columns: Collection[str]) -> Iterator[Record]:
     with open_parquet(file) as opened:
+        _check_written_by(file, opened.schema_arrow.metadata or {})
         present = opened.schema_arrow.names
         used = [name for name in columns if name in present]
         check_columns((*REQUIRED_COLUMNS, *used), present, repr(str(file)))
@@ -143,6 +148,13 @@ def _records(file: Path, columns: Collection[str]) -> Iterator[Record]:
             raise DataError(f"{str(file)!r} has neither 'tokens' nor 'offsets', so scores belong to nothing")
         for batch in opened.iter_batches(batch_size=_ROWS, columns=used):
             yield from conform(batch).to_pylist()
+
+
+def _check_written_by(file: Path, metadata: Mapping[bytes, bytes]) -> None:
+    """Refuse a file of a newer gaflow; files of other libraries do not say a format."""
+    written = metadata.get(FORMAT_KEY.encode(), str(VERSION).encode())
+    version = int(written) if written.isdigit() and len(written) < 10 else written
+    check_format(file, version, "row")
 
 
 def _parse(row: Record) -> Stored:

@@ -18,6 +18,7 @@ from gaflow.methods.flow import FlowMethod
 from gaflow.methods.gradient import AttCat, AttGrads, AttnLrp, Cat, GradientTimesInput, Grads, GradSam
 from gaflow.methods.perturbation import IntegratedGradients, KernelShap, Lime, Occlusion
 from gaflow.methods.relevance import PartialLrp, TransAtt
+from gaflow.plugins import Registry
 
 __all__ = [
     "METHODS",
@@ -45,7 +46,7 @@ __all__ = [
     "find_method",
 ]
 
-METHODS: dict[str, DescribedMethod] = {
+_OWN: dict[str, DescribedMethod] = {
     "af": FlowMethod("af"),
     "gf": FlowMethod("gf"),
     "agf": FlowMethod("agf"),
@@ -74,6 +75,19 @@ METHODS: dict[str, DescribedMethod] = {
 _SUCCESSORS = {"path_flow": "peeled_flow", "signed_flow": "relevance_flow"}
 
 
+def _check_plugin(name: str, method: object) -> None:
+    """Refuse an object that is no described method, or that results would be stored under another name of."""
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise TypeError("it is no method: an object with a name that maps a trace to Scores")
+    if not isinstance(getattr(method, "info", None), MethodInfo):
+        raise TypeError("it has no info, a gaflow.methods.MethodInfo that says what its scores mean")
+    if method.name != name:
+        raise ValueError(f"the method calls itself {method.name!r}; give both the same name")
+
+
+METHODS: Registry[DescribedMethod] = Registry(_OWN, "gaflow.methods", _check_plugin)
+
+
 def find_method(method: str | Method | Callable[..., Any], argument: str = "method") -> Method:
     """The settings object that `method` means: a name, itself, or the callable of an information tensor.
 
@@ -96,6 +110,8 @@ def _find(method: Any, argument: Argument) -> Method:
         name = method.strip().lower()
         if name in METHODS:
             return METHODS[name]
+        if name in METHODS.broken:
+            raise UnknownMethodError(argument, f": the plug-in {name!r} cannot be used: {METHODS.broken[name]}")
         if name in _SUCCESSORS:
             raise UnknownMethodError(argument, f": {name} was removed from gaflow; use {_SUCCESSORS[name]} instead")
         similar = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.5)

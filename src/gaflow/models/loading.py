@@ -45,7 +45,7 @@ def load_model(
     trust_remote_code: bool = False,
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
-    one_of("task", task, [None, *TASKS])
+    _check_task(task)
     trust = boolean("trust_remote_code", trust_remote_code)
     if model is None or isinstance(model, str | Path):
         name = _folder_or_name(model)
@@ -70,9 +70,14 @@ def load_model(
     return Loaded(model, tokenizer, task)
 
 
+def _check_task(task: str | None) -> None:
+    if task is not None and task not in TASKS:  # listing the tasks would import plug-ins
+        one_of("task", task, [None, *TASKS])
+
+
 def outline(model: str | Path | None, task: str | None = None, trust_remote_code: bool = False) -> Loaded:
     """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
-    one_of("task", task, [None, *TASKS])
+    _check_task(task)
     name = _folder_or_name(model)
     trust = boolean("trust_remote_code", trust_remote_code)
     with _without_progress_bars(), _naming(name):

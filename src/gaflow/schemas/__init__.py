@@ -1,5 +1,6 @@
 """What stored files must hold, described in JSON Schema, and checks of their content against it."""
 
-from gaflow.schemas.check import SCHEMAS, check, check_arrays
+from gaflow.schemas.check import SCHEMAS, check, check_arrays, check_format
+from gaflow.schemas.published import schema
 
-__all__ = ["SCHEMAS", "check", "check_arrays"]
+__all__ = ["SCHEMAS", "check", "check_arrays", "check_format", "schema"]

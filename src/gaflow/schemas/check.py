@@ -56,6 +56,22 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"{str(path)!r} is damaged, or not {kind}: {reason}") from None
 
 
+def check_format(source: object, version: object, kind: str) -> None:
+    """Refuse a file of a newer format than this version of gaflow reads; `kind` is one of SCHEMAS["formats"]."""
+    readable = SCHEMAS["formats"][kind]
+    if version == readable:
+        return
+    written = reprlib.repr(version)
+    if isinstance(version, int) and version > readable:
+        raise DataError(
+            f"{str(source)!r} was written by a newer gaflow: it has format {written}, and this version reads "
+            f"{readable}; upgrade with: pip install --upgrade gaflow"
+        )
+    raise DataError(
+        f"{str(source)!r} has format {written}, which no version of gaflow writes; this one reads {readable}"
+    )
+
+
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; ValueError if it has none."""
     try:
@@ -75,6 +91,9 @@ def read_json(path: Path, schema: str, kind: str) -> Any:
     """The value of a JSON file that is as one of SCHEMAS says; `kind` is what the file should be."""
     with reading(path, kind):
         value = parse_json(path.read_bytes())
+        if schema in SCHEMAS["formats"]:
+            version = value.get("format") if isinstance(value, dict) else None
+            check_format(path, version, schema)
         check(value, SCHEMAS[schema])
         return value
 

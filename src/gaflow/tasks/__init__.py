@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import PretrainedModel
+from gaflow.plugins import Registry
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.language_modelling import LanguageModelHead
@@ -72,7 +73,7 @@ def _classification_head(model: PretrainedModel, _tokenizer: object) -> Classifi
     return ClassificationHead.of(model.config)
 
 
-TASKS: dict[str, Task] = {
+_OWN: dict[str, Task] = {
     "text-classification": Task(
         loader="AutoModelForSequenceClassification",
         endings=("ForSequenceClassification",),
@@ -120,6 +121,14 @@ TASKS: dict[str, Task] = {
 }
 
 
+def _check_plugin(_name: str, task: object) -> None:
+    if not isinstance(task, Task):
+        raise TypeError("it is no gaflow.tasks.Task")
+
+
+TASKS: Registry[Task] = Registry(_OWN, "gaflow.tasks", _check_plugin)
+
+
 def task_of(architecture: str, main_input: str = "input_ids") -> str | None:
     """The task of a class of models, by its name; None if the name does not tell.
 
@@ -127,7 +136,8 @@ def task_of(architecture: str, main_input: str = "input_ids") -> str | None:
     """
     if architecture.endswith("ForSequenceClassification") and main_input in ("input_values", "input_features"):
         return "audio-classification"
-    for name, task in TASKS.items():
-        if architecture.endswith(task.endings):
-            return name
+    for tasks in (_OWN, TASKS):  # plug-ins are imported only if gaflow itself does not know the class
+        for name, task in tasks.items():
+            if architecture.endswith(task.endings):
+                return name
     return None

@@ -251,6 +251,17 @@ class Summary:
                 lines.append(f"{one_line(name.replace('_', ' '))} {text}")
         return lines
 
+    @property
+    def provenance(self) -> list[tuple[str, str]]:
+        """Where the scores come from, as names and values; entries that are None are left out."""
+        rows = []
+        for name, value in self.att.provenance.items():
+            if isinstance(value, Mapping):
+                value = ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
+            if value is not None:
+                rows.append((one_line(name), one_line(str(value))))
+        return rows
+
     def share(self, score: float) -> str:
         """A score's share of all scores."""
         if self.total == 0:

@@ -28,6 +28,7 @@ from gaflow.models.adapters.observed import AttentionLayer, ObservedPass
 from gaflow.models.adapters.pooled_text import canine, funnel, perceiver
 from gaflow.models.adapters.sparse_text import big_bird, longformer
 from gaflow.models.adapters.vision import hiera, levit, reduced_keys, swin
+from gaflow.plugins import Registry
 
 __all__ = ["ADAPTERS", "REFUSED", "RETURNED", "SOFTMAXES", "Adapter", "find_adapter", "runs_alone"]
 
@@ -59,7 +60,7 @@ _REDUCED = Adapter("reduced keys", reduced_keys, aligned=False)
 _BIG_BIRD = Adapter("block-sparse attention", big_bird, alone=True)  # the last block is special, padding or not
 _LONGFORMER = Adapter("windows and global tokens", longformer)
 
-ADAPTERS: dict[str, Adapter] = {  # model type -> adapter
+_OWN: dict[str, Adapter] = {  # model type -> adapter
     "big_bird": _BIG_BIRD,
     "bigbird_pegasus": _BIG_BIRD,
     "canine": Adapter("characters and molecules", canine, alone=True, aligned=False),
@@ -112,6 +113,14 @@ REFUSED: dict[str, str] = {  # model type -> reason why no network can be built
     "swiftformer": "its attention is additive: no weights between two patches exist",
     "yoso": "its attention is a random estimate without a softmax",
 }
+
+
+def _check_plugin(_name: str, adapter: object) -> None:
+    if not isinstance(adapter, Adapter):
+        raise TypeError("it is no gaflow.models.adapters.Adapter")
+
+
+ADAPTERS: Registry[Adapter] = Registry(_OWN, "gaflow.adapters", _check_plugin, reserved=REFUSED)
 _OTHER_MIXERS = ("linear", "mamba", "recurrent", "conv", "ssm", "hybrid")  # in the names of types of layers
 
 
@@ -130,8 +139,9 @@ def find_adapter(model: PretrainedModel) -> Adapter:
     mixers = sorted(mixer for mixer in layer_types if any(word in mixer for word in _OTHER_MIXERS))
     if mixers:
         raise unsupported(model, f"some of its layers mix tokens by {', '.join(mixers)} instead of softmax attention")
-    if model_type in ADAPTERS:
-        return ADAPTERS[model_type]
+    adapter = ADAPTERS.get(str(model_type))
+    if adapter is not None:
+        return adapter
     return _ENCODER if getattr(config, "is_encoder_decoder", False) else RETURNED
 
 

@@ -1,0 +1,278 @@
+"""Attributions to and from the formats of other libraries. These are methods of `Attribution`.
+
+The convention this file owns: **scores go over as they are**, one per token, and nothing is made up. What another
+library does not say (a probability, the place of a token in the text) stays empty, or is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gaflow.arguments import checked, vector, whole_number
+from gaflow.attribution.words import pieces_of, words_of
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
+from gaflow.extras import need
+from gaflow.inputs.encoding import locate
+
+if TYPE_CHECKING:
+    from gaflow.attribution.attribution import Attribution
+
+
+_MARKER = re.compile(r"\[[A-Z]+\d*\]|</?s>|<\|?[a-z_]+\|?>")  # how tokenizers write special tokens
+
+
+@checked
+def as_list(att: Attribution, *, words: bool = True) -> list[tuple[str, float]]:
+    """(word, score) of every word, the largest absolute score first, as LIME's `as_list`; `words=False`: of tokens."""
+    units = words_of(att) if words else pieces_of(att)
+    ranked = sorted(units, key=lambda unit: -abs(unit.score))
+    return [(unit.text, unit.score) for unit in ranked]
+
+
+@checked
+def highlighted(att: Attribution, *, words: bool = False) -> list[tuple[str, float | None]]:
+    """The text in pieces with scores from -1 to 1, for `gradio.HighlightedText`; None between tokens.
+
+    The scores are divided by the largest absolute one. The pieces are the whole text, and after it the pair.
+    """
+    units = words_of(att) if words else pieces_of(att)
+    largest = max((abs(unit.score) for unit in units), default=0.0) or 1.0
+    pieces: list[tuple[str, float | None]] = []
+    for segment, source in enumerate((att.text, att.text_pair)):
+        if source is None:
+            continue
+        if segment == 1:
+            pieces.append(("\n", None))
+        end = 0
+        for unit in units:
+            if unit.segment != segment or unit.end <= end:  # tokens of one character share it
+                continue
+            if unit.start > end:
+                pieces.append((source[end : unit.start], None))
+            pieces.append((source[max(unit.start, end) : unit.end], unit.score / largest))
+            end = unit.end
+        if end < len(source):
+            pieces.append((source[end:], None))
+    return pieces
+
+
+@checked
+def to_inseq(att: Attribution) -> Any:
+    """An `inseq.FeatureAttributionOutput` with the tokens as source and the label as the only target token."""
+    need("inseq", None, "an Inseq output needs inseq")
+    import torch
+    from inseq.data.attribution import (  # type: ignore[import-not-found]
+        FeatureAttributionOutput,
+        FeatureAttributionSequenceOutput,
+    )
+    from inseq.utils.typing import TokenWithId  # type: ignore[import-not-found]
+
+    scores = torch.tensor(att.scores, dtype=torch.float32)
+    sequence = FeatureAttributionSequenceOutput(
+        source=[TokenWithId(token, index) for index, token in enumerate(att.tokens)],
+        target=[TokenWithId(att.label, 0)],
+        source_attributions=scores[:, None],
+        step_scores={},
+        sequence_scores={},
+        attr_pos_start=0,
+        attr_pos_end=1,
+    )
+    info = {"attribution_method": att.method, "input_texts": [att.text], "generated_texts": [att.label]}
+    return FeatureAttributionOutput(sequence_attributions=[sequence], info=info)
+
+
+@checked
+def to_graph(att: Attribution, *, edges: int = 2000, slug: str = "gaflow") -> dict[str, Any]:
+    """The attribution as a graph in the JSON format of circuit-tracer and Neuronpedia.
+
+    Nodes are the tokens in every layer and the explained output. Links go from the input to the output and weigh what
+    flows through them, minus what flows against it. The strongest `edges` between layers are kept. Methods without
+    flow have links from the tokens to the output alone, with the scores as weights.
+
+        Path("graph.json").write_text(json.dumps(att.to_graph()))
+    """
+    whole_number("edges", edges)
+    count = len(att.tokens)
+    depth = 0 if att.flow is None else att.flow.edges.shape[1]
+    nodes = [_embedding_node(att, position) for position in range(count)]
+    for layer in range(1, depth + 1):
+        nodes += [_hidden_node(att, layer, position) for position in range(count)]
+    output = _output_node(att, depth)
+    links = _flow_links(att, edges) if depth else []
+    last = _signed(att, "source") if depth else att.scores
+    for position in np.flatnonzero(last).tolist():
+        links.append(_link(_node_id(depth, position), output["node_id"], last[position]))
+    ends = {link[end] for link in links for end in ("source", "target")}
+    is_input = {node["node_id"] for node in nodes[:count]}
+    return {
+        "metadata": {
+            "slug": slug,
+            "scan": str(att.provenance.get("model") or "gaflow"),
+            "transcoder_list": [],
+            "prompt_tokens": list(att.tokens),
+            "prompt": att.text if att.text_pair is None else f"{att.text}\n{att.text_pair}",
+            "node_threshold": None,
+            "schema_version": 1,
+        },
+        "qParams": {
+            "pinnedIds": [],
+            "supernodes": [],
+            "linkType": "both",
+            "clickedId": "",
+            "sg_pos": "",
+        },
+        "nodes": [node for node in nodes if node["node_id"] in ends | is_input] + [output],
+        "links": links,
+    }
+
+
+def _flow_links(att: Attribution, count: int) -> list[dict[str, Any]]:
+    """Links of the strongest flows: edges (l, t, t) go from token i of a layer to token j of the layer below."""
+    flows = _signed(att, "edges")
+    strongest = np.argsort(-abs(flows), axis=None, kind="stable")[:count]
+    links = []
+    for layer, upper, lower in zip(*np.unravel_index(strongest, flows.shape), strict=True):
+        weight = float(flows[layer, upper, lower])
+        if weight != 0:
+            links.append(_link(_node_id(int(layer), int(lower)), _node_id(int(layer) + 1, int(upper)), weight))
+    return links
+
+
+def _signed(att: Attribution, name: str) -> np.ndarray:
+    """What flows, minus what flows against it."""
+    values = getattr(att.flow, name)[0].double().numpy()
+    if att.flow_against is not None:
+        values = values - getattr(att.flow_against, name)[0].double().numpy()
+    return values
+
+
+def _node_id(layer: int, position: int) -> str:
+    """Layer, feature and position, as circuit-tracer writes them; a token is its own feature."""
+    name = "E" if layer == 0 else str(layer - 1)
+    return f"{name}_{position}_{position}"
+
+
+def _link(source: str, target: str, weight: float) -> dict[str, Any]:
+    return {"source": source, "target": target, "weight": float(weight)}
+
+
+def _node(att: Attribution, layer: int, position: int, kind: str) -> dict[str, Any]:
+    node_id = _node_id(layer, position)
+    return {
+        "node_id": node_id,
+        "feature": position,
+        "layer": node_id.partition("_")[0],
+        "ctx_idx": position,
+        "feature_type": kind,
+        "token_prob": 0.0,
+        "is_target_logit": False,
+        "run_idx": 0,
+        "reverse_ctx_idx": 0,
+        "jsNodeId": node_id,
+        "clerp": att.tokens[position],
+        "influence": None,
+        "activation": None if att.layers is None else float(att.layers[layer, position]),
+    }
+
+
+def _embedding_node(att: Attribution, position: int) -> dict[str, Any]:
+    return _node(att, 0, position, "embedding") | {"influence": float(att.scores[position])}
+
+
+def _hidden_node(att: Attribution, layer: int, position: int) -> dict[str, Any]:
+    """A hidden state. The format has no type for it; this is the one that front ends draw as an ordinary node."""
+    return _node(att, layer, position, "cross layer transcoder")
+
+
+def _output_node(att: Attribution, depth: int) -> dict[str, Any]:
+    position = len(att.tokens) - 1
+    node_id = f"{depth + 1}_{position}_{position}"  # circuit-tracer leaves a layer out, too
+    changes = {
+        "node_id": node_id,
+        "jsNodeId": node_id,
+        "layer": str(depth + 1),
+        "token_prob": att.probability or 0.0,
+        "is_target_logit": True,
+        "clerp": f"Output {att.label!r}",
+        "activation": att.output,
+    }
+    return _node(att, 0, position, "logit") | changes
+
+
+def fields_from_shap(explanation: object, text: str | None, method: str) -> dict[str, Any]:
+    """The fields of the Attribution that an explanation of one text and one output is."""
+    values = np.asarray(getattr(explanation, "values", None))
+    if values.ndim != 1:
+        raise ArgumentError(
+            Argument("explanation"),
+            f" has values of the shape {values.shape}; choose one text and one output, as in explanation[0, :, 'yes']",
+        )
+    shap_explanation: Any = explanation
+    base_value = float(np.asarray(shap_explanation.base_values).reshape(-1)[0])
+    names = shap_explanation.output_names
+    label = names if isinstance(names, str) else (names or ["output"])[0]
+    fields = _from_tokens(_token_strings("explanation", shap_explanation.data), values, text)
+    return fields | {
+        "method": method,
+        "target": str(label),
+        "label": str(label),
+        "prediction": str(label),
+        "probability": None,
+        "output": base_value + float(values.sum()),
+        "diagnostics": {"baseline_output": base_value},
+    }
+
+
+def fields_from_captum(record: object, text: str | None, method: str) -> dict[str, Any]:
+    """The fields of the Attribution that a visualisation record is."""
+    captum_record: Any = record
+    try:
+        tokens = _token_strings("record", captum_record.raw_input_ids)
+        scores = vector("record", captum_record.word_attributions, len(tokens))
+        output = float(captum_record.attr_score)
+        probability = float(captum_record.pred_prob)
+        error_of_sum = float(captum_record.convergence_score)
+    except (AttributeError, TypeError) as error:
+        raise ArgumentTypeError(Argument("record"), f" must be a Captum VisualizationDataRecord: {error}") from error
+    label = str(captum_record.attr_class)
+    is_prediction = label == str(captum_record.pred_class) and 0 <= probability <= 1
+    return _from_tokens(tokens, scores, text) | {
+        "method": method,
+        "target": label,
+        "label": label,
+        "prediction": str(captum_record.pred_class),
+        "probability": probability if is_prediction else None,
+        "output": output,
+        "diagnostics": {"convergence_delta": error_of_sum},
+    }
+
+
+def _token_strings(argument: str, tokens: object) -> list[str]:
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise ArgumentError(Argument(argument), " must hold tokens, one string for each score")
+    return [str(token) for token in tokens]
+
+
+def _from_tokens(tokens: Sequence[str], scores: np.ndarray, text: str | None) -> dict[str, Any]:
+    """Text, offsets and segments of tokens. Without a text, the tokens are put together to one."""
+    markers = {token for token in tokens if not token or _MARKER.fullmatch(token)}
+    if text is None:
+        spaced = any(token != token.strip() for token in tokens)  # SHAP keeps the blanks between words
+        ordinary = [token for token in tokens if token not in markers]
+        text = ("" if spaced else " ").join(ordinary)
+    segments = []
+    for token in tokens:
+        is_special = token in markers and (not token or token not in text)
+        segments.append(-1 if is_special else 0)
+    return {
+        "text": text,
+        "text_pair": None,
+        "tokens": tuple(tokens),
+        "scores": scores,
+        "offsets": locate((text, None), tokens, segments),
+        "segments": tuple(segments),
+    }
