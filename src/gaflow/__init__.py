@@ -34,6 +34,7 @@ from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
 from gaflow.flow.result import Certificate, Flow, Potentials
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
+from gaflow.models.sentence_encoder import SentenceEncoder
 
 __all__ = [
     "METHODS",
@@ -60,6 +61,7 @@ __all__ = [
     "Route",
     "Routes",
     "ScoreRanges",
+    "SentenceEncoder",
     "ShapleyEstimate",
     "SolveError",
     "TargetError",
