@@ -2,6 +2,7 @@
 
 from gaflow.attribution.attribution import Attribution, TextUnit, load
 from gaflow.attribution.axioms import Axioms, axioms
+from gaflow.corpora.importances import corpus
 from gaflow.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -73,6 +74,7 @@ __all__ = [
     "Windows",
     "aso",
     "axioms",
+    "corpus",
     "dense_network",
     "evaluate",
     "explain",

@@ -7,7 +7,7 @@ tokens are in no word, so the matches of all words sum to the similarity less wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.extras import need
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from gaflow.attribution.attribution import Attribution
 
 
@@ -63,7 +65,7 @@ def word_matches(att: Attribution) -> WordMatches:
     return WordMatches(tuple(words), tuple(pair_words), scores)
 
 
-def matches_of(att: Attribution) -> Any:
+def matches_of(att: Attribution) -> DataFrame:
     """A DataFrame of all pairs of a word of the text and a word of the pair, the best match first.
 
     `score` is what the two add to the similarity together, below 0 if they make it smaller. `start` and `pair_start`

@@ -149,11 +149,11 @@ def merge(
     """The attribution of a whole text by one method, from those of its windows."""
     merged = add_up(text, windows, attributions, output, "windows")
     longest = max(len(window.positions) for window in windows)
-    counts = {"windows": len(windows), "window_tokens": longest}
+    counts: Diagnostics = {"windows": len(windows), "window_tokens": longest}
     return replace(
         merged,
         output_kind=f"mean {attributions[0].output_name} of {len(windows)} windows",
-        diagnostics=counts | merged.diagnostics,
+        diagnostics={**counts, **merged.diagnostics},
     )
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def outline(model: str | Path | None, task: str | None = None, trust_remote_code
     name = _folder_or_name(model)
     trust = boolean("trust_remote_code", trust_remote_code)
     with _without_progress_bars(), _naming(name):
-        pipeline = read_pipeline(name) if task in (None, "similarity") else None
+        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
         config, task = _load_config(name, task, trust, pipeline)
         with torch.device("meta"):
             empty = _model_class(task).from_config(config, dtype=torch.float32, trust_remote_code=trust)
@@ -96,7 +97,7 @@ def _from_name(
     name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype, trust: bool
 ) -> Loaded:
     with _without_progress_bars(), _naming(name):
-        pipeline = read_pipeline(name) if task in (None, "similarity") else None
+        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
         config, task = _load_config(name, task, trust, pipeline)
         model, report = _model_class(task).from_pretrained(
             name,
@@ -130,6 +131,25 @@ def _with_pooling(model: PretrainedModel, task: str) -> PretrainedModel:
     if task != "similarity" or isinstance(model, SentenceEncoder):
         return model
     return SentenceEncoder(model)
+
+
+def _find_file(name: str, file: str, subfolder: str) -> Path | None:
+    """A file of a folder or of a model on the hub; None if there is none."""
+    folder = Path(name)
+    if folder.is_dir():
+        path = folder / subfolder / file
+        return path if path.is_file() else None
+    from transformers.utils.hub import cached_file
+
+    cached = cached_file(
+        name,
+        file,
+        subfolder=subfolder,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if cached is None else Path(cached)
 
 
 def _subfolder(pipeline: Pipeline | None) -> str:

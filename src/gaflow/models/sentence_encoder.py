@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gaflow.arguments import checked, one_of, optional_whole_number
 from gaflow.errors import Argument, ArgumentError, unsupported
+from gaflow.inputs.transformers_types import ModelConfig, ModelOutput
 from gaflow.models.forward import model_arguments
 from gaflow.models.restore import borrow, uncompiled
 from gaflow.tasks.similarity import MEASURES
@@ -119,7 +119,7 @@ class SentenceEncoder(nn.Module):
             raise ArgumentError(Argument("encoder"), f" is a {type(encoder).__name__}; pass a transformers model")
         self.encoder = uncompiled(encoder)
         self.dense = nn.ModuleList(dense)
-        self.config: Any = encoder.config
+        self.config: ModelConfig = encoder.config
         self.pooling = tuple(names)
         self.pooling_by_default = pooling is None
         self.normalize = normalize
@@ -131,7 +131,7 @@ class SentenceEncoder(nn.Module):
         """The word embeddings of the encoder."""
         return self.encoder.get_input_embeddings()  # type: ignore[operator]
 
-    def forward(self, output_attentions: bool = False, **inputs: Any) -> Any:
+    def forward(self, output_attentions: bool = False, **inputs: Tensor) -> ModelOutput:
         """The encoder's output, and as logits (b, 2, d) the embedding and the same divided by its norm."""
         outputs = self._encode(output_attentions, inputs)
         embedding = self.embedding(outputs.last_hidden_state, inputs["attention_mask"])
@@ -166,7 +166,7 @@ class SentenceEncoder(nn.Module):
             parts = nn.functional.linear(parts, layer.linear.weight)
         return parts
 
-    def _encode(self, observe: bool, inputs: dict[str, Any]) -> Any:
+    def _encode(self, observe: bool, inputs: dict[str, Tensor]) -> ModelOutput:
         outputs = self.encoder(**model_arguments(self.encoder, inputs, observe))
         if not isinstance(getattr(outputs, "last_hidden_state", None), Tensor):
             raise unsupported(self.encoder, "it returns no last_hidden_state, which a text's embedding is pooled from")

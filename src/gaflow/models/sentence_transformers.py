@@ -1,7 +1,7 @@
 """Models of the library sentence-transformers, from their folders and from its objects; the library is not needed.
 
-A folder has a list of modules in modules.json. The first one is the encoder, the second the pooling. Linear layers and a
-normalisation may follow:
+A folder has a list of modules in modules.json. The first one is the encoder, the second the pooling. Linear layers and
+a normalisation may follow:
 
     modules.json                       [{"path": "", "type": "...Transformer"}, {"path": "1_Pooling", ...}, ...]
     sentence_bert_config.json          the most tokens of a text
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,10 +26,12 @@ import torch
 from torch import nn
 
 from gaflow.errors import GaflowWarning, UnsupportedModelError
+from gaflow.inputs.transformers_types import PretrainedModel
 from gaflow.models.sentence_encoder import POOLINGS, Dense, SentenceEncoder
 from gaflow.tasks.similarity import MEASURES
 
 Config = Mapping[str, Any]  # JSON
+FindFile = Callable[[str, str], Path | None]  # file name, folder below the model's -> where it is; None: nowhere
 
 _LIBRARY = "sentence_transformers"
 _ENCODER_SETTINGS = ("sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json")
@@ -62,7 +64,7 @@ class Pipeline:
     max_length: int | None = None
     encoder_folder: str = ""  # below the model's
 
-    def build(self, encoder: Any) -> SentenceEncoder:
+    def build(self, encoder: PretrainedModel) -> SentenceEncoder:
         """The model around its encoder."""
         for layer in self.dense:
             layer.to(encoder.device, encoder.dtype)
@@ -121,9 +123,9 @@ def from_object(model: Any) -> SentenceEncoder:
     return _pipeline(modules, settings, encoder_settings).build(encoder)
 
 
-def read_pipeline(name: str) -> Pipeline | None:
-    """What the files of a model's folder, or of the hub, say beside its encoder; None if they say nothing."""
-    entries = _read_json(name, "modules.json")
+def read_pipeline(find_file: FindFile) -> Pipeline | None:
+    """What the files of a model say beside its encoder; None if they say nothing."""
+    entries = _read_json(find_file, "modules.json")
     if entries is None:
         return None
     paths = []
@@ -141,14 +143,14 @@ def read_pipeline(name: str) -> Pipeline | None:
         config: Config = {}
         dense = None
         if kind in ("Pooling", "Dense"):
-            config = _read_json(name, "config.json", path) or {}
+            config = _read_json(find_file, "config.json", path) or {}
         if kind == "Dense":
-            dense = _read_dense(name, path, config)
+            dense = _read_dense(find_file, path, config)
         modules.append(_Module(kind, config, dense))
     encoder_settings = None
     for file in _ENCODER_SETTINGS:
-        encoder_settings = encoder_settings or _read_json(name, file, paths[0])
-    settings = _read_json(name, "config_sentence_transformers.json") or {}
+        encoder_settings = encoder_settings or _read_json(find_file, file, paths[0])
+    settings = _read_json(find_file, "config_sentence_transformers.json") or {}
     return _pipeline(modules, settings, encoder_settings or {}, paths[0])
 
 
@@ -168,7 +170,9 @@ def _pipeline(modules: Sequence[_Module], settings: Config, encoder_settings: Co
     normalize = kinds[-1:] == ["Normalize"]
     if kinds != ["Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]:
         listed = ", ".join(kinds) or "nothing"
-        raise _refused(f"after its encoder it has {listed}, but gaflow follows Pooling, Dense and Normalize, in this order")
+        raise _refused(
+            f"after its encoder it has {listed}, but gaflow follows Pooling, Dense and Normalize, in this order"
+        )
     measure = settings.get("similarity_fn_name") or "cosine"
     measure = str(getattr(measure, "value", measure))
     if measure not in MEASURES:
@@ -217,15 +221,15 @@ def _dense(config: Config, linear: nn.Linear, activation: nn.Module | None) -> D
     return Dense(linear, None if isinstance(activation, nn.Identity) else activation)
 
 
-def _read_dense(name: str, path: str, config: Config) -> Dense:
+def _read_dense(find_file: FindFile, path: str, config: Config) -> Dense:
     linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
-    file = _find_file(name, "model.safetensors", path)
+    file = find_file("model.safetensors", path)
     if file is not None:
         from safetensors.torch import load_file
 
         weights = load_file(file)
     else:
-        file = _find_file(name, "pytorch_model.bin", path)
+        file = find_file("pytorch_model.bin", path)
         if file is None:
             raise _refused(f"there are no weights of the Dense layer in {path!r}")
         weights = torch.load(file, map_location="cpu", weights_only=True)
@@ -237,28 +241,10 @@ def _read_dense(name: str, path: str, config: Config) -> Dense:
     return _dense(config, linear, None if activation is None else activation())
 
 
-def _read_json(name: str, file: str, subfolder: str = "") -> Any:
+def _read_json(find_file: FindFile, file: str, subfolder: str = "") -> Any:
     """The content of a file of a model; None if the model has no such file."""
-    path = _find_file(name, file, subfolder)
-    return None if path is None else json.loads(Path(path).read_text("utf-8"))
-
-
-def _find_file(name: str, file: str, subfolder: str = "") -> Path | None:
-    folder = Path(name)
-    if folder.is_dir():
-        path = folder / subfolder / file
-        return path if path.is_file() else None
-    from transformers.utils import cached_file
-
-    found_at = cached_file(
-        name,
-        file,
-        subfolder=subfolder,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if found_at is None else Path(found_at)
+    path = find_file(file, subfolder)
+    return None if path is None else json.loads(path.read_text("utf-8"))
 
 
 def _refused(reason: str) -> UnsupportedModelError:

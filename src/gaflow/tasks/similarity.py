@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentTypeError
 from gaflow.inputs.encoding import Encoding, join_pair
+from gaflow.inputs.transformers_types import PretrainedModel
 from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.targets import ExplainedOutput, Head, LogitTerm, logits_on_host, target_error
 
@@ -88,7 +88,7 @@ class SimilarityHead(Head[str, str | Partner]):
         return [self.describe(name) for name in names[:count]]
 
 
-def similarity_head(model: Any, _tokenizer: object) -> SimilarityHead:
+def similarity_head(model: PretrainedModel, _tokenizer: object) -> SimilarityHead:
     """The head of a sentence encoder."""
     return SimilarityHead(model.measure, f"{' and '.join(model.pooling)} pooling")
 
