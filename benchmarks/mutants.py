@@ -12,6 +12,7 @@ libraries, cosmic-ray imports torch anew for every mutant.) A run continues from
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -36,7 +37,7 @@ from benchmarks.mutations import Mutant, mutants_of
 ROOT = Path(__file__).parent.parent
 EXPLAINED = Path(__file__).with_name("mutants_explained.json")
 MARKS = "not browser and not ray and not gpu"  # of slow files, the fast tests are run
-SHARED_LIBRARIES = ("numpy", "scipy", "sklearn", "tokenizers", "torch", "transformers")
+SHARED_LIBRARIES = ("hypothesis", "numpy", "scipy", "sklearn", "tokenizers", "torch", "transformers")
 SOLVER_TESTS = ("flow/test_certificate", "flow/test_solve", "hostile/test_networks")
 LINEAR_TESTS = ("flow/test_linear", *SOLVER_TESTS)
 MAXFLOW_TESTS = ("flow/test_max_flow", "flow/test_min_cut", "flow/test_score_ranges")
@@ -63,6 +64,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "flow/maxflow/min_cut": ("flow/test_min_cut",),
     "flow/maxflow/score_ranges": ("flow/test_score_ranges",),
     "flow/maxflow/single_pairs": ("flow/test_single_pairs",),
+    "flow/maxflow/shapley": ("flow/test_shapley",),
+    "flow/maxflow/circulation": ("flow/test_circulation",),
+    "flow/routes": ("flow/test_routes",),
+    "flow/paper_algorithms": ("flow/test_paper_algorithms", "flow/test_max_flow"),
     "evaluation/masking": ("evaluation/test_masking", "evaluation/test_faithfulness", "evaluation/test_soft_masking"),
     "evaluation/metrics": ("evaluation/test_metrics", "evaluation/test_result", "evaluation/test_soft_masking"),
     "evaluation/faithfulness": EVALUATION_TESTS,
@@ -71,6 +76,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/soft_masking": ("evaluation/test_soft_masking", "evaluation/test_faithfulness"),
     "methods/removal": REMOVAL_TESTS,
     "methods/token_removal": (*REMOVAL_TESTS, "evaluation/test_masking"),
+    "methods/peeling": ("methods/test_relevance_flow",),
     "methods/perturbation": ("methods/test_perturbation", "methods/test_media_removal", "test_arguments"),
 }
 
@@ -155,7 +161,6 @@ def _run_tests(overlay: Path, arguments: Sequence[str]) -> None:
     sys.path.insert(0, str(overlay))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(overlay), os.environ.get("PYTHONPATH", "")])
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    sys.dont_write_bytecode = True
     recorder = Recorder()
     options = ["-q", "-m", MARKS, "-p", "no:cacheprovider", f"--basetemp={overlay / 'tmp'}"]
     try:
@@ -230,6 +235,7 @@ def try_tests(names: Sequence[str], workers: int, longest: float) -> dict[str, T
     for module in sorted(modules):
         with suppress(Exception):  # a part of a library that only exists while it is imported, for example
             importlib.import_module(module)
+    gc.freeze()  # children need not look for garbage in what was imported before them
     return files
 
 

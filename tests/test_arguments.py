@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from gaflow import FlowMethod, solve
+from gaflow import Explainer, FlowMethod, solve
 from gaflow.arguments import checked, open_fraction, positive_number, whole_number
 from gaflow.errors import ArgumentError, ArgumentTypeError
 from gaflow.methods import IntegratedGradients, Lime
+from tests.support.models import bert
 
 
 @checked
@@ -50,3 +51,19 @@ def test_tensors_without_dense_values_are_refused(information):
     with pytest.raises(ArgumentTypeError) as caught:
         solve(information)
     assert caught.value.argument == "information"
+
+
+@pytest.mark.parametrize("progress", [int, dict, lambda: None, lambda done: None, lambda a, b, c: None, 1, "yes"])
+def test_a_function_for_progress_takes_what_is_done_and_in_all(progress):
+    explainer = Explainer(*bert())
+    with pytest.raises(ArgumentTypeError, match="progress"):
+        explainer(["the dog"], "rawatt", progress=progress)
+
+
+def test_functions_that_can_take_the_arguments_are_called():
+    calls = []
+    explainer = Explainer(*bert())
+    for progress in (lambda *both: calls.append(both), lambda done, in_all, more=0: calls.append((done, in_all))):
+        explainer(["the dog"], "rawatt", progress=progress)
+        assert calls.pop() == (1, 1)
+        calls.clear()

@@ -62,8 +62,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
                 raise error(Argument(name), f" must be {expected}, not {reprlib.repr(value)}")
             if isinstance(value, torch.Tensor):
                 dense_tensor(name, value)
-            if Path in get_args(hint) and "\0" in str(value):
-                raise ArgumentError(Argument(name), f" has a NUL character, which no path has: {value!r}")
+            if Path in get_args(hint):
+                check_characters(name, value)
         return function(*bound.args, **bound.kwargs)
 
     return check_and_call
@@ -116,6 +116,8 @@ def _matches(value: Any, hint: Any) -> bool:
             return False
     except TypeError:  # a protocol
         return True
+    if kind is Callable:
+        return not (members and isinstance(members[0], list)) or _takes(value, len(members[0]))
     if kind is Mapping:
         return all(_matches(item, members[1]) for item in value.values())
     if kind not in (Sequence, Iterable, list, np.ndarray):
@@ -126,6 +128,17 @@ def _matches(value: Any, hint: Any) -> bool:
     if not plain or not isinstance(value, Collection):
         return True
     return all(isinstance(item, plain[0]) for item in value)
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments; of some built-in functions nobody knows."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return not isinstance(function, type)  # `int` and the like convert values, and report nothing
+    return True
 
 
 def plain_number(value: Any) -> Any:
@@ -189,9 +202,34 @@ def location(name: str, value: object) -> Path:
     """The path of a file or folder; an empty string, which Python takes for the current folder, is refused."""
     if not isinstance(value, str | os.PathLike):
         raise ArgumentTypeError(Argument(name), f" must be a path, not {value!r}")
+    check_characters(name, value)
     if not str(value).strip():
         raise ArgumentError(Argument(name), f" is empty ({str(value)!r}); give a path, such as '.' for this folder")
     return Path(value)
+
+
+def output_folder(name: str, value: object) -> Path:
+    """The path of a folder to write into, which need not exist; a file in its place is refused."""
+    folder = location(name, value)
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            break
+        if path.exists():
+            raise ArgumentError(Argument(name), f" {str(folder)!r}: {str(path)!r} is a file; give a folder")
+    return folder
+
+
+def check_characters(name: str, path: object) -> None:
+    """Refuse characters that no name of a file can have."""
+    if not isinstance(path, str | os.PathLike):
+        return
+    if "\0" in str(path):
+        raise ArgumentError(Argument(name), f" has a NUL character, which no path has: {path!r}")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        character = str(path)[error.start]
+        raise ArgumentError(Argument(name), f" has {character!r}, which no path has: {path!r}") from error
 
 
 def one_of(name: str, value: Choice, choices: Collection[Choice]) -> Choice:

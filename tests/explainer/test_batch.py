@@ -115,6 +115,22 @@ def test_a_text_that_is_mostly_unknown_to_the_tokenizer_is_warned_of(text, warne
     assert (f"{unknown} of" in str(att.diagnostics.get("warning", ""))) == warned
 
 
+@pytest.mark.parametrize(
+    ("pair", "texts"),
+    [
+        (("the dog is smart and cute", "xz zx"), ["second text: 2 of 2"]),
+        (("xz", "the dog is smart"), ["first text: 1 of 1"]),
+        (("xz zx dog", "xx"), ["first text: 2 of 3", "second text: 1 of 1"]),
+        (("xz dog", "the dog"), []),
+    ],
+)
+def test_an_unknown_text_of_a_pair_is_warned_of_whatever_the_other_is(pair, texts):
+    warning = str(Explainer(*bert())(pair, "agf").diagnostics.get("warning", ""))
+    assert warning.count("unknown to the tokenizer") == len(texts)
+    for text in texts:
+        assert text in warning
+
+
 def test_each_text_has_the_potentials_of_its_own_tokens():
     explainer = Explainer(*bert())
     texts = [SENTENCE, "a dog"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from gaflow.errors import ArgumentError
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.score_ranges import score_ranges
-from gaflow.flow.maxflow.shapley import shapley, shapley_estimate
+from gaflow.flow.maxflow.shapley import MAX_ORDERS, shapley, shapley_estimate
 from tests.flow.test_score_ranges import linear_program
 from tests.support.networks import random_attention, random_information
 
@@ -174,3 +174,9 @@ def test_too_few_orders_are_refused(orders):
 def test_a_batch_is_refused():
     with pytest.raises(ValueError, match="batch of 2"):
         shapley(torch.ones(2, 1, 2, 2))
+
+
+@pytest.mark.parametrize("orders", [1, 0, MAX_ORDERS + 1, 10**30])
+def test_orders_that_memory_cannot_hold_or_that_have_no_error_are_refused(orders):
+    with pytest.raises(ArgumentError, match=f"orders.*{MAX_ORDERS}"):
+        shapley(torch.ones(1, 2, 2), orders)

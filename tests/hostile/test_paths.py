@@ -1,6 +1,7 @@
 """Paths that are empty, disks that are full, counts without sense, and files that are not what their names say."""
 
 import errno
+import gzip
 import os
 import sys
 
@@ -16,6 +17,7 @@ from gaflow.html import flow_page, page
 from gaflow.jobs import attribute, read_attributions
 from tests.support.commands import refused
 from tests.support.models import bert
+from tests.support.reports import evaluation
 
 EXPLAINER = gaflow.Explainer(*bert())
 TEXTS = ["a dog", "a smart dog"]
@@ -177,11 +179,84 @@ def test_output_that_nobody_can_take_is_a_failure(capfd, monkeypatch):
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # or closing it fails, too
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("name", ["picture.csv", "picture.tsv", "picture.jsonl"])
-def test_a_picture_is_no_table_and_none_of_its_bytes_are_printed(tmp_path, name):
-    (tmp_path / name).write_bytes(PNG)
+def test_a_picture_is_no_table_and_none_of_its_bytes_are_printed(tmp_path, name, suffix):
+    name += suffix
+    data = PNG + bytes(range(256)) * 9  # lines with different numbers of columns
+    (tmp_path / name).write_bytes(gzip.compress(data) if suffix else data)
     with pytest.raises(DataError) as error:
         list(open_data(tmp_path / name).read())
     assert name in str(error.value)
     assert "PNG" not in str(error.value)
     assert "\\x" not in str(error.value)
+
+
+TABLE = gzip.compress(b"text\n" + b"a good film\n" * 9000)
+DAMAGED = {
+    "cut off": TABLE[:40],
+    "without its checksum": TABLE[:-8],
+    "not packed": b"text",
+    "changed": TABLE[:12] + b"\xff" * 30 + TABLE[42:],
+}
+
+
+@pytest.mark.parametrize("name", ["table.csv.gz", "table.tsv.gz", "table.jsonl.gz"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_packed_table_that_cannot_be_unpacked_is_named(tmp_path, name, damage):
+    (tmp_path / name).write_bytes(DAMAGED[damage])
+    with pytest.raises(DataError, match=name):
+        list(open_data(tmp_path / name).read())
+
+
+WRITERS = {  # argument -> a call that writes into a folder
+    "out_dir": lambda folder: attribute(EXPLAINER, TEXTS, folder, ["rawatt"]),
+    "out": lambda folder: bench(EXPLAINER, TEXTS, folder, methods=["rawatt"]),
+    "out ": lambda folder: report("results", folder),
+    "folder": lambda folder: evaluation(texts=5).save(folder),
+}
+
+
+@pytest.mark.parametrize("path", ["file", "file/inside", "file/far/inside"])
+@pytest.mark.parametrize("argument", WRITERS)
+def test_a_file_is_no_folder_to_write_into(tmp_path, monkeypatch, argument, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(GaflowError, match="'file'") as error:
+        WRITERS[argument](path)
+    assert str(error.value.argument) == argument.strip()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+HALF = "half \ud800"
+HALF_PATHS = {  # argument -> a call with a path that cannot be encoded
+    "out_dir": lambda att: attribute(EXPLAINER, TEXTS, HALF, ["rawatt"]),
+    "path": lambda att: list(read_attributions(HALF)),
+    "path ": lambda att: att.save(f"{HALF}.json"),
+    "path  ": lambda att: gaflow.load(HALF),
+    "path   ": lambda att: att.to_html(HALF),
+    "path    ": lambda att: att.to_flow_html(HALF),
+    "folder": lambda att: evaluation(texts=5).save(HALF),
+    "folder ": lambda att: gaflow.Evaluation.load(HALF),
+    "out": lambda att: bench(EXPLAINER, TEXTS, HALF),
+    "out ": lambda att: report(".", HALF),
+    "source": lambda att: open_data(HALF),
+    "model": lambda att: gaflow.Explainer(HALF),
+    "tokenizer": lambda att: gaflow.Explainer(EXPLAINER.model, HALF),
+}
+
+
+@pytest.mark.parametrize("argument", HALF_PATHS)
+def test_a_path_with_half_a_character_is_refused(tmp_path, monkeypatch, attribution, argument):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GaflowError) as error:
+        HALF_PATHS[argument](attribution)
+    assert str(error.value.argument) == argument.strip()
+    assert "\ud800" not in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_bytes_that_are_no_unicode_are_a_path_like_any_other(tmp_path, attribution):
+    path = tmp_path / os.fsdecode(b"caf\xe9.json")
+    attribution.save(path)
+    assert gaflow.load(path) == attribution

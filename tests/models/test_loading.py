@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -215,3 +216,13 @@ def test_an_outline_needs_no_file_of_weights(folder):
 def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(folder, device):
     with pytest.raises(ValueError, match=f"device '{device}'.*'cpu'"):
         load(folder, device=device)
+
+
+@pytest.mark.parametrize("name", ["num_attention_heads", "num_hidden_layers", "hidden_size"])
+@pytest.mark.parametrize("read", [load, outline])
+def test_a_config_with_sizes_below_zero_is_refused(folder, name, read):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | {name: -2}
+    path.write_text(json.dumps(config))
+    with pytest.raises(GaflowError, match=f"{name}.*-2"):
+        read(folder)

@@ -114,6 +114,17 @@ def test_widths_are_in_proportion_to_flows():
     np.testing.assert_allclose(widths / widths[-1], [0.25, 0.5, 1.0])
 
 
+def test_routes_may_come_one_by_one_but_nothing_else_may():
+    flow = gaflow.solve(network(3, 6, 6))
+    names = list("abcdef")
+    together = plots.flow_diagram(flow, names, routes=gaflow.routes(flow, 2))
+    one_by_one = plots.flow_diagram(flow, names, routes=iter(gaflow.routes(flow, 2)))
+    assert written(one_by_one) == written(together)
+    for strange in (1, "ab", None, (0, 1)):
+        with pytest.raises(gaflow.ArgumentTypeError, match="routes"):
+            plots.flow_diagram(flow, routes=iter([strange]))
+
+
 def test_the_widest_routes_are_drawn_and_told():
     flow = gaflow.solve(network(3, 6, 6))
     names = list("abcdef")

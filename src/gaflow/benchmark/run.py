@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import checked, distinct, location
+from gaflow.arguments import checked, distinct, location, output_folder
 from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, PAPER_SAMPLE, SETTINGS, read_settings, slug
 from gaflow.benchmark.resumable import StoredEvaluations
 from gaflow.benchmark.settings import BenchmarkSettings
@@ -122,7 +122,7 @@ def bench(
         ),
     )
     return run_benchmark(
-        explainer, _by_name(inputs), location("out", out), settings, lambda name: nullcontext(progress), stop
+        explainer, _by_name(inputs), output_folder("out", out), settings, lambda name: nullcontext(progress), stop
     )
 
 

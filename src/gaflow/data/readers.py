@@ -107,7 +107,7 @@ def reading(path: Path, file_format: str = "Parquet") -> Iterator[None]:
     with reading_file(path, file_format):
         try:
             yield
-        except (pa.ArrowException, LookupError, OverflowError) as error:
+        except (pa.ArrowException, LookupError, OverflowError, EOFError, zlib.error) as error:
             raise ValueError(error) from error
 
 
@@ -165,8 +165,8 @@ def _read_csv(path: Path, columns: Columns) -> Rows:
     as_text = csv.ConvertOptions(include_columns=columns.names, column_types=dict.fromkeys(columns.names, pa.string()))
     if path.stat().st_size == 0:
         return
-    _check_utf8(path)
     with reading(path, "CSV"):
+        _check_utf8(path)
         with csv.open_csv(path, read, parse) as opened:
             check_columns(columns.names, opened.schema.names, repr(path.name))
         with csv.open_csv(path, read, parse, as_text) as opened:
@@ -177,9 +177,8 @@ def _read_csv(path: Path, columns: Columns) -> Rows:
 
 def _check_utf8(path: Path) -> None:
     """Refuse a picture or an office document under the name of a table, whose bytes pyarrow would take for columns."""
-    if path.name.lower().endswith(".gz"):
-        return  # unpacking tells
-    with open(path, "rb") as file:
+    open_file = gzip.open if path.name.lower().endswith(".gz") else open
+    with open_file(path, "rb") as file:
         beginning = file.read(_HEAD)
     try:
         text = getincrementaldecoder("utf-8")().decode(beginning)

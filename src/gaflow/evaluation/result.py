@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.arguments import checked, location
+from gaflow.arguments import checked, location, output_folder
 from gaflow.characters import visible
 from gaflow.errors import Argument, ArgumentError, DataError, UnknownMethodError
 from gaflow.evaluation.arguments import ORDERS, EvaluationSettings
@@ -281,7 +281,8 @@ class Evaluation:
         for name in _DESCRIBED:
             description[name] = getattr(self, name)
         description["manifest"] = dict(self.manifest)
-        write_tables(location("folder", folder), StoredTables(tables, description, self.timings), optional=[_SOFT])
+        stored = StoredTables(tables, description, self.timings)
+        write_tables(output_folder("folder", folder), stored, optional=[_SOFT])
 
     @staticmethod
     def load(folder: str | Path) -> Evaluation:

@@ -6,7 +6,7 @@ The convention this file owns: attributions are on the host and without padding,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -129,10 +129,9 @@ def _cores(model: nn.Module, lengths: Sequence[int], methods: Sequence[Method]) 
 
 
 def _runs_many_texts(method: Method) -> bool:
-    """Whether the method changes a text in many ways, or goes along paths."""
+    """Whether the method changes a text in many ways."""
     info = getattr(method, "info", None)
-    is_perturbation = info is not None and info.family == "perturbation"
-    return is_perturbation or getattr(method, "steps", None) is not None
+    return info is not None and info.family == "perturbation"
 
 
 def _trace(
@@ -200,7 +199,7 @@ def _attributions(
             flow=_crop(flow, k, n),
             flow_against=_crop(flow_against, k, n),
             certificate=certificates[k],
-            diagnostics=_diagnostics(scores, traced, k, [warning, _unknown_tokens(encoding, batch)]),
+            diagnostics=_diagnostics(scores, traced, k, [warning, *_unknown_tokens(encoding, batch)]),
             layer=scores.layer,
         )
         attributions.append(attribution)
@@ -257,15 +256,17 @@ def _diagnostics(scores: Scores, traced: Trace, item: int, other_warnings: Seque
     return diagnostics | {"warning": joined} if joined else diagnostics
 
 
-def _unknown_tokens(encoding: Encoding, batch: Batch) -> str | None:
-    """A warning if the tokenizer knows less than half of the text, so the model cannot tell it from others."""
+def _unknown_tokens(encoding: Encoding, batch: Batch) -> Iterator[str]:
+    """Warnings for each text of which the tokenizer knows less than half, so the model cannot tell it from others."""
     unknown = batch.neutral.get("unk")
     ids = encoding.inputs.get("input_ids", ())
-    tokens = [token for token, segment in zip(ids, encoding.segments, strict=False) if segment >= 0]
-    count = tokens.count(unknown)
-    if 2 * count <= len(tokens):
-        return None
-    return f"{count} of {len(tokens)} tokens are unknown to the tokenizer: the model cannot tell this text from others"
+    names = [""] if encoding.text_pair is None else ["first text: ", "second text: "]
+    for segment, name in enumerate(names):
+        tokens = [token for token, part in zip(ids, encoding.segments, strict=False) if part == segment]
+        count = tokens.count(unknown)
+        if 2 * count > len(tokens):
+            share = f"{count} of {len(tokens)} tokens"
+            yield f"{name}{share} are unknown to the tokenizer: the model cannot tell this text from others"
 
 
 def _to_host(flow: Flow | None) -> Flow | None:

@@ -8,7 +8,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import checked, distinct, location, one_of
+from gaflow.arguments import checked, distinct, one_of, output_folder
 from gaflow.data.labels import Classes
 from gaflow.data.rows import Row, Survey, rows_of, survey
 from gaflow.data.sampling import Sample, draw_sample
@@ -87,7 +87,7 @@ def attribute(
         limit=limit,
         seed=seed,
     )
-    folder = location("out_dir", out_dir)
+    folder = output_folder("out_dir", out_dir)
     start_engine = find_engine(engine)
     explainer.runner.class_head("a data-set run").parse(target)
     data = open_data(source)

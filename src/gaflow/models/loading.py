@@ -19,13 +19,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from gaflow.arguments import boolean, one_of
+from gaflow.arguments import boolean, check_characters, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_encoder, is_cross_encoder, read_pipeline
 from gaflow.tasks import TASKS, task_of
 
+_SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
 _ASSETS = Path(__file__).parents[1] / "assets"
 
 
@@ -165,6 +166,7 @@ def _folder_or_name(model: str | Path | None, argument: str = "model") -> str:
         return str(_ASSETS)
     name = str(model)
     folder = Path(model).expanduser()
+    check_characters(argument, model)
     if folder.is_dir() and name.strip():
         return str(folder)
     can_be_on_the_hub = (
@@ -213,6 +215,10 @@ def _load_config(name: str, task: str | None, trust: bool, pipeline: Pipeline | 
 
     subfolder = _subfolder(pipeline)
     config = transformers.AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=trust)
+    for size in _SIZES:
+        value = getattr(config, size, None)
+        if isinstance(value, int) and value < 0:
+            raise UnsupportedModelError(f"the config of {name!r} has {size} = {value}, and no model has; mend its file")
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))

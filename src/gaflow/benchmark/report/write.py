@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gaflow.arguments import checked, location
+from gaflow.arguments import checked, location, output_folder
 from gaflow.benchmark.report.collect import DataSetReport, collect, order_methods
 from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
@@ -40,7 +40,7 @@ def report(
     from gaflow.benchmark.report.figures import example_figures, masking_curves
 
     source = location("folder", folder)
-    target = source if out is None else location("out", out)
+    target = source if out is None else output_folder("out", out)
     settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
     data_sets = collect(source, datasets)
     measured = order_methods(*(data.methods for data in data_sets))

@@ -31,6 +31,7 @@ from gaflow.flow.result import Flow, capacities_of
 
 MAX_EXACT_TOKENS = 14  # 2^14 maximum flows take about a second
 DEFAULT_ORDERS = 128
+MAX_ORDERS = 1_000_000  # all marginal contributions are held in memory
 
 
 class ShapleyEstimate(NamedTuple):
@@ -76,7 +77,7 @@ def shapley_estimate(
         values = _exact(game)
         error = np.zeros_like(values)
     else:
-        count = DEFAULT_ORDERS if orders is None else whole_number("orders", orders, least=2)
+        count = DEFAULT_ORDERS if orders is None else whole_number("orders", orders, least=2, most=MAX_ORDERS)
         marginals = _sample(game, count, seed)
         values = marginals.mean(0)
         error = marginals.std(0, ddof=1) / math.sqrt(count)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from gaflow.arguments import checked, whole_number
 from gaflow.attribution.attribution import Attribution
-from gaflow.errors import Argument, ArgumentError, MissingExtraError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, MissingExtraError
 from gaflow.flow.arguments import as_networks, only_network
 from gaflow.flow.maxflow.min_cut import MinCut, min_cut
 from gaflow.flow.paper_algorithms import check_direction
@@ -198,6 +198,8 @@ def _names(tokens: Sequence[str] | None, graph: Graph) -> list[str]:
 def _check_routes(routes: Sequence[Route], graph: Graph) -> None:
     layers, t = graph.through.shape
     for route in routes:
+        if not isinstance(route, Route):
+            raise ArgumentTypeError(Argument("routes"), f" must be what gaflow.routes returned, not {route!r}")
         if len(route.tokens) != layers or not all(0 <= token < t for token in route.tokens):
             message = f" has {route.tokens}, which does not lead through {layers} node layers of {t} tokens"
             raise ArgumentError(Argument("routes"), message)
