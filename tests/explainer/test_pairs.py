@@ -38,8 +38,8 @@ def test_occlusion_gives_each_token_half_of_what_the_similarity_loses_without_it
     tokenizer = explainer().tokenizer
     ids = [tokenizer(text)["input_ids"] for text in PAIR]
     att = explainer()(PAIR, "occlusion")
-    whole = cosine(*map(embedding, ids))
-    assert att.output == pytest.approx(whole)
+    whole_texts = cosine(*map(embedding, ids))
+    assert att.output == pytest.approx(whole_texts)
     expected = []
     for number, text_ids in enumerate(ids):
         fixed = embedding(ids[1 - number])
@@ -47,7 +47,7 @@ def test_occlusion_gives_each_token_half_of_what_the_similarity_loses_without_it
             changed = [*text_ids]
             if token not in tokenizer.all_special_ids:
                 changed[k] = tokenizer.pad_token_id
-            expected.append((whole - cosine(embedding(changed), fixed)) / 2)
+            expected.append((whole_texts - cosine(embedding(changed), fixed)) / 2)
     assert att.scores == pytest.approx(np.array(expected), abs=1e-9)
 
 

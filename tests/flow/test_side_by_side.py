@@ -13,9 +13,9 @@ def test_two_flows_side_by_side_are_the_flow_of_both_networks_in_one():
     both = torch.zeros(1, 3, 6, 6, dtype=torch.float64)
     both[..., :4, :4] = first / 2
     both[..., 4:, 4:] = second * 2
-    whole = gaflow.solve(both)
+    joint = gaflow.solve(both)
     assert torch.equal(joined.capacity != 0, both != 0)
-    assert joined.value.item() == pytest.approx(whole.value.item(), rel=1e-5)
+    assert joined.value.item() == pytest.approx(joint.value.item(), rel=1e-5)
     assert torch.allclose(joined.through().sum(-1), joined.value[:, None].expand(1, 4))
     assert joined.certificate[0].cut == pytest.approx(joined.value.item(), rel=1e-5)
     joined.check_possible()

@@ -66,10 +66,10 @@ def test_several_poolings_are_concatenated_and_dense_layers_and_a_norm_follow():
 def test_a_plain_encoder_gets_the_mean_and_says_so():
     encoder, tokenizer = bert("similarity")
     plain = gaflow.Explainer(encoder, tokenizer, task="similarity")(PAIR, "agf")
-    chosen = gaflow.Explainer(gaflow.SentenceEncoder(encoder, "mean"), tokenizer)(PAIR, "agf")
-    assert plain.output == chosen.output
+    pooled = gaflow.Explainer(gaflow.SentenceEncoder(encoder, "mean"), tokenizer)(PAIR, "agf")
+    assert plain.output == pooled.output
     assert str(plain.diagnostics["pooling"]).startswith("mean")
-    assert "pooling" not in chosen.diagnostics
+    assert "pooling" not in pooled.diagnostics
 
 
 @pytest.mark.parametrize(
