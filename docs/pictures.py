@@ -41,6 +41,17 @@ def flow_page() -> bytes:
     return picture
 
 
+def matches() -> str:
+    """Which words of two texts match, by the encoder of the built-in model, as SVG."""
+    built_in = gaflow.Explainer()
+    explainer = gaflow.Explainer(built_in.model.base_model, built_in.tokenizer, task="similarity")
+    att = explainer(("a moving film with superb actors", "the cast is wonderful and the story touching"))
+    drawing = io.StringIO()
+    att.plot_matches().savefig(drawing, format="svg")
+    return drawing.getvalue()
+
+
 if __name__ == "__main__":
+    (HERE / "howto" / "matches.svg").write_text(matches(), encoding="utf-8")
     (HERE / "explain.svg").write_text(explain(), encoding="utf-8")
     (HERE / "flow-page.png").write_bytes(flow_page())

@@ -80,6 +80,7 @@ SAME_JOB = {
     "attribution.py",  # the result, and the ways of showing it
     "batch.py",  # texts that run together: as tensors, and explained
     "files.py",  # what is stored, and how
+    "matches.py",  # which words of two texts match
     "media.py",  # pictures and sounds
     "progress.py",  # how far a long run is
     "report.py",  # the benchmark's report, and its command

@@ -2,6 +2,7 @@
 
 from gaflow.attribution.attribution import Attribution, TextUnit, load
 from gaflow.attribution.axioms import Axioms, axioms
+from gaflow.corpora.importances import corpus
 from gaflow.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -34,6 +35,7 @@ from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
 from gaflow.flow.result import Certificate, Flow, Potentials
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
+from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.schemas.published import schema
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "Route",
     "Routes",
     "ScoreRanges",
+    "SentenceEncoder",
     "ShapleyEstimate",
     "SolveError",
     "TargetError",
@@ -72,6 +75,7 @@ __all__ = [
     "Windows",
     "aso",
     "axioms",
+    "corpus",
     "dense_network",
     "evaluate",
     "explain",

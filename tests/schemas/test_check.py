@@ -44,7 +44,7 @@ def test_every_field_of_a_certificate_and_an_attribution_is_described():
     described = SCHEMAS["attribution"]["properties"]
     assert described["certificate"]["required"] == [field.name for field in fields(Certificate)]
     stored = {STORED_NAMES.get(field.name, field.name) for field in fields(Attribution)}
-    assert stored - {"scores", "layers", "flow", "flow_against"} <= described.keys()
+    assert stored - {"scores", "layers", "flow", "flow_against", "token_matches"} <= described.keys()
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "html": ("flow", "inputs", "tasks", "attribution", "view"),
     "plots": ("flow", "inputs", "tasks", "attribution", "view"),
     "terminal": ("flow", "inputs", "tasks", "attribution", "view"),
+    "corpora": ("inputs", "data", "jobs", "view", "html"),
     "benchmark": (
         "schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
         "evaluation", "view", "html", "plots",
     ),
     "cli": (
         "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
-        "evaluation", "view", "html", "plots", "terminal", "benchmark",
+        "evaluation", "view", "html", "plots", "terminal", "corpora",
+        "benchmark",
     ),
 }  # fmt: skip
 

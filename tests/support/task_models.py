@@ -22,6 +22,7 @@ from transformers import (
     Wav2Vec2FeatureExtractor,
 )
 
+import gaflow
 from gaflow.tasks import TASKS
 from tests.support.models import SENTENCE, SIZE, byte_bpe, wordpiece
 
@@ -39,7 +40,7 @@ class Case:
     inputs: tuple[Any, ...]  # the longest first
     one: Any  # a target
     other: Any  # a different one
-    contrast: tuple[Any, Any]  # A minus B, and B minus A
+    contrast: tuple[Any, Any] | None  # A minus B, and B minus A; None where there is no such thing
 
     @property
     def text(self) -> bool:
@@ -157,7 +158,21 @@ def protein(task: str, **changes: Any) -> tuple[Any, Any]:
     return make(task, EsmConfig(**size, **settings, **changes), tokenizer)
 
 
+def sentence_encoder(pooling: Any = "mean", **changes: Any) -> tuple[gaflow.SentenceEncoder, Any]:
+    """An encoder that reads the two texts of a pair one by one."""
+    encoder, tokenizer = bert("similarity")
+    return gaflow.SentenceEncoder(encoder, pooling, **changes), tokenizer
+
+
 CASES: dict[str, Case] = {
+    "sentences": Case(
+        "similarity",
+        sentence_encoder,
+        ((SENTENCE, "a smart dog"), ("this dog is not bad", "a good film and a cute dog"), ("dog", "film")),
+        "cosine",
+        "dot",
+        None,
+    ),
     "tagger": Case(
         "token-classification",
         tagger,

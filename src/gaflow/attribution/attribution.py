@@ -21,6 +21,7 @@ from gaflow.arguments import checked, whole_number
 from gaflow.attribution import exchange, export
 from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
+from gaflow.attribution.matches import check_matches, matches_of
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
 from gaflow.characters import visible
 from gaflow.errors import Argument, ArgumentError, GaflowError
@@ -69,11 +70,14 @@ class Attribution:
     flow_against: Flow | None = None  # of the network of -y, which is subtracted; signed flow methods only
     layer: NodeLayer | None = None  # whose through-flow the scores are, "all" for the sum; flow methods only
     origin: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)  # of `provenance`
+    token_matches: np.ndarray | None = None  # (n, m) what tokens of text and pair add to their similarity together
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", _read_only(self.scores))
         if self.layers is not None:
             object.__setattr__(self, "layers", _read_only(self.layers))
+        if self.token_matches is not None:
+            object.__setattr__(self, "token_matches", _read_only(self.token_matches))
         diagnostics = {}
         for name, value in self.diagnostics.items():
             diagnostics[str(name)] = value if isinstance(value, str) else float(value)
@@ -87,6 +91,7 @@ class Attribution:
             )
         if self.layers is not None and self.layers.shape[1:] != (t,):
             raise ArgumentError(Argument("layers"), f" must have the shape (l+1, {t}), not {self.layers.shape}")
+        check_matches(self)
 
     @property
     def output_name(self) -> str:
@@ -127,6 +132,7 @@ class Attribution:
     highlighted = exchange.highlighted
     as_list = exchange.as_list
     save = write
+    matches = matches_of
 
     @classmethod
     @checked
@@ -223,6 +229,12 @@ class Attribution:
         from gaflow.plots import layers
 
         return layers(self)
+
+    def plot_matches(self) -> Figure:
+        """A heat map of the word matches of a similarity: a row for each word of the text, a column for the pair's."""
+        from gaflow.plots import matches
+
+        return matches(self)
 
     @checked
     def plot_flow(

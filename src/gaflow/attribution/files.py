@@ -45,7 +45,7 @@ STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
     "read_positions": "places",
     "origin": "provenance",
 }
-_NOT_JSON = ("flow", "flow_against", "certificate", "media", "origin")
+_NOT_JSON = ("flow", "flow_against", "certificate", "media", "origin", "token_matches")
 _AGAINST = "against."  # prefix of the tensors of `flow_against`
 _KEY = "gaflow"
 _STORED_DTYPES = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
@@ -141,6 +141,8 @@ def to_tensors_and_json(att: Attribution) -> _Content:
     tensors = {"scores": torch.tensor(att.scores)}
     if att.layers is not None:
         tensors["layers"] = torch.tensor(att.layers)
+    if att.token_matches is not None:
+        tensors["token_matches"] = torch.tensor(att.token_matches)
     if att.flow is not None:
         tensors |= _flow_tensors(att.flow, "")
     if att.flow_against is not None:
@@ -199,6 +201,7 @@ def from_tensors_and_json(tensors: _Tensors, values: StoredValues) -> StoredValu
         "scores": arrays["scores"],
         "layers": layers,
         "layer": _layer(values, layers),
+        "token_matches": arrays.get("token_matches"),
         "offsets": check_offsets(record["offsets"], record["segments"], length, len(record["text_pair"] or "")),
         "flow": _flow(tensors, ""),
         "flow_against": _flow(tensors, _AGAINST),

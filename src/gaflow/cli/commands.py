@@ -4,7 +4,19 @@ The convention this file owns: results go to stdout and nothing else does; with 
 document, in ASCII, so no text can send codes to a terminal. Commands raise errors, and `gaflow.cli.main` prints them.
 """
 
-from gaflow.cli import attribute, bench, compare, explain, info, methods, report  # each adds itself to the app
+from gaflow.cli import attribute, bench, compare, corpus, explain, info, methods, report  # each adds itself to the app
 from gaflow.cli.app import app, options_of, run
 
-__all__ = ["app", "attribute", "bench", "compare", "explain", "info", "methods", "options_of", "report", "run"]
+__all__ = [
+    "app",
+    "attribute",
+    "bench",
+    "compare",
+    "corpus",
+    "explain",
+    "info",
+    "methods",
+    "options_of",
+    "report",
+    "run",
+]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gaflow.errors import GaflowError
-from gaflow.explainer.batch import explain_batch
+from gaflow.explainer.many import explain_many, prepare_one
 from gaflow.explainer.runner import Runner
 from gaflow.methods import METHODS, FlowMethod, Method, Scores
 from gaflow.models.tracing import Trace
@@ -56,9 +56,8 @@ class FallbackToAgf:
 def default_method(runner: Runner) -> Method:
     """The default method for a model; explains a tiny input of its task to see whether `peeled_flow` works."""
     try:
-        encodings = runner.encode([_PROBES[runner.task](runner)], names=["text"], truncation=True)
-        target = runner.head.resolve(runner.head.parse(None), encodings[0], "the probe")
-        explain_batch(runner, encodings, [target], [_PROBE])
+        probe = prepare_one(runner, _PROBES[runner.task](runner), None, truncation=True, windows=False)
+        list(explain_many(runner, [probe], [_PROBE]))
     except GaflowError as error:
         return FallbackToAgf(str(error).split(". ")[0])
     return METHODS[LEADING]
@@ -70,6 +69,10 @@ def _two_words(_runner: Runner) -> Input:
 
 def _question(_runner: Runner) -> Input:
     return "one?", "one two"
+
+
+def _pair(_runner: Runner) -> Input:
+    return "one two", "two"
 
 
 def _masked(runner: Runner) -> Input:
@@ -93,6 +96,7 @@ _PROBES: dict[str, Callable[[Runner], Input]] = {
     "question-answering": _question,
     "fill-mask": _masked,
     "text-generation": _two_words,
+    "similarity": _pair,
     "image-classification": _picture,
     "audio-classification": _sound,
 }

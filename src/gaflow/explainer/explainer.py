@@ -264,7 +264,9 @@ class Explainer:
             ...     print(output.label, output.probability)
         """
         prepared = prepare_one(self.runner, text, None, truncation=truncation, windows=windows)
-        if prepared.is_long:
+        if prepared.is_pair:
+            logits = torch.empty(0)  # which measures there are depends on no output
+        elif prepared.in_parts:
             logits = mean_logits(self.runner, prepared.windows, batch_size=16)
         else:
             logits = self.runner.logits([prepared.encoding])[0]

@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
 from gaflow.explainer.batch import Timings, explain_batch
+from gaflow.explainer.pairs import Similarity, compare_pair, merge_pair, split_pair
 from gaflow.explainer.runner import Runner
 from gaflow.explainer.windows import Window, WindowsArgument, find_windows, mean_logits, merge
 from gaflow.inputs.encoding import Encoding, encode
@@ -42,12 +43,17 @@ class PreparedText:
     name: str  # in error messages
     encoding: Encoding
     target: object  # resolved by the head for this text
-    windows: tuple[Window, ...]  # one if the model reads the text at once
+    windows: tuple[Window, ...]  # one if the model reads the text at once; the two texts of a pair read one by one
 
     @property
-    def is_long(self) -> bool:
-        """Whether the model reads the text in windows."""
+    def in_parts(self) -> bool:
+        """Whether the model reads the text in windows, or the texts of a pair one by one."""
         return len(self.windows) > 1
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the model reads the texts of a pair one by one."""
+        return bool(self.encoding.parts)
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,12 @@ def prepare(
     prepared = []
     for encoding, target, name in zip(encodings, targets, names, strict=True):
         resolved = runner.head.resolve(target, encoding, name)
-        parts = (Window.full(encoding),) if settings is None else settings(encoding, runner.limit, name)
+        if encoding.parts:
+            parts = split_pair(encoding)
+        elif settings is None:
+            parts = (Window.full(encoding),)
+        else:
+            parts = settings(encoding, runner.limit, name)
         prepared.append(PreparedText(name, encoding, resolved, parts))
     return prepared
 
@@ -138,7 +149,7 @@ def explain_many(
     for index, text in enumerate(texts):
         if isinstance(text, str):
             yield job.failure(index, text)
-        elif text.is_long and on_error == "collect":
+        elif text.in_parts and not text.is_pair and on_error == "collect":
             # a data set may hold many, and the attributions of their windows are kept until a text is complete
             alone.append({index: text})
         else:
@@ -162,10 +173,12 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """The prediction for a text in windows."""
+    """The prediction for a text in parts."""
 
-    logits: tuple[float, ...]  # (c,) the mean over the windows
-    output: ExplainedOutput  # that all windows explain
+    output: ExplainedOutput
+    targets: Sequence[object]  # of each part
+    logits: tuple[float, ...] | None = None  # (c,) the mean over the windows
+    similarity: Similarity | None = None  # of a pair
 
 
 @dataclass(frozen=True)
@@ -182,18 +195,18 @@ class _Job:
     def explain(self, texts: Mapping[int, PreparedText], report: Report) -> Iterator[TextResults]:
         """Explain texts whose windows share batches; `texts` are given by their index."""
         parts: list[_Part] = []
-        predictions: dict[int, _Prediction] = {}  # for texts in windows
+        predictions: dict[int, _Prediction] = {}  # for texts in parts
         for index, text in texts.items():
-            target = text.target
-            if text.is_long:
+            targets: Sequence[object] = [text.target]
+            if text.in_parts:
                 prediction = self._predict(text)
                 if isinstance(prediction, str):
                     yield self.failure(index, prediction)
                     continue
                 predictions[index] = prediction
-                target = prediction.output.target
-            share = 1 / len(text.windows) if text.is_long else 1  # bars count texts that fit in whole numbers
-            for window in text.windows:
+                targets = prediction.targets
+            share = 1 / len(text.windows) if text.in_parts else 1  # bars count texts that fit in whole numbers
+            for window, target in zip(text.windows, targets, strict=True):
                 parts.append(_Part(index=index, name=text.name, window=window, target=target, share=share))
         done = 0
         window_results: dict[int, TextResults] = {}  # by the index of the part
@@ -217,15 +230,19 @@ class _Job:
         return TextResults(index, by_method, logits=None)
 
     def _predict(self, text: PreparedText) -> _Prediction | str:
-        """The prediction for a text in windows, or why there is none."""
+        """The prediction for a text in parts, or why there is none."""
         try:
+            if text.is_pair:
+                similarity = compare_pair(self.runner, text.windows, str(text.target))
+                return _Prediction(similarity.output, similarity.targets, similarity=similarity)
             logits = mean_logits(self.runner, text.windows, self.batch_size)
             output = self.runner.head.output(logits, text.encoding, text.target)
         except Exception as error:
             if self.on_error == "raise" or not _may_be_one_text(error):
                 raise
             return _reason(error)
-        return _Prediction(tuple(logits.tolist()), output)
+        targets = [output.target] * len(text.windows)
+        return _Prediction(output, targets, tuple(logits.tolist()))
 
     def _run(self, batch: Sequence[_Part], report: Report) -> list[TextResults]:
         """The results of one batch, halved where it must be."""
@@ -257,7 +274,7 @@ class _Job:
             [part.window.encoding for part in parts],
             [part.target for part in parts],
             methods,
-            keep_flow=self.keep_flow and any(part.window.is_full for part in parts),
+            keep_flow=self.keep_flow and any(part.window.keeps_flow for part in parts),
             report=report,
             measure=self.timings is not None,
         )
@@ -265,7 +282,7 @@ class _Job:
             self.timings.add(batch.timings)
         results = []
         for part, by_method, logits in zip(parts, batch.by_text, batch.logits, strict=True):
-            if not part.window.is_full:  # the flow of a window is of no use to the whole text, and large
+            if not part.window.keeps_flow:  # it is large
                 for name, attribution in by_method.items():
                     by_method[name] = replace(attribution, flow=None, flow_against=None)
             results.append(TextResults(part.index, by_method, logits))
@@ -300,9 +317,14 @@ class _Job:
                     by_method.setdefault(method.name, outcome)
                 else:
                     attributions.append(outcome)
-            if method.name not in by_method:
-                by_method[method.name] = merge(text.encoding, text.windows, attributions, prediction.output)
-                logits = prediction.logits
+            if method.name in by_method:
+                continue
+            logits = prediction.logits
+            if prediction.similarity is None:
+                merged = merge(text.encoding, text.windows, attributions, prediction.output)
+            else:
+                merged = merge_pair(self.runner, text.encoding, text.windows, attributions, prediction.similarity)
+            by_method[method.name] = merged
         return TextResults(index, by_method, logits)
 
 

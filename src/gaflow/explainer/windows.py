@@ -44,6 +44,7 @@ class Window:
     encoding: Encoding
     positions: tuple[int, ...]  # of its tokens among those of the whole text
     weight: float  # a_w
+    of_pair: bool = False  # a text of a pair that the model reads one by one (`pairs.py`)
 
     @classmethod
     def full(cls, encoding: Encoding) -> Window:
@@ -54,6 +55,11 @@ class Window:
     def is_full(self) -> bool:
         """Whether this is all of a text."""
         return self.weight == 1.0
+
+    @property
+    def keeps_flow(self) -> bool:
+        """Whether the flow of this window is of use to the whole text: flows of windows that overlap are not."""
+        return self.is_full or self.of_pair
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,20 @@ def merge(
     text: Encoding, windows: Sequence[Window], attributions: Sequence[Attribution], output: ExplainedOutput
 ) -> Attribution:
     """The attribution of a whole text by one method, from those of its windows."""
+    merged = add_up(text, windows, attributions, output, "windows")
+    longest = max(len(window.positions) for window in windows)
+    counts: Diagnostics = {"windows": len(windows), "window_tokens": longest}
+    return replace(
+        merged,
+        output_kind=f"mean {attributions[0].output_name} of {len(windows)} windows",
+        diagnostics={**counts, **merged.diagnostics},
+    )
+
+
+def add_up(
+    text: Encoding, parts: Sequence[Window], attributions: Sequence[Attribution], output: ExplainedOutput, noun: str
+) -> Attribution:
+    """The weighted sum of the attributions of parts of a text, without flows; warnings call the parts by a `noun`."""
     first = attributions[0]
     scores = np.zeros(len(text))
     layers = None
@@ -149,7 +169,7 @@ def merge(
     weights = []
     outputs = []
     certificates = []
-    for window, attribution in zip(windows, attributions, strict=True):
+    for window, attribution in zip(parts, attributions, strict=True):
         positions = list(window.positions)
         scores[positions] += window.weight * attribution.scores
         if layers is not None and attribution.layers is not None:
@@ -158,8 +178,6 @@ def merge(
         outputs.append(attribution.output)
         if attribution.certificate is not None:
             certificates.append(attribution.certificate)
-    longest = max(len(window.positions) for window in windows)
-    counts = {"windows": len(windows), "window_tokens": longest}
     return replace(
         first,
         tokens=text.tokens,
@@ -172,17 +190,16 @@ def merge(
         probability=output.probability,
         prediction=output.prediction,
         output=_weighted_sum(weights, outputs),
-        output_kind=f"mean {first.output_name} of {len(windows)} windows",
         truncated=False,
         flow=None,
         flow_against=None,
         certificate=Certificate.worst(certificates, weights) if certificates else None,
-        diagnostics=counts | _merge_diagnostics(attributions, weights),
+        diagnostics=_merge_diagnostics(attributions, weights, noun),
     )
 
 
-def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[float]) -> Diagnostics:
-    """Numbers add up as scores do. Different strings are joined, and a warning says how many windows it concerns."""
+def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[float], noun: str) -> Diagnostics:
+    """Numbers add up as scores do. Different strings are joined, and a warning says how many parts it concerns."""
     values_by_name: dict[str, list[float | str]] = {}
     for attribution in attributions:
         for name, value in attribution.diagnostics.items():
@@ -195,7 +212,7 @@ def _merge_diagnostics(attributions: Sequence[Attribution], weights: Sequence[fl
             continue
         joined = "; ".join(dict.fromkeys(str(value) for value in values))
         if name == "warning":
-            joined += f" (in {len(values)} of {len(attributions)} windows)"
+            joined += f" (in {len(values)} of {len(attributions)} {noun})"
         merged[name] = joined
     return merged
 

@@ -24,6 +24,7 @@ from markupsafe import Markup
 
 from gaflow.attribution.words import ALL_ZERO
 from gaflow.html.media import images
+from gaflow.view.matches import match_table
 from gaflow.view.media import envelope, frames
 from gaflow.view.shades import LEVELS, foreground, hex_code, shade, underline
 from gaflow.view.summary import NO_CERTIFICATE
@@ -109,9 +110,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for function in (level_class, shortened, images, frames, envelope, shade, foreground, underline, hex_code):
+    functions = (level_class, shortened, images, frames, envelope, match_table, shade, foreground, underline, hex_code)
+    for function in functions:
         environment.filters[function.__name__] = function
-    environment.globals.update(ALL_ZERO=ALL_ZERO, NEGATIVE=NEGATIVE, NO_CERTIFICATE=NO_CERTIFICATE)
+    environment.globals.update(ALL_ZERO=ALL_ZERO, NEGATIVE=NEGATIVE, NO_CERTIFICATE=NO_CERTIFICATE, zip=zip)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment
 

@@ -41,6 +41,7 @@ class Encoding:
     segments: tuple[int, ...] = ()  # (t,) 0: from text, 1: from pair, -1: special, added by the tokenizer (or a mask)
     truncated: bool = False
     media: Media | None = None  # the picture or sound in place of a text
+    parts: tuple[Encoding, ...] = ()  # the two texts of a pair, if the model reads them one by one
 
     def __len__(self) -> int:
         """The number of tokens; of a picture or sound that has no tokens yet, the number to expect."""
@@ -68,6 +69,23 @@ class Encoding:
             offsets=tuple(self.offsets[k] for k in indices),
             segments=tuple(self.segments[k] for k in indices),
         )
+
+
+def join_pair(first: Encoding, second: Encoding) -> Encoding:
+    """Two texts that the model reads one by one, as a pair: the tokens of the first, then those of the second."""
+    segments = [*first.segments]
+    for segment in second.segments:
+        segments.append(1 if segment == 0 else segment)
+    return Encoding(
+        text=first.text,
+        text_pair=second.text,
+        inputs={},
+        tokens=first.tokens + second.tokens,
+        offsets=first.offsets + second.offsets,
+        segments=tuple(segments),
+        truncated=first.truncated or second.truncated,
+        parts=(first, second),
+    )
 
 
 def check_text(text: object, name: str = "text") -> TextAndPair:

@@ -165,7 +165,7 @@ def _run(
     addition_recording = additions if residual else nullcontext()
     softmax_recording = recorded_softmaxes(model) if adapter.needs_softmaxes else nullcontext(())
     with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes, context():
-        outputs = model(**_arguments(model, batch.inputs))
+        outputs = model(**model_arguments(model, batch.inputs))
         logits = _logits(model, outputs)
     layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
     has_zero_weights = _check_layers(model, layers, batch)
@@ -209,7 +209,7 @@ def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: T
     """
     differentiable = torch.is_grad_enabled()
     with borrow(model, eager=False), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
-        outputs = model(**_arguments(model, inputs, observe=False))
+        outputs = model(**model_arguments(model, inputs, observe=False))
         return _logits(model, outputs, differentiable)
 
 
@@ -230,7 +230,7 @@ def is_random(model: nn.Module, inputs: Mapping[str, Tensor], logits: Tensor) ->
     return _IS_RANDOM[model]
 
 
-def _arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = True) -> dict[str, Any]:
+def model_arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = True) -> dict[str, Any]:
     """The inputs and switches that the model's `forward` has parameters for, or takes as further keywords."""
     parameters = inspect.signature(model.forward).parameters
     takes_keywords = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

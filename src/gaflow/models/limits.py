@@ -16,6 +16,7 @@ def length_limit(model: nn.Module, tokenizer: Tokenizer) -> int | None:
     """The most tokens that model and tokenizer take, special tokens included; None if neither has a limit."""
     config: ModelConfig = getattr(model, "config", None)
     limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
+    limits.append(getattr(model, "max_seq_length", None))  # of a sentence encoder
     for module in modules_of(model):
         for name, child in module._modules.items():
             if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch import nn
 from gaflow.arguments import boolean, check_characters, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
+from gaflow.models.sentence_encoder import SentenceEncoder
+from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_encoder, is_cross_encoder, read_pipeline
 from gaflow.tasks import TASKS, task_of
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
@@ -50,6 +53,12 @@ def load_model(
     if model is None or isinstance(model, str | Path):
         name = _folder_or_name(model)
         return _from_name(name, tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32, trust)
+    if is_bi_encoder(model):
+        tokenizer = tokenizer or model.tokenizer
+        model = from_object(model)
+    elif is_cross_encoder(model):
+        tokenizer = tokenizer or model.tokenizer
+        model = getattr(model, "transformers_model", None) or model.model
     if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):  # a pipeline
         for name in ("tokenizer", "image_processor", "feature_extractor"):
             if tokenizer is None:
@@ -67,7 +76,7 @@ def load_model(
         tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
     _check_tokenizer(tokenizer, task)
     _check_device_and_dtype(model, device, _as_dtype(dtype))
-    return Loaded(model, tokenizer, task)
+    return Loaded(_with_pooling(model, task), tokenizer, task)
 
 
 def _check_task(task: str | None) -> None:
@@ -81,37 +90,76 @@ def outline(model: str | Path | None, task: str | None = None, trust_remote_code
     name = _folder_or_name(model)
     trust = boolean("trust_remote_code", trust_remote_code)
     with _without_progress_bars(), _naming(name):
-        config, task = _load_config(name, task, trust)
+        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
+        config, task = _load_config(name, task, trust, pipeline)
         with torch.device("meta"):
             empty = _model_class(task).from_config(config, dtype=torch.float32, trust_remote_code=trust)
-    return Loaded(empty.eval(), _load_tokenizer(name, task, trust), task)
+            if task == "similarity":
+                empty = _with_pooling(empty, task) if pipeline is None else pipeline.build(empty)
+    return Loaded(empty.eval(), _load_tokenizer(name, task, trust, pipeline=pipeline), task)
 
 
 def _from_name(
     name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype, trust: bool
 ) -> Loaded:
     with _without_progress_bars(), _naming(name):
-        config, task = _load_config(name, task, trust)
+        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
+        config, task = _load_config(name, task, trust, pipeline)
         model, report = _model_class(task).from_pretrained(
             name,
             config=config,
+            subfolder=_subfolder(pipeline),
             dtype=dtype,
             output_loading_info=True,
             trust_remote_code=trust,
             weights_only=True,
         )
         if tokenizer is None:
-            tokenizer = _load_tokenizer(name, task, trust)
+            tokenizer = _load_tokenizer(name, task, trust, pipeline=pipeline)
         elif isinstance(tokenizer, str | Path):
             tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
     _check_tokenizer(tokenizer, task)
     missing = sorted(report["missing_keys"])
+    if task == "similarity":
+        missing = [key for key in missing if not key.startswith("pooler.")]  # which no pooling of embeddings reads
     if missing:
         raise UnsupportedModelError(
             f"{name!r} has no weights for {missing[0]} ({len(missing)} missing in all): it was made as "
             f"{_architecture(config)}, so its head would be random. Use one fine-tuned for {task}"
         )
+    if task == "similarity":
+        model = _with_pooling(model, task) if pipeline is None else pipeline.build(model)
     return Loaded(model.to(device).eval(), tokenizer, task)
+
+
+def _with_pooling(model: PretrainedModel, task: str) -> PretrainedModel:
+    """The model; as a sentence encoder with the default pooling if its task is similarity and it names none."""
+    if task != "similarity" or isinstance(model, SentenceEncoder):
+        return model
+    return SentenceEncoder(model)
+
+
+def _find_file(name: str, file: str, subfolder: str) -> Path | None:
+    """A file of a folder or of a model on the hub; None if there is none."""
+    folder = Path(name)
+    if folder.is_dir():
+        path = folder / subfolder / file
+        return path if path.is_file() else None
+    from transformers.utils.hub import cached_file
+
+    cached = cached_file(
+        name,
+        file,
+        subfolder=subfolder,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if cached is None else Path(cached)
+
+
+def _subfolder(pipeline: Pipeline | None) -> str:
+    return "" if pipeline is None else pipeline.encoder_folder
 
 
 def _folder_or_name(model: str | Path | None, argument: str = "model") -> str:
@@ -166,11 +214,12 @@ def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     return torch_dtype
 
 
-def _load_config(name: str, task: str | None, trust: bool) -> tuple[Any, str]:
+def _load_config(name: str, task: str | None, trust: bool, pipeline: Pipeline | None) -> tuple[Any, str]:
     """The model's config and its task."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=trust)
+    subfolder = _subfolder(pipeline)
+    config = transformers.AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=trust)
     for size in _SIZES:
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
@@ -178,6 +227,8 @@ def _load_config(name: str, task: str | None, trust: bool) -> tuple[Any, str]:
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
+    if task is None and pipeline is not None:
+        task = "similarity"
     return config, task or "text-classification"
 
 
@@ -197,13 +248,15 @@ def _model_class(task: str) -> Any:
     return getattr(transformers, TASKS[task].loader)
 
 
-def _load_tokenizer(name: str, task: str, trust: bool, argument: str = "model") -> Any:
+def _load_tokenizer(
+    name: str, task: str, trust: bool, argument: str = "model", pipeline: Pipeline | None = None
+) -> Any:
     """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
     processor = getattr(transformers, TASKS[task].processor)
     with _naming(name, argument):
-        return processor.from_pretrained(name, trust_remote_code=trust)
+        return processor.from_pretrained(name, subfolder=_subfolder(pipeline), trust_remote_code=trust)
 
 
 def _check_tokenizer(tokenizer: object, task: str) -> None:

@@ -1,10 +1,11 @@
-"""Heat maps: tokens in columns; layers, or methods, in rows (paper, Figures 5 to 7 and 9).
+"""Heat maps: tokens in columns; layers, or methods, in rows (paper, Figures 5 to 7 and 9). Also words by words.
 
 A text that is too long for one line of columns continues in the next block. Where there is room, each cell holds its
 number.
 
 The convention this file owns: **each row is shaded by its own largest value**. One layer's flow may sit in a single
-token while the next layer's is spread over all of them, and methods have different units.
+token while the next layer's is spread over all of them, and methods have different units. Matches of words share one
+scale.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from matplotlib.axes import Axes
 
 from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.matches import word_matches
 from gaflow.errors import Argument, ArgumentError
 from gaflow.plots.elements import (
     draw_heading,
@@ -120,10 +122,32 @@ def compare(attributions: Attributions) -> Picture:
     return _draw(summaries, [("", rows)], shared_legend(summaries, _NEGATIVE))
 
 
-def _draw(summaries: Sequence[Summary], maps: Sequence[tuple[str, list[_Row]]], legend: Legend) -> Picture:
-    """Heat maps, each with a title and its rows, one below the other."""
+@checked
+def matches(att: Attribution) -> Picture:
+    """A figure of the matches of words: the words of the text in rows, those of its pair in columns."""
+    pairs = word_matches(att)
+    largest = float(abs(pairs.scores).max(initial=0.0))
+    rows = []
+    for word, scores in zip(pairs.words, pairs.scores, strict=True):
+        rows.append(_Row(word.text, scores, largest, number_format(largest)))
+    summary = summarize(att)
+    signed = bool((pairs.scores < 0).any())
+    legend = relative_legend("of the largest match of two words", summary.label, _NEGATIVE, signed=signed)
+    labels = [word.text for word in pairs.pair_words]
+    grid = _Grid.fit(labels, np.zeros(len(labels), dtype=bool), rows)
+    return _draw([summary], [("first text in rows, second text in columns", rows)], legend, grid)
+
+
+def _draw(
+    summaries: Sequence[Summary],
+    maps: Sequence[tuple[str, list[_Row]]],
+    legend: Legend,
+    grid: _Grid | None = None,
+) -> Picture:
+    """Heat maps, each with a title and its rows, one below the other; without a `grid` the columns are the tokens."""
     first = summaries[0]
-    grid = _Grid.fit(first.att, [row for _, rows in maps for row in rows])
+    if grid is None:
+        grid = _Grid.fit(first.att.tokens, first.att.special_mask, [row for _, rows in maps for row in rows])
     legend_remarks = []
     if not grid.numbers:
         legend_remarks.append("the number at the right of a row is its largest value")
@@ -172,13 +196,13 @@ class _Grid:
     width: float  # of everything
 
     @classmethod
-    def fit(cls, att: Attribution, rows: Sequence[_Row]) -> _Grid:
+    def fit(cls, columns_of: Sequence[str], special: np.ndarray, rows: Sequence[_Row]) -> _Grid:
         """Columns as wide as their labels where all fit into one block, otherwise narrow ones with rotated labels."""
-        t = len(att.tokens)
+        t = len(columns_of)
         names = [fit_text(row.name, 8, _NAME_WIDTH) for row in rows]
         left = widest(names, 8) + 8
         room = _BLOCK_WIDTH - left
-        labels = tuple(fit_text(token, 8, _LABEL_WIDTH) for token in att.tokens)
+        labels = tuple(fit_text(label, 8, _LABEL_WIDTH) for label in columns_of)
         label_width = widest(labels, 8)
         longest = [row.number(row.values[abs(row.values).argmax()]) for row in rows]
         number_width = widest(longest, _NUMBER_SIZE) + 4
@@ -194,7 +218,7 @@ class _Grid:
             width += widest([row.strongest for row in rows], _NUMBER_SIZE) + 6
         return cls(
             labels=labels,
-            special=att.special_mask,
+            special=special,
             left=left,
             column=column,
             columns=columns,

@@ -25,6 +25,7 @@ from gaflow.tasks.input_reader import InputReader
 from gaflow.tasks.language_modelling import LanguageModelHead
 from gaflow.tasks.media_inputs import name_tokens, read_pictures, read_sounds
 from gaflow.tasks.question_answering import QuestionAnsweringHead
+from gaflow.tasks.similarity import SimilarityHead, read_pairs, similarity_head
 from gaflow.tasks.targets import AnyHead, ExplainedOutput, Head, ResolvedTarget, Target
 from gaflow.tasks.text_inputs import read_masked, read_prompts, read_questions, read_single, read_texts
 from gaflow.tasks.token_classification import TokenClassificationHead
@@ -40,6 +41,7 @@ __all__ = [
     "LanguageModelHead",
     "QuestionAnsweringHead",
     "ResolvedTarget",
+    "SimilarityHead",
     "Target",
     "Task",
     "TokenClassificationHead",
@@ -103,6 +105,12 @@ _OWN: dict[str, Task] = {
         endings=("ForCausalLM", "LMHeadModel"),
         read=read_prompts,
         head=lambda _, tokenizer: LanguageModelHead(tokenizer, masked=False),
+    ),
+    "similarity": Task(
+        loader="AutoModel",
+        endings=("SentenceEncoder",),
+        read=read_pairs,
+        head=similarity_head,
     ),
     "image-classification": Task(
         loader="AutoModelForImageClassification",

@@ -188,13 +188,19 @@ def logits_on_host(logits: Tensor) -> Tensor:
 def explained_scalar(logits: Tensor, terms: Sequence[Sequence[LogitTerm]]) -> Tensor:
     """The scalar `y` of every input, (b,), from logits (b, ...) and the terms of each; still part of the graph."""
     count = max(len(item_terms) for item_terms in terms)
-    indices = []  # into the flat logits of each input, which all have `count` of them
+    rows: dict[int, int] = {}  # id of an item's terms -> row below: methods that run many variants repeat a few terms
+    positions = []  # in the logits of one input, `count` for each row
     weights = []
     for item_terms in terms:
+        if id(item_terms) in rows:
+            continue
+        rows[id(item_terms)] = len(rows)
         filling = [LogitTerm(0.0, item_terms[0].position)] * (count - len(item_terms))
         for weight, position in [*item_terms, *filling]:
-            indices.append(int(np.ravel_multi_index(position, logits.shape[1:])))
+            positions.append(position)
             weights.append(weight)
-    index = torch.tensor(indices).view(-1, count).to(logits.device)
-    weight_of = torch.tensor(weights, dtype=torch.float64).view(-1, count).to(logits.device, logits.dtype)
+    flat = np.ravel_multi_index(tuple(np.array(positions).T), logits.shape[1:])
+    row_of = torch.tensor([rows[id(item_terms)] for item_terms in terms])
+    index = torch.from_numpy(flat).view(-1, count)[row_of].to(logits.device)
+    weight_of = torch.tensor(weights, dtype=torch.float64).view(-1, count)[row_of].to(logits.device, logits.dtype)
     return (logits.flatten(1).gather(1, index) * weight_of).sum(1)

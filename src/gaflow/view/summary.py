@@ -18,6 +18,7 @@ from gaflow.attribution.words import ALL_ZERO, UNITS, TextUnit, Unit
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import VALUE_AGAINST, Certificate
 from gaflow.inputs.media import Image
+from gaflow.tasks.similarity import MEASURES
 from gaflow.view.shades import LEVELS, level_of
 from gaflow.view.text import number_format, one_line, runs, shortened
 
@@ -160,7 +161,9 @@ class Summary:
         att = self.att
         predicted = att.prediction == att.label
         facts = []
-        if predicted:
+        if att.target in MEASURES:
+            pass  # a similarity is the only output of its model
+        elif predicted:
             facts.append("predicted")
         elif isinstance(att.target, tuple) and att.probability is not None:
             facts.append("probability of the first of the two")
