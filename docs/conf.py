@@ -1,4 +1,4 @@
-"""Settings of the documentation site: `make docs` builds it from this folder, without network and with warnings as errors.
+"""Settings of the documentation site. `make docs` builds it without network, and warnings are errors.
 
 `site_pages.py` makes further pages from other files of the repository. They are not committed.
 """
@@ -19,11 +19,12 @@ import gaflow
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import docstrings  # noqa: E402
 import site_pages  # noqa: E402
 
 project = "gaflow"
 author = "The gaflow developers"
-copyright = "The gaflow developers"  # noqa: A001
+copyright = "The gaflow developers"
 version = release = gaflow.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb"]
@@ -36,7 +37,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4  # links such as methods.md#agf go to headings
 myst_dmath_double_inline = True
 nb_execution_mode = "off"  # the stored outputs are shown; a test runs the notebooks
-suppress_warnings = ["mystnb.unknown_mime_type"]
+suppress_warnings = ["myst.header"]  # tables of results begin with small headings
 
 # Docstrings
 autodoc_default_options = {"members": True, "show-inheritance": False}
@@ -70,7 +71,7 @@ def setup(app: Sphinx) -> None:
     """What Sphinx does not bring: the generated pages, indented code in docstrings, formulas without a script."""
     site_pages.write_pages()
     app.connect("source-read", _rewrite_links)
-    app.connect("autodoc-process-docstring", _mark_code)
+    app.connect("autodoc-process-docstring", _complete_docstring)
     app.connect("autodoc-skip-member", _skip_undocumented)
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
 
@@ -82,19 +83,10 @@ def _rewrite_links(app: Sphinx, name: str, content: list[str]) -> None:
         content[0] = site_pages.site_links(content[0], page.parent, page.parent)
 
 
-def _mark_code(_app: Sphinx, _kind: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
-    """Make blocks that are set apart by a blank line and indentation code blocks, as they are in Markdown."""
-    marked: list[str] = []
-    inside = False
-    for line in lines:
-        indented = line.startswith("    ")
-        if indented and not inside and marked and not marked[-1].strip():
-            marked += [".. code-block:: python", ""]
-            inside = True
-        elif line.strip() and not indented:
-            inside = False
-        marked.append(line)
-    lines[:] = marked
+def _complete_docstring(_app: Sphinx, kind: str, _name: str, value: object, _options: object, lines: list[str]) -> None:
+    lines[:] = docstrings.mark_code(lines)
+    if kind == "class" and isinstance(value, type):
+        lines += docstrings.fields(value)
 
 
 def _skip_undocumented(_app: Sphinx, kind: str, _name: str, value: Any, skip: bool, _options: object) -> bool | None:

@@ -27,8 +27,8 @@ _LINK = re.compile(r"(?<!!)\[(?P<text>[^]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#
 _RESULTS_INDEX = """\
 # Measurements
 
-The scripts in the folder `benchmarks` of the repository wrote these tables. Each names the machine, the version and the seed. Times depend on
-the machine; compare the ratios.
+The scripts in the folder `benchmarks` of the repository wrote these tables. Each names the machine, the version and
+the seed. Times depend on the machine; compare the ratios.
 
 ```{toctree}
 :glob:
@@ -40,8 +40,8 @@ the machine; compare the ratios.
 _INTRODUCTION = """\
 # Command line
 
-Install the command with `pip install 'gaflow[cli]'`. Every command prints its result to standard output. Errors are one line on
-standard error, and the exit code says what happened:
+Every command prints its result to standard output. An error is one line on standard error. The exit code says what
+happened:
 
 | exit code | meaning |
 |---|---|
