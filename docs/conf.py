@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ nb_execution_mode = "off"  # the stored outputs are shown; a test runs the noteb
 suppress_warnings = ["myst.header"]  # tables of results begin with small headings
 
 # Docstrings
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -72,7 +71,7 @@ def setup(app: Sphinx) -> None:
     site_pages.write_pages()
     app.connect("source-read", _rewrite_links)
     app.connect("autodoc-process-docstring", _complete_docstring)
-    app.connect("autodoc-skip-member", _skip_undocumented)
+    app.connect("autodoc-process-signature", _shorten_signature)
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
 
 
@@ -89,11 +88,11 @@ def _complete_docstring(_app: Sphinx, kind: str, _name: str, value: object, _opt
         lines += docstrings.fields(value)
 
 
-def _skip_undocumented(_app: Sphinx, kind: str, _name: str, value: Any, skip: bool, _options: object) -> bool | None:
-    """Leave out what has no docstring of its own, such as the fields of named tuples."""
-    if kind == "class" and not inspect.getdoc(value):
-        return True
-    return skip or None
+def _shorten_signature(
+    _app: Sphinx, _kind: str, _name: str, _value: object, _options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Types by their own names, without the modules they come from."""
+    return docstrings.without_modules(signature), docstrings.without_modules(returned)
 
 
 def _inline_formula(translator: Any, node: nodes.math) -> None:

@@ -23,6 +23,13 @@ def mark_code(lines: list[str]) -> list[str]:
     return marked
 
 
+def without_modules(signature: str | None) -> str | None:
+    """A signature in which `~numpy.ndarray` is `ndarray`; None stays None."""
+    if signature is None:
+        return None
+    return re.sub(r"~?\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", signature).replace("~", "")
+
+
 def fields(record: type) -> list[str]:
     """A definition list of a record's fields: name, type, and the comment at the end of the line or in lines below."""
     described: dict[str, list[str]] = {}
