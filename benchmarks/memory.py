@@ -35,7 +35,7 @@ CASES = [  # model, tokens, texts
     ("BERT-base", 512, 1),
     ("a small one", 512, 1),
 ]
-METHODS = ("rawatt", "agf", "path_flow")
+METHODS = ("rawatt", "agf", "peeled_flow")
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     assert all(len(by_method[chosen.name].tokens) == length for by_method in found)
     flow = isinstance(chosen, gaflow.FlowMethod)
     cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.cost if flow else ONE_TRACE)
-    expected = max(cost.path, cost.flow) if flow else cost.trace
+    expected = max(cost.contexts, cost.flow) if flow else cost.trace
     return {"estimated": expected, "measured": whole - before, "whole": whole, "seconds": seconds}
 
 

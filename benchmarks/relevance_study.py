@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import torch
 from torch import Tensor
 
 import gaflow
 from benchmarks.report import provenance, write
-from benchmarks.study import choose, read_texts
 from gaflow.methods import METHODS, AttCat, Cat, FlowMethod, Scores
 from gaflow.methods.balanced import with_gradients
 from gaflow.methods.peeling import SignedNetwork, input_relevance, peel
 from gaflow.models.tracing import Trace
 
 REPLACEMENTS = ("pad", "mask", "delete")
-CONTROLS = ("random", "grad_x_input", "ig", "lime", "signed_flow", "attnlrp")
+CONTROLS = ("random", "grad_x_input", "ig", "lime", "attnlrp")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _input_relevance(flow: FlowMethod, trace: Trace) -> Tensor:
         relevance = input_relevance(context)
         return SignedNetwork(torch.zeros_like(flow._signed_network_of(context).edges), relevance[:, None])
 
-    return peel(trace, flow.peeling, flow.paths.replacement, as_network).residual[:, 0]
+    return peel(trace, flow.peeling, as_network).residual[:, 0]
 
 
 READINGS: dict[str, Callable[[FlowMethod, Trace], Tensor]] = {
@@ -180,6 +180,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
     return parser.parse_args()
+
+
+def choose(grid: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """The variants whose name has one of these parts; a whole name means that one alone."""
+    if not parts:
+        return grid
+    chosen = {}
+    for name, method in grid.items():
+        if any(name == part if part in grid else part in name for part in parts):
+            chosen[name] = method
+    return chosen
+
+
+def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:
+    """Different texts of a file, drawn by `seed`."""
+    if "test" in path.stem:
+        raise SystemExit(f"{path.name} looks like a test split: choices are made on train and dev texts")
+    texts = pyarrow.parquet.read_table(path, columns=[column])[column].to_pylist()
+    different = list(dict.fromkeys(text.strip() for text in texts if text and text.strip()))
+    order = np.random.default_rng(seed).permutation(len(different))[:count]
+    return [different[k] for k in order]
 
 
 def row(name: str, method: Any, results: Sequence[gaflow.Evaluation], seconds: float) -> dict[str, Any]:

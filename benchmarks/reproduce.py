@@ -46,7 +46,7 @@ from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
 
 SAY = 20.0  # seconds between words about progress
-OURS = ("af", "gf", "agf", "signed_flow", "path_flow")  # tested against all others
+OURS = ("af", "gf", "agf", "relevance_flow", "peeled_flow")  # tested against all others
 
 
 @dataclass(frozen=True)

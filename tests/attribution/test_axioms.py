@@ -278,8 +278,8 @@ def test_what_cannot_be_checked_is_refused():
 
 @pytest.mark.parametrize(
     "method",
-    [FlowMethod(preset="signed_flow"), FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1)],
-    ids=lambda m: m.preset,
+    [FlowMethod(preset="relevance_flow"), FlowMethod("agf", nodes=True, signed=True, residual=True, layer="all")],
+    ids=lambda m: m.name,
 )
 def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explainer, method):
     att = explainer("bad, not good", method)
@@ -296,6 +296,6 @@ def test_signed_scores_are_shapley_values_of_the_difference_of_two_games(explain
 
 
 def test_a_signed_attribution_without_its_flow_against_cannot_be_checked(explainer):
-    att = explainer("a gripping film.", "signed_flow")
+    att = explainer("a gripping film.", "relevance_flow")
     with pytest.raises(GaflowError, match="holds no flow against"):
         axioms(replace(att, flow_against=None))

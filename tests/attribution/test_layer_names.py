@@ -14,9 +14,19 @@ def test_a_name_at_another_layer_is_that_of_the_method_at_that_layer(before, aft
 
 
 @pytest.mark.parametrize("layer", [0, 2, -1, "all"])
-@pytest.mark.parametrize("settings", [{}, {"preset": "signed_flow"}, {"preset": "path_flow", "ranked": 1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"preset": "relevance_flow"}, {"preset": "peeled_flow", "replacement": "mask"}]
+)
 def test_the_layer_of_old_files_is_read_from_the_name(layer, settings):
     assert layer_in_name(FlowMethod(layer=layer, **settings).name) == layer
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"), [("signed_flow", "all"), ("signed_flow(layer=0)", 0), ("path_flow(ranked=1)", 0)]
+)
+def test_names_of_earlier_versions_mean_what_they_meant(name, layer):
+    assert layer_in_name(name) == layer
+    assert name_at_layer(name, layer) == name
 
 
 def test_a_layer_of_numpy_is_written_as_a_number():

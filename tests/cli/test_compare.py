@@ -16,7 +16,7 @@ from tests.support.models import SENTENCE, longformer
 pytestmark = pytest.mark.usefixtures("plain")
 
 QUICK = [
-    "af", "gf", "agf", "relevance_flow", "signed_flow", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat",
+    "af", "gf", "agf", "relevance_flow", "rawatt", "rollout", "grads", "attgrads", "gradsam", "cat",
     "attcat", "attnlrp", "grad_x_input", "random",
 ]  # fmt: skip
 

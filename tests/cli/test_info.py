@@ -79,13 +79,13 @@ def test_info_counts_what_the_method_does(capfd, folder):
     args = ["info", folder, "--length", "64", "--device", "cpu"]
     document = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
     cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="peeled_flow").cost)
-    assert (document["estimate"]["path"], document["estimate"]["peak"]) == (cost.path, cost.peak)
+    assert (document["estimate"]["contexts"], document["estimate"]["peak"]) == (cost.contexts, cost.peak)
     output = " ".join(gives(capfd, *args).split())
     assert re.search("method peeled_flow.* 5 forward, 5 backward", output)
-    assert re.search(r"paths \d.*? MiB", output)
+    assert re.search(r"contexts \d.*? MiB", output)
     output = " ".join(gives(capfd, *args, "--method", "agf").split())
     assert "method agf: 1 forward, 1 backward" in output
-    assert "paths" not in output
+    assert "contexts" not in output
     assert "--method must be a flow" in refused(capfd, *args, "--method", "lime")
 
 

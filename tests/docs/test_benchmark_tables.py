@@ -1,27 +1,21 @@
 """The tables of the pages about faithfulness hold the numbers of benchmarks/results."""
 
-import ast
 import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gaflow import METHODS, FlowMethod
 from gaflow.benchmark import PAPER_METHODS
-from gaflow.methods.base import name_with_changes
-from gaflow.methods.paths import Paths
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 FAITHFULNESS = RESULTS / "faithfulness"
-PAGE_NAMES = ("benchmark", "path_flow", "options", "evaluation", "maxflow", "solver", "nodes", "figures", "paper")
+PAGE_NAMES = ("benchmark", "relevance_flow", "options", "evaluation", "maxflow", "solver", "nodes", "figures", "paper")
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in PAGE_NAMES}
-BY_NAME: dict[str, Any] = dict(METHODS)
-ALL_METHODS = (*PAPER_METHODS, "path_flow", "signed_flow")
+ALL_METHODS = (*PAPER_METHODS, "path_flow", "signed_flow")  # of the run, whether gaflow still has them or not
 DATA_SETS = {
     "SST-2": "sst2",
     "IMDB": "imdb",
@@ -29,7 +23,6 @@ DATA_SETS = {
     "Amazon": "amazon_polarity",
     "AG News": "ag_news",
 }
-STUDIED = {"SST-2": "sst2", "IMDB": "imdb", "AG News": "ag_news"}
 COLUMNS = {
     "AOPC, top": "aopc_top",
     "LOdds, top": "lodds_top",
@@ -175,13 +168,6 @@ def test_the_first_table_has_scores_and_costs_of_all_methods():
         assert cells == [*passes, extent(milliseconds), *scores, f"{mean_rank[method]:.1f}"]
 
 
-def test_the_table_of_path_flow_s_page():
-    header, rows = page_table("| AOPC, top", "path_flow")
-    assert header[1:] == list(DATA_SETS)
-    for method, *cells in rows:
-        assert cells == [aopc(data_set, method) for data_set in DATA_SETS]
-
-
 @pytest.mark.parametrize(
     ("heading", "bound"), [("Almost Stochastic Order, AOPC, top", 0.5), ("The same below 0.2", 0.2)]
 )
@@ -281,9 +267,8 @@ def test_both_runs_of_all_evaluations_have_the_same_settings():
             settings |= methods
         assert settings["ig"]["steps"] == 50
         assert settings["lime"]["samples"] == settings["kernel_shap"]["samples"] == 500
-        for method in ("path_flow", "signed_flow"):
-            today = BY_NAME[method].options
-            assert settings[method] == {name: today[name] for name in settings[method]}
+        assert settings["path_flow"]["steps"] == settings["path_flow"]["groups"] == 4
+        assert settings["signed_flow"]["layer"] == "all"
 
 
 def test_all_flows_converged():
@@ -292,66 +277,6 @@ def test_all_flows_converged():
     assert set(flows) == {(data_set, method) for data_set in DATA_SETS for method in methods}
     for row in flows.values():
         assert row["texts"] == row["converged"]
-
-
-def read_study(name):
-    """The cells of a study on held-in texts, by variant."""
-    lines = (RESULTS / f"study_{name}.md").read_text(encoding="utf-8").splitlines()
-    variants = {}
-    for line in lines:
-        if line.startswith("| `"):
-            name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-            variants[name.strip("`")] = dict(zip(("aopc", "lodds", "srg", "gap", "passes"), cells, strict=False))
-    return variants
-
-
-STUDIES = {data_set: read_study(name) for data_set, name in STUDIED.items()}
-
-
-def parse_variant(cell) -> Any:
-    """The method of a cell such as `agf(layer='all')`."""
-    node = ast.parse(cell.strip("`"), mode="eval").body
-    if isinstance(node, ast.Name):
-        name, keywords = node.id, []
-    else:
-        assert isinstance(node, ast.Call)
-        assert isinstance(node.func, ast.Name)
-        name, keywords = node.func.id, node.keywords
-    method = BY_NAME[name]
-    if not isinstance(method, FlowMethod):
-        return method
-    changes = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
-    return FlowMethod(**{**method.options, **changes})
-
-
-@pytest.mark.parametrize(
-    ("heading", "first", "count"), [("path_flow", "path_flow(ranked=2)", 10), ("signed_flow", "signed_flow", 14)]
-)
-def test_the_tables_of_options(heading, first, count):
-    header, rows = page_table(f"### Options of {heading}")
-    assert header == ["variant", "passes", *(cell for name in STUDIED for cell in (name, "less ig's"))]
-    assert rows[0][0] == f"`{first}`"
-    assert len({row[0] for row in rows}) == count
-    for cell, passes, *cells in rows:
-        expected = []
-        for study in STUDIES.values():
-            variant = study[parse_variant(cell).name]
-            expected += [variant["aopc"], variant["gap"]]
-            assert passes == variant["passes"]
-        assert cells == expected
-
-
-def test_the_table_of_paths_with_and_without_flow():
-    header, rows = page_table("### Where the faithfulness of path_flow comes from")
-    assert header[2:] == [f"{name} {which}" for name in STUDIED for which in ("flow", "no flow")]
-    for cell, passes, *cells in rows:
-        method = parse_variant(cell)
-        without_flow = f"no flow, input layer: {name_with_changes('paths', vars(method.paths), vars(Paths()))}"
-        expected = []
-        for study in STUDIES.values():
-            expected += [study[method.name]["aopc"], study[without_flow]["aopc"]]
-        assert cells == expected
-        assert passes == method.info.passes
 
 
 def read_sanity(start):

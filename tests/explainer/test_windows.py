@@ -330,7 +330,7 @@ def test_positions_of_a_model_that_counts_from_padding_are_within_its_table():
 
 
 def test_a_signed_result_in_windows_can_be_saved_beside_one_that_fits(ex, tmp_path):
-    short, long = ex(["a good film", LONG], "signed_flow", windows=True)
+    short, long = ex(["a good film", LONG], "relevance_flow", windows=True)
     assert short.flow_against is not None
     assert (long.flow, long.flow_against) == (None, None)
     long.save(tmp_path / "long.safetensors")

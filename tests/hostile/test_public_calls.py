@@ -136,7 +136,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "Windows": lambda: (gaflow.Windows, {"size": 8, "reads": 2}),
     "FlowMethod": lambda: (
         gaflow.FlowMethod,
-        dict.fromkeys(["preset", "network", "solver", "paths", "peeling", "scoring"]) | {"information": "agf"},
+        dict.fromkeys(["preset", "network", "solver", "peeling", "scoring"]) | {"information": "agf"},
     ),
     "Attribution.top": lambda: (attribution().top, {"k": 3, "words": True}),
     "Attribution.at_layer": lambda: (attribution().at_layer, {"layer": 0}),

@@ -272,7 +272,7 @@ def test_numbers_of_other_types_than_gaflow_stores_are_refused(tmp_path):
 
 
 def test_diagnostics_that_are_numbers_are_numbers(tmp_path):
-    gaflow.explain("a good film", method="signed_flow").save(tmp_path / "a.json")
+    gaflow.explain("a good film", method="relevance_flow").save(tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
     content["gaflow"]["facts"]["value_against"] = "x"
     (tmp_path / "a.json").write_text(json.dumps(content))

@@ -350,10 +350,10 @@ def test_nothing_is_clipped_or_moves_against_the_readers_wish(browser, page_path
 
 
 def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
-    att = explainer("a gripping film, despite the plot.", "signed_flow")
+    att = explainer("a gripping film, despite the plot.", "relevance_flow")
     document = att.to_flow_html()
     options = parse(document).one("select").all("option")
-    assert [option.text for option in options] == ["signed_flow, for", "signed_flow, against"]
+    assert [option.text for option in options] == ["relevance_flow, for", "relevance_flow, against"]
     data = data_of(document)
     for method, flow in zip(data["methods"], (att.flow, att.flow_against), strict=True):
         assert method["value"] == pytest.approx(flow.value.item())
@@ -363,14 +363,14 @@ def test_a_signed_method_shows_the_flow_for_and_the_flow_against(explainer):
 
 
 def test_the_verdict_on_one_side_of_a_signed_method_is_about_that_side(explainer):
-    att = explainer("a gripping film, despite the plot.", "signed_flow")
+    att = explainer("a gripping film, despite the plot.", "relevance_flow")
     document = att.to_flow_html()
     for flow in (att.flow, att.flow_against):
         assert f"flow {flow.value.item():.4g}," in document
 
 
 def test_a_signed_method_without_its_flow_shows_its_scores_and_says_so(explainer):
-    att = explainer("a gripping film, despite the plot.", "signed_flow", keep_flow=False)
+    att = explainer("a gripping film, despite the plot.", "relevance_flow", keep_flow=False)
     assert (att.layers < 0).any()
     (method,) = data_of(att.to_flow_html())["methods"]
     assert method["layers"] == []

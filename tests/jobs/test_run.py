@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -14,8 +15,9 @@ import pytest
 
 import gaflow
 from gaflow.data import open_data
-from gaflow.errors import DataError, JobError
+from gaflow.errors import DataError, JobError, UnknownMethodError
 from gaflow.jobs import attribute, read_attributions
+from gaflow.methods import Random
 from tests.support.data_files import write
 from tests.support.models import bert
 from tests.support.runs import ROWS, files
@@ -124,6 +126,23 @@ def test_the_folder_of_another_job_is_refused_naming_the_difference(tmp_path, ch
     with pytest.raises(JobError, match=named):
         run(tmp_path / "job", **change)
     assert files(tmp_path / "job") == before
+
+
+def test_a_run_of_a_removed_method_can_be_read_but_not_resumed(tmp_path):
+    @dataclass(frozen=True)
+    class Earlier(Random):
+        base_name = "path_flow"
+
+    run(tmp_path / "job", methods=["attcat", Earlier()])
+    before = files(tmp_path / "job")
+    with pytest.raises(UnknownMethodError, match=r"path_flow was removed.*peeled_flow"):
+        run(tmp_path / "job", methods=["attcat", "path_flow"])
+    with pytest.raises(JobError, match="methods: attcat, path_flow there, but attcat, peeled_flow here"):
+        run(tmp_path / "job", methods=["attcat", "peeled_flow"])
+    assert files(tmp_path / "job") == before
+    assert [stored.method for stored in read_attributions(tmp_path / "job", methods=["path_flow"])] == [
+        "path_flow"
+    ] * 22
 
 
 def test_another_model_is_refused_by_its_weights(tmp_path):

@@ -17,7 +17,6 @@ from tests.support.tracing import state
 TEXTS = (SENTENCE, ("a good film", "and bad"), "smart.")  # longest first, as the explainer puts them into a batch
 # Methods that ask the model often ask less often here: the laws hold for any settings.
 QUICK = {
-    "path_flow": FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1),
     "peeled_flow": FlowMethod(preset="peeled_flow", rounds=2, share=0.4), "ig": IntegratedGradients(steps=3),
     "kernel_shap": KernelShap(samples=40), "lime": Lime(samples=20),
 }  # fmt: skip

@@ -14,9 +14,8 @@ from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.flow.barrier.solve import Barrier, solve
 from gaflow.flow.information import agf, token_information
 from gaflow.methods import METHODS, FlowMethod
-from gaflow.methods.paths import Paths, along_path
 from tests.support.models import FAMILIES, SENTENCE, bert
-from tests.support.path_traces import TEXTS, traced
+from tests.support.text_traces import TEXTS, traced
 from tests.support.traces import count_backward_passes, make_trace, random_trace
 
 BOTH = (False, True)
@@ -33,10 +32,7 @@ FEW = [
     FlowMethod("gf", signed=True, nodes=True),
     FlowMethod("agf_net", heads="sum", residual=True, signed=True, barrier="capacity", layer="all"),
     FlowMethod("agf_net", heads="sum", residual=True, signed=True, nodes=True, barrier="capacity"),
-    FlowMethod("agf_net", heads="sum", residual=True, signed=True, nodes=True, steps=3),
-    FlowMethod(
-        "agf_net", heads="sum", residual=True, signed=True, nodes=True, steps=1, groups=2, orders=2, layer="all"
-    ),
+    FlowMethod("agf_net", heads="sum", residual=True, signed=True, nodes=True, layer="all"),
 ]
 combinations = pytest.mark.parametrize("method", OPTIONS, ids=lambda m: m.name)
 each_method = pytest.mark.parametrize("method", FEW, ids=lambda m: m.name)
@@ -223,7 +219,7 @@ def test_the_explainer_asks_for_what_a_method_needs_and_no_more(method, monkeypa
     handle = model.register_forward_pre_hook(lambda *_: calls.append("forward"))
     att = explainer(SENTENCE, method)
     handle.remove()
-    assert calls == ["forward", "backward"] * (1 if method.steps is None else 2)
+    assert calls == ["forward", "backward"]
     assert att.layers is not None
     assert att.layers.shape == (4, len(att.tokens))
     assert att.method == method.name
@@ -236,7 +232,7 @@ def test_several_options_share_one_trace():
     model, tokenizer = bert()
     passes = []
     handle = model.register_forward_pre_hook(lambda *_: passes.append(1))
-    gaflow.Explainer(model, tokenizer).compare(SENTENCE, ["agf", *(m for m in FEW if m.steps is None)])
+    gaflow.Explainer(model, tokenizer).compare(SENTENCE, ["agf", *FEW])
     handle.remove()
     assert len(passes) == 1
 
@@ -261,12 +257,7 @@ def test_node_capacities_need_hidden_states():
         ({"heads": "max"}, "heads.*'mean', 'sum'.*'max'"),
         ({"information": agf, "heads": "sum"}, "heads='sum'"),
         ({"information": "af", "signed": True}, "signed needs a gradient"),
-        ({"steps": 0}, "steps.* 0"),
-        ({"steps": 2, "groups": 0}, "groups.* 0"),
-        ({"groups": 2, "orders": 1}, "groups=2.*steps"),
-        ({"steps": True}, "steps must be"),
         ({"replacement": "nothing"}, "replacement must be"),
-        ({"batch_size": 0}, "batch_size must be"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
@@ -286,7 +277,13 @@ def test_a_switch_is_true_or_false(name):
     [
         (FlowMethod("agf", signed=True), "agf(signed=True)", "1 forward, 1 backward", True, True),
         (FlowMethod("af", residual=True), "af(residual=True)", "1 forward, 1 backward", False, True),
-        (FlowMethod("agf", steps=8, batch_size=2), "agf(steps=8)", "10 forward, 10 backward", False, True),
+        (
+            FlowMethod(preset="peeled_flow", replacement="mask", rounds=3, throw=False),
+            "peeled_flow(replacement='mask', rounds=3)",
+            "3 forward, 3 backward",
+            True,
+            True,
+        ),
         (
             FlowMethod("agf_net", nodes=True, heads="sum", layer="all"),
             "agf_net(heads='sum', nodes=True, layer='all')",
@@ -302,8 +299,8 @@ def test_what_is_known_of_a_method_follows_its_options(method, name, passes, sig
     assert method.needs == (("residual",) if method.residual else ())
 
 
-def test_path_averaged_capacities_are_those_of_the_averaged_trace():
-    method = FlowMethod("agf_net", residual=True, nodes=True, steps=4)
-    path = along_path(models("bert"), Paths(4))
-    expected = solve(method.capacities(path), mask=path.mask)
-    torch.testing.assert_close(method(models("bert")).values, expected.target, rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("option", ["steps", "groups", "orders", "ranked", "seed", "batch_size"])
+def test_options_of_earlier_versions_are_refused_by_name(option):
+    settings: Any = {option: 1}
+    with pytest.raises(TypeError, match=f"{option} is no option of flow methods"):
+        FlowMethod("agf", **settings)

@@ -14,10 +14,7 @@ EXTRAS = {name: m.info for name, m in METHODS.items() if m.info.libraries}
 
 def test_the_methods_of_the_paper_come_in_order():
     expected = "af gf agf rawatt rollout grads attgrads gradsam cat attcat partial_lrp transatt ig kernel_shap lime"
-    others = (
-        *("relevance_flow", "peeled_flow", "signed_flow", "path_flow", "attnlrp", "grad_x_input", "occlusion"),
-        *("attention_flow", "random"),
-    )
+    others = (*("relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "occlusion", "attention_flow", "random"),)
     assert [name for name in METHODS if name not in others] == expected.split()
     assert set(others) < set(METHODS)
 
@@ -95,6 +92,19 @@ def test_a_name_that_is_near_no_other_gets_the_list_once(name):
         find_method(name)
     assert str(caught.value).count(", ".join(METHODS)) == 1
     assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "successor"), [("path_flow", "peeled_flow"), (" Signed_Flow ", "relevance_flow")])
+def test_a_method_that_was_removed_names_its_successor(name, successor):
+    explainer = gaflow.Explainer(*bert())
+    for ask in (
+        lambda: find_method(name),
+        lambda: explainer("a film", name),
+        lambda: explainer.compare("a film", ["agf", name]),
+    ):
+        with pytest.raises(UnknownMethodError, match=f"{name.strip().lower()} was removed.*use {successor} instead"):
+            ask()
+    assert successor in METHODS
 
 
 def test_all_methods_are_compared_when_none_are_named():

@@ -238,14 +238,14 @@ def test_chosen_sources_and_targets_hold_for_both_flows():
         assert float(flow.value) > 0
 
 
-@pytest.mark.parametrize("changes", [{"nodes": True}, {"steps": 2}, {"information": "agf"}])
+@pytest.mark.parametrize("changes", [{"nodes": True}, {"information": "agf"}])
 def test_peeling_needs_signed_edges(changes):
     with pytest.raises(ArgumentError, match="rounds"):
         replace(PEELED, **changes)
 
 
-def test_balanced_gradients_combine_with_nodes_and_paths():
-    for method in (replace(ONE, nodes=True), replace(ONE, steps=2), FlowMethod("agf", gradients="balanced_cp")):
+def test_balanced_gradients_combine_with_nodes():
+    for method in (replace(ONE, nodes=True), FlowMethod("agf", gradients="balanced_cp")):
         scores: Any = method(traced())
         assert scores.flow.converged.all()
         assert scores.values.abs().max() > 0

@@ -50,16 +50,16 @@ def test_a_text_over_the_budget_makes_a_batch_of_its_own():
 
 
 def test_batches_are_made_for_the_method_that_needs_most():
-    methods = [gaflow.METHODS[name] for name in ("path_flow", "agf", "lime")]
-    cost = FlowMethod(preset="path_flow").cost
-    path_flow, agf, lime = (batch_limit(Model(), 100, [method]) for method in methods)
-    assert path_flow is not None
-    assert path_flow == batch_limit(Model(), 100, methods)
-    assert estimate(MINILM, 100, path_flow, cost).peak <= budget("cpu")
-    assert estimate(MINILM, 100, path_flow + 1, cost).peak > budget("cpu")
+    methods = [gaflow.METHODS[name] for name in ("peeled_flow", "agf", "lime")]
+    cost = FlowMethod(preset="peeled_flow").cost
+    peeled_flow, agf, lime = (batch_limit(Model(), 100, [method]) for method in methods)
+    assert peeled_flow is not None
+    assert peeled_flow == batch_limit(Model(), 100, methods)
+    assert estimate(MINILM, 100, peeled_flow, cost).peak <= budget("cpu")
+    assert estimate(MINILM, 100, peeled_flow + 1, cost).peak > budget("cpu")
     assert agf == lime == batch_limit(Model(), 100)
     assert agf is not None
-    assert agf > path_flow
+    assert agf > peeled_flow
 
 
 def test_wider_numbers_make_smaller_batches():
@@ -101,15 +101,15 @@ def test_a_text_that_does_not_fit_is_refused_naming_the_length_that_does(monkeyp
             pytest.fail("it was begun")
 
 
-def test_paths_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
-    path, agf = gaflow.METHODS["path_flow"], gaflow.METHODS["agf"]
-    give(monkeypatch, estimate(MINILM, 128, 3, FlowMethod(preset="path_flow").cost).peak)
-    with fitting(Model(), [128] * 3, [agf, path]), fitting(Model(), [128] * 4, [agf]):
+def test_contexts_that_do_not_fit_are_refused_naming_what_does(monkeypatch):
+    peeled, agf = gaflow.METHODS["peeled_flow"], gaflow.METHODS["agf"]
+    give(monkeypatch, estimate(MINILM, 128, 3, FlowMethod(preset="peeled_flow").cost).peak)
+    with fitting(Model(), [128] * 3, [agf, peeled]), fitting(Model(), [128] * 4, [agf]):
         pass
-    with pytest.raises(TooLargeError, match="batch_size=3 "), fitting(Model(), [128] * 4, [agf, path]):
+    with pytest.raises(TooLargeError, match="batch_size=3 "), fitting(Model(), [128] * 4, [agf, peeled]):
         pytest.fail("it was begun")
-    give(monkeypatch, estimate(MINILM, 333, 1, FlowMethod(preset="path_flow").cost).peak)
-    with pytest.raises(TooLargeError, match="333 tokens"), fitting(Model(), [512], [path]):
+    give(monkeypatch, estimate(MINILM, 333, 1, FlowMethod(preset="peeled_flow").cost).peak)
+    with pytest.raises(TooLargeError, match="333 tokens"), fitting(Model(), [512], [peeled]):
         pytest.fail("it was begun")
 
 
@@ -215,15 +215,15 @@ def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkey
         explainer(TEXTS, "agf")
 
 
-def test_an_explainer_splits_paths_that_do_not_fit_together_and_gives_the_same(traced, monkeypatch):
+def test_an_explainer_splits_contexts_that_do_not_fit_together_and_gives_the_same(traced, monkeypatch):
     explainer, attributions, sizes = traced
-    path = FlowMethod(preset="path_flow", steps=1, groups=2, ranked=1)
-    expected = explainer(TEXTS, path)
+    peeled = FlowMethod(preset="peeled_flow", rounds=2, share=0.4)
+    expected = explainer(TEXTS, peeled)
     sizes.clear()
     longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)
     assert geometry is not None
-    give(monkeypatch, estimate(geometry, longest, 2, path.cost).peak)
-    halved = explainer(TEXTS, path)
+    give(monkeypatch, estimate(geometry, longest, 2, peeled.cost).peak)
+    halved = explainer(TEXTS, peeled)
     assert max(sizes) < 6 == sum(sizes)
     for one, other in zip(halved, expected, strict=True):
         assert abs(one.scores - other.scores).max() < 1e-4 * abs(other.scores).sum()

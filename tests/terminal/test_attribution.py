@@ -263,7 +263,7 @@ def test_scores_of_any_size_have_four_digits(score, written):
 
 
 def test_of_a_signed_result_both_flows_are_told_and_none_is_dead_while_the_other_flows(explainer):
-    lines = printed(explainer("terrible", "signed_flow", target="positive")).splitlines()
+    lines = printed(explainer("terrible", "relevance_flow", target="positive")).splitlines()
     (certified,) = (line for line in lines if "certified" in line)
     assert re.search(r"flow [\d.e-]+ for, [\d.e-]+ against", certified)
     dead, alive = replace(CERTIFICATE, dead=True, iterations=0), replace(CERTIFICATE, dual=1e-9)

@@ -10,7 +10,7 @@ import re
 from gaflow.flow.result import NodeLayer, check_layer
 
 _LAST_SETTING = re.compile(r"(\(|, )layer=(-?\d{1,9}|'all')\)$")
-_DEFAULT_LAYERS: dict[str, NodeLayer] = {"signed_flow": "all"}  # 0 for all other methods
+_DEFAULT_LAYERS: dict[str, NodeLayer] = {"signed_flow": "all"}  # of stored results; 0 for all other methods
 
 
 def name_at_layer(name: str, layer: NodeLayer) -> str:

@@ -42,7 +42,7 @@ _ROWS = {  # of the table: title -> facts and wordings; a row without a value is
     "a text of": "{length} tokens: attention ({layers}, {heads}, {length}, {length})",
     "method": "{method}{condition}: {passes}",
     "trace": "{trace} for attention and gradient{together_with}",
-    "paths": "{path}",
+    "contexts": "{contexts}",
     "flow": "{flow}, {estimate[flops]:.1e} flops, about {duration} s on this CPU",
     "memory": "{peak} at the peak, weights included",
     "room": "{room}",
@@ -131,7 +131,7 @@ def _cost_facts(
     if geometry is None:
         raise UnsupportedModelError(f"{type(model).__name__} has no single stack of attention layers to trace")
     method_cost = method.cost
-    cost = estimate(geometry, length, batch_size, method_cost, device)
+    cost = estimate(geometry, length, batch_size, method_cost)
     seconds_per_network = solve_seconds(method_cost.layers * geometry.layers, length)
     seconds = method_cost.networks * batch_size * seconds_per_network
     free = free_memory(device)
@@ -139,8 +139,8 @@ def _cost_facts(
     if free is not None:
         room = max(0, free - weights)
         fits = {
-            "batch": largest_batch(geometry, length, room, method_cost, device),
-            "length": longest_text(geometry, room, method_cost, device),
+            "batch": largest_batch(geometry, length, room, method_cost),
+            "length": longest_text(geometry, room, method_cost),
         }
     memory_budget = budget(device)
     return {
@@ -156,7 +156,7 @@ def _cost_facts(
         "free": free,
         "fits": fits,
         "budget": memory_budget,
-        "together": max(1, largest_batch(geometry, length, memory_budget, method_cost, device)),
+        "together": max(1, largest_batch(geometry, length, memory_budget, method_cost)),
     }
 
 
@@ -164,7 +164,7 @@ def _wordings(facts: Facts, default_method: bool) -> dict[str, str]:
     """The words of the table that are not plain facts; empty where there is nothing to say."""
     cost = facts["estimate"]
     seconds = cost["seconds"]
-    words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "path"), "")
+    words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "contexts"), "")
     if facts["vocabulary"]:
         words["vocabulary"] = f", {facts['vocabulary']:,} tokens"
     if facts["adapter"]:
@@ -175,8 +175,8 @@ def _wordings(facts: Facts, default_method: bool) -> dict[str, str]:
         words["condition"] = ", if it can follow the model"  # which only a pass of the model can show
     if facts["batch"] > 1:
         words["together_with"] = f" of {facts['batch']} texts"
-    if cost["path"]:
-        words["path"] = format_bytes(cost["path"])
+    if cost["contexts"]:
+        words["contexts"] = f"{format_bytes(cost['contexts'])} for traces without the strongest tokens"
     return words | {
         "limit": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
         "labels": list_labels(facts["labels"]) if facts["labels"] else "its vocabulary",

@@ -129,10 +129,9 @@ def _cores(model: nn.Module, lengths: Sequence[int], methods: Sequence[Method]) 
 
 
 def _runs_many_texts(method: Method) -> bool:
-    """Whether the method changes a text in many ways, or goes along paths."""
+    """Whether the method changes a text in many ways."""
     info = getattr(method, "info", None)
-    is_perturbation = info is not None and info.family == "perturbation"
-    return is_perturbation or getattr(method, "steps", None) is not None
+    return info is not None and info.family == "perturbation"
 
 
 def _trace(

@@ -48,7 +48,7 @@ def as_tensor(information: ArrayLike) -> Tensor:
     if information is None:
         raise ArgumentTypeError(
             INFORMATION,
-            " is None: a flow with node capacities, such as that of path_flow, has no capacities of edges alone; "
+            " is None: a flow with node capacities has no capacities of edges alone; "
             "use a method without them, such as agf",
         )
     if isinstance(information, list | tuple):  # maybe of tensors

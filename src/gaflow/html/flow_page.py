@@ -49,7 +49,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
     the page says how much they carry. Methods without a flow show their scores. The page is also written to `path`, if
     given.
 
-        flow_page(explainer.compare("a gripping film.", methods=["agf", "signed_flow"]), "flow.html")
+        flow_page(explainer.compare("a gripping film.", methods=["agf", "relevance_flow"]), "flow.html")
     """
     whole_number("edges", edges)
     named = of_same_text(attributions)

@@ -51,8 +51,6 @@ METHODS: dict[str, DescribedMethod] = {
     "agf": FlowMethod("agf"),
     "relevance_flow": FlowMethod(preset="relevance_flow"),
     "peeled_flow": FlowMethod(preset="peeled_flow"),
-    "signed_flow": FlowMethod(preset="signed_flow"),
-    "path_flow": FlowMethod(preset="path_flow"),
     "rawatt": RawAttention(),
     "rollout": Rollout(),
     "grads": Grads(),
@@ -71,6 +69,9 @@ METHODS: dict[str, DescribedMethod] = {
     "attention_flow": AttentionFlow(),
     "random": Random(),
 }
+
+# Names of earlier versions, which stored results still show, and the methods to use instead.
+_SUCCESSORS = {"path_flow": "peeled_flow", "signed_flow": "relevance_flow"}
 
 
 def find_method(method: str | Method | Callable[..., Any], argument: str = "method") -> Method:
@@ -95,6 +96,8 @@ def _find(method: Any, argument: Argument) -> Method:
         name = method.strip().lower()
         if name in METHODS:
             return METHODS[name]
+        if name in _SUCCESSORS:
+            raise UnknownMethodError(argument, f": {name} was removed from gaflow; use {_SUCCESSORS[name]} instead")
         similar = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.5)
         advice = f"; did you mean {' or '.join(similar)}?" if similar else "."
         raise UnknownMethodError(argument, f": there is no method {method!r}{advice} All: {', '.join(METHODS)}")

@@ -11,8 +11,6 @@ What goes beyond the paper, each by itself and in any combination:
 - heads: the sum over heads instead of the mean, which is in units of `y`, as residual edges are
 - residual: the edge `i -> i` of layer `l` gains `relu(<dy/ds_i, h_i>)`, where `s = h + attention` is the residual sum
 - signed: the through-flow of the network of `-y` (all gradients negated) is subtracted
-- steps: gradients are averages along paths from a baseline to the text, straight, or in groups by drawn or ranked
-  orders (`paths.py`)
 - nodes: node `i` of the layers 0 to l-1 lets no more through than `relu(<dy/dh_i, h_i>)`: it becomes two nodes with an
   edge of this capacity between them
 - gradients: balanced ones, of a model that is linear around the text (`balanced.py`)
@@ -59,14 +57,12 @@ from gaflow.methods.flow_settings import (
     ScoringSettings,
     default_options,
 )
-from gaflow.methods.paths import Paths, along_path
 from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance, peel
 from gaflow.models.attention_tensors import stack_layers
 from gaflow.models.cost import MethodCost
 from gaflow.models.tracing import Trace
 
 LEFT_TO_BIASES = "left_to_biases"  # the diagnostic of balanced gradients: the output less its sum over input tokens
-_WHOLE_BATCH = 1 << 20  # texts in a pass: all of them
 
 
 @dataclass(frozen=True, init=False)
@@ -77,13 +73,12 @@ class FlowMethod:
     other defaults, and gives the method its name.
 
         signed = gaflow.FlowMethod("agf", signed=True, layer="all")
-        quick = dataclasses.replace(gaflow.METHODS["path_flow"], ranked=1)
+        quick = dataclasses.replace(gaflow.METHODS["peeled_flow"], rounds=3)
     """
 
     preset: str | None  # a name of PRESETS; None: the paper's method, named after its information tensor
     network: NetworkSettings
     solver: BarrierSettings
-    paths: Paths
     peeling: Peeling
     scoring: ScoringSettings
 
@@ -95,14 +90,13 @@ class FlowMethod:
         preset: str | None = None,
         network: NetworkSettings | None = None,
         solver: BarrierSettings | None = None,
-        paths: Paths | None = None,
         peeling: Peeling | None = None,
         scoring: ScoringSettings | None = None,
         **options: Unpack[FlowOptions],
     ) -> None:
         """Build the records. Options take precedence over records, and records over the preset's defaults."""
         values = default_options(preset)
-        for record in (network, solver, paths, peeling, scoring):
+        for record in (network, solver, peeling, scoring):
             if record is not None:
                 values.update(vars(record))
         values.update(options)
@@ -125,11 +119,11 @@ class FlowMethod:
             names = " or ".join(SIGNED_INFORMATION)
             raise ArgumentError(
                 Argument("rounds", self.peeling.rounds),
-                f" averages signed edges: it needs the information tensor {names}, no node capacities and no paths",
+                f" averages signed edges: it needs the information tensor {names} and no node capacities",
             )
 
     def __getattr__(self, name: str) -> Any:
-        """An option by its flat name: `method.steps` is `method.paths.steps`."""
+        """An option by its flat name: `method.rounds` is `method.peeling.rounds`."""
         if name not in RECORD_OF:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(getattr(self, RECORD_OF[name]), name)
@@ -162,7 +156,7 @@ class FlowMethod:
     @property
     def _has_signed_network(self) -> bool:
         """Whether both flows of a signed method are those of one signed network."""
-        return self.network.information in SIGNED_INFORMATION and not self.network.nodes and self.paths.steps is None
+        return self.network.information in SIGNED_INFORMATION and not self.network.nodes
 
     @property
     def _solves_together(self) -> bool:
@@ -174,14 +168,8 @@ class FlowMethod:
         """What the method does with a trace, as far as memory depends on it."""
         if self._solves_together:
             # two networks at a time take as much memory as one of twice the layers
-            points = 0 if self.peeling.rounds == 1 else 1
-            return MethodCost(points=points, rows=_WHOLE_BATCH, layers=2 if self.scoring.signed else 1)
-        return MethodCost(
-            points=self.paths.largest_stage,
-            rows=self.paths.batch_size,
-            networks=2 if self.scoring.signed else 1,
-            layers=2 if self.network.nodes else 1,
-        )
+            return MethodCost(peels=self.peeling.rounds > 1, layers=2 if self.scoring.signed else 1)
+        return MethodCost(networks=2 if self.scoring.signed else 1, layers=2 if self.network.nodes else 1)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -194,10 +182,7 @@ class FlowMethod:
         sources = self.network.sources
         targets = self.network.targets
         class_specific = self.network.uses_gradient or callable(sources) or callable(targets)
-        if self.paths.steps is not None:
-            count = 1 + self.paths.passes
-            passes = f"{count} forward, {count} backward"
-        elif self.peeling.rounds > 1:
+        if self.peeling.rounds > 1:
             passes = f"{self.peeling.rounds} forward, {self.peeling.rounds} backward"
         elif class_specific or "head" in (sources, targets):
             passes = "1 forward, 1 backward"
@@ -214,7 +199,7 @@ class FlowMethod:
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
-        trace = along_path(with_gradients(trace, self.network.gradients), self.paths)
+        trace = with_gradients(trace, self.network.gradients)
         flow, flow_against = self._flows(trace)
         through = flow.through()
         diagnostics: list[Diagnostics] = [{} for _ in flow.value]
@@ -234,8 +219,7 @@ class FlowMethod:
     def capacities(self, trace: Trace) -> Tensor:
         """The network that is solved, (b, l, t, t); with node capacities (b, 2 l, t, t) as `split_nodes` makes it.
 
-        A path-averaged method's network is that of the trace which `along_path` gives. For balanced gradients, give a
-        trace of them (`with_gradients`).
+        For balanced gradients, give a trace of them (`with_gradients`).
         """
         if self._solves_together:
             return self._checked_capacities(self._signed_network(trace).capacities())
@@ -266,7 +250,7 @@ class FlowMethod:
 
     def _signed_network(self, trace: Trace) -> SignedNetwork:
         """The network whose positive part speaks for the output, averaged over the contexts of all rounds."""
-        return peel(trace, self.peeling, self.paths.replacement, self._signed_network_of)
+        return peel(trace, self.peeling, self._signed_network_of)
 
     def _signed_network_of(self, trace: Trace) -> SignedNetwork:
         """The signed network of one trace."""

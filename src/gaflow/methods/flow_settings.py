@@ -1,6 +1,6 @@
-"""The settings of flow methods: five small records, and the flat keywords that name all their fields.
+"""The settings of flow methods: four small records, and the flat keywords that name all their fields.
 
-`FlowMethod` holds the records: network, solver, paths (`paths.py`), peeling (`peeling.py`) and scoring. Users, names
+`FlowMethod` holds the records: network, solver, peeling (`peeling.py`) and scoring. Users, names
 and manifests write them as flat keywords. The convention this file owns: **no two records have a field of the same
 name**, and FlowOptions lists the fields in the order in which names and manifests show them.
 """
@@ -19,7 +19,6 @@ from gaflow.flow.network import check_terminal_name
 from gaflow.flow.result import NodeLayer, check_layer
 from gaflow.methods.balanced import GradientKind, check_gradients
 from gaflow.methods.flow_nodes import NodeChoice, check_nodes
-from gaflow.methods.paths import Paths
 from gaflow.methods.peeling import Peeling
 from gaflow.methods.removal import Replacement
 
@@ -92,7 +91,7 @@ class ScoringSettings:
 
 
 class FlowOptions(TypedDict, total=False):
-    """The fields of all five records but `information`, in the order in which names and manifests show them."""
+    """The fields of all four records but `information`, in the order in which names and manifests show them."""
 
     epsilon: float
     mu: float | None
@@ -105,13 +104,7 @@ class FlowOptions(TypedDict, total=False):
     residual: bool
     signed: bool
     nodes: bool
-    steps: int | None
-    groups: int
-    orders: int
-    ranked: int
-    seed: int
     replacement: Replacement
-    batch_size: int | None
     layer: NodeLayer
     gradients: GradientKind
     rounds: int
@@ -145,36 +138,11 @@ PRESETS = {
         "Relevance flow averaged over the text and contexts without its strongest tokens (docs/relevance_flow.md).",
         _RELEVANCE | {"rounds": 5},
     ),
-    "signed_flow": Preset(
-        "Flow for and against the output, of a single backward pass (docs/path_flow.md).",
-        {
-            "information": "agf_net",
-            "barrier": "capacity",
-            "heads": "sum",
-            "residual": True,
-            "signed": True,
-            "layer": "all",
-        },
-    ),
-    "path_flow": Preset(
-        "Flow for and against the output along ranked paths, with node capacities (docs/path_flow.md).",
-        {
-            "barrier": "capacity",
-            "heads": "sum",
-            "residual": True,
-            "signed": True,
-            "nodes": True,
-            "steps": 4,
-            "groups": 4,
-            "ranked": 3,
-        },
-    ),
 }
 
 RECORDS = {
     "network": NetworkSettings,
     "solver": BarrierSettings,
-    "paths": Paths,
     "peeling": Peeling,
     "scoring": ScoringSettings,
 }

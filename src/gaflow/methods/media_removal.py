@@ -59,11 +59,11 @@ def removal_for(traced_model: TracedModel, item: int, replacement: Replacement, 
     return kind(traced_model, item, replacement, batch_size)
 
 
-def changed_inputs(inclusions: Sequence[tuple[Removal, Tensor]]) -> tuple[list[int], Batch, Tensor | None]:
+def changed_inputs(inclusions: Sequence[tuple[Removal, Tensor]]) -> tuple[Batch, Tensor | None]:
     """Inputs with tokens removed, for one pass of the model: of each removal, at inclusion weights (s, m).
 
-    Returns the item of every row, their batch, and the word embeddings (r, n, d) that replace the model's own; None for
-    media. All removals are of texts, or all of media.
+    Returns the batch of all rows, and the word embeddings (r, n, d) that replace the model's own; None for media. All
+    removals are of texts, or all of media.
     """
     n = max(removal.length for removal, _ in inclusions)
     items = []
@@ -77,9 +77,9 @@ def changed_inputs(inclusions: Sequence[tuple[Removal, Tensor]]) -> tuple[list[i
     removal, _ = inclusions[0]
     batch = removal.traced_model.batch.select(items, n)
     if isinstance(removal, TokenRemoval):
-        return items, batch, torch.cat(changed).requires_grad_()
+        return batch, torch.cat(changed).requires_grad_()
     batch.inputs[removal.input_name] = torch.cat(changed)
-    return items, batch, None
+    return batch, None
 
 
 def _regions(encoding: Encoding, values: Tensor) -> tuple[Tensor, str]:

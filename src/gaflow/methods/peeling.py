@@ -23,7 +23,7 @@ from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
 from gaflow.flow.information import signed_token_information
 from gaflow.methods.balanced import forward_with
 from gaflow.methods.media_removal import changed_inputs, removal_for
-from gaflow.methods.removal import Removal, Replacement
+from gaflow.methods.removal import Removal, Replacement, check_replacement
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, TracedModel, backward
 
@@ -36,10 +36,12 @@ class Peeling:
 
     rounds: int = 1  # contexts, the text itself included
     share: float = 0.1  # of the ordinary tokens that every further round removes
+    replacement: Replacement = None  # the baseline of a removed token; None: [PAD] and [MASK] in turn
 
     def __post_init__(self) -> None:
         whole_number("rounds", self.rounds)
         positive_number("share", self.share)
+        check_replacement(self.replacement)
         if (self.rounds - 1) * self.share > 1:
             raise ArgumentError(
                 Argument("rounds", self.rounds),
@@ -77,9 +79,7 @@ def input_relevance(trace: Trace) -> Tensor:
     return relevance.masked_fill(~trace.mask.to(relevance.device), 0)
 
 
-def peel(
-    trace: Trace, peeling: Peeling, replacement: Replacement, network_of: Callable[[Trace], SignedNetwork]
-) -> SignedNetwork:
+def peel(trace: Trace, peeling: Peeling, network_of: Callable[[Trace], SignedNetwork]) -> SignedNetwork:
     """The network of a trace, averaged over its contexts; all texts of the batch run together."""
     network = network_of(trace)
     if peeling.rounds == 1:
@@ -90,7 +90,7 @@ def peel(
     relevance = input_relevance(trace)
     contexts = torch.ones_like(relevance)  # that hold a token
     pairs = torch.ones_like(edges[:, 0])  # contexts that hold both tokens
-    replacements = _replacements(traced_model, replacement)
+    replacements = _replacements(traced_model, peeling.replacement)
     for context in range(1, peeling.rounds):
         ranking = relevance / contexts
         removals = _removals(traced_model, replacements[context % len(replacements)])
@@ -139,7 +139,7 @@ def _without_strongest(
 def _trace_changed(trace: Trace, inclusions: Sequence[tuple[Removal, Tensor]]) -> Trace:
     """The trace of the batch with tokens removed, of the same kind."""
     traced_model = trace.require_model()
-    _, batch, embeddings = changed_inputs(inclusions)
+    batch, embeddings = changed_inputs(inclusions)
     residual = bool(trace.stream)
     with borrow(traced_model.model):
         forward_pass = forward_with(

@@ -6,17 +6,17 @@ With `l` layers, `h` heads, hidden size `d`, intermediate size `f` and `b` texts
     activations   4 b l t (15 d + 2 f) what a block keeps for its backward pass, and its hidden states
     trace         activations + (4 + 3 / l) attention    weights and gradient, both once more to clear padding; scores
     flow          activations + 2 attention + 18 * 8 b l t^2    weights and gradient, and the float64 arrays of a solve
-    path          5 attention + 20 states, and for each point in a pass 1 / b (activations + (2 + 3 / l) attention)
+    contexts      activations + (7 + 3 / l) attention + 20 states    of peeled methods, next to the trace
 
-A method that follows paths keeps their average next to the trace. It also keeps hidden states, streams and gradients of
-the trace and of three points, where `states` is `4 b l t d`. Its points run in passes. The average stays for the flow:
-one attention more. A signed flow has another one, the negated gradient, and 8 more arrays while the second of its two
-networks is solved. With node capacities a network has `2 l` layers.
+A peeled method traces the batch again without its strongest tokens. It keeps hidden states, streams and gradients of
+both traces, where `states` is `4 b l t d`, and one attention more for the flow. A signed flow has another one, the
+negated gradient, and 8 more arrays while the second of its two networks is solved. With node capacities a network has
+`2 l` layers.
 
 The peak is the largest of the last three, because freed memory mostly stays with the process. The constants leave
 room for padding and for GPUs, where a solve takes about 20 arrays. Without padding, on a CPU, measured peaks are 0.55
-to 0.85 of the estimate, and 0.7 to 1 for paths (benchmarks/results/memory.md). A solve factors `l` blocks of `t x t`
-per step.
+to 0.85 of the estimate, and 0.8 to 1.2 for peeled methods (benchmarks/results/memory.md). A solve factors `l` blocks of
+`t x t` per step.
 
 The convention this file owns: bytes and operations are functions of sizes alone, without the weights. So is the number
 of inputs that share a pass.
@@ -37,15 +37,12 @@ SOLVER_STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _SOLVER_ARRAYS = 18  # (l, t, t) float64 arrays alive at the peak of a solve
 _FIRST_FLOW_ARRAYS = 8  # more of them while a second flow is solved: those of the first, and fragmentation
 _TRACE_COPIES = 4  # of the attention alive at the end of a trace, at most
-_PATH_COPIES = 5  # of the attention that the paths of a text keep
-_PATH_STATE_ARRAYS = 20  # (l, t, d) arrays that they keep: of the trace and of three points, and temporary copies
+_CONTEXT_COPIES = 7  # of the attention alive while a context is traced, those of the text included
+_CONTEXT_STATE_ARRAYS = 20  # (l, t, d) arrays alive meanwhile: hidden states, streams and gradients of both traces
 _SCORE_COPIES = 3  # of one layer's attention, before and after mask and softmax
 _TOKENS_PER_PASS = {"cpu": 1 << 12, "cuda": 1 << 17}  # enough to keep a device busy
 _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head, few enough to fit into memory
-_BYTES_PER_PASS = {"cpu": 1 << 29, "cuda": 1 << 32}  # of a pass with autograd's graph, unless one input needs more
 _BYTES_OF_FLOAT64 = 8
-
-Device = torch.device | str
 
 
 @dataclass(frozen=True)
@@ -94,8 +91,7 @@ def _first_size(config: ModelConfig, *names: str) -> int:
 class MethodCost:
     """What a method does with a trace, as far as memory depends on it. By default it solves one network at most."""
 
-    points: int = 0  # of a text's paths that run before the next ones are known; 0: no paths
-    rows: int | None = None  # of them in one pass; None: `points_in_a_pass`
+    peels: bool = False  # traces contexts, too: the batch without its strongest tokens
     networks: int = 1  # that are solved one after the other: two for a signed flow
     layers: int = 1  # of a network for each of the model: two if nodes have capacities
 
@@ -108,19 +104,17 @@ class Estimate:
     """Bytes and floating-point operations to explain a batch of texts of one length."""
 
     trace: int  # bytes while attention and gradient are computed
-    path: int  # bytes while paths are followed, if any are
+    contexts: int  # bytes while the contexts of a peeled method are traced; 0 for all other methods
     flow: int  # bytes while the flow is solved
     flops: int  # of the flow solver's factorisations
 
     @property
     def peak(self) -> int:
         """The most bytes at a time, without the weights of the model."""
-        return max(self.trace, self.path, self.flow)
+        return max(self.trace, self.contexts, self.flow)
 
 
-def estimate(
-    geometry: Geometry, length: int, batch_size: int = 1, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu"
-) -> Estimate:
+def estimate(geometry: Geometry, length: int, batch_size: int = 1, method_cost: MethodCost = ONE_TRACE) -> Estimate:
     """The cost of explaining one batch of texts with `length` tokens each."""
     whole_number("layers", geometry.layers)
     whole_number("heads", geometry.heads)
@@ -128,20 +122,20 @@ def estimate(
     whole_number("batch_size", batch_size)
     edges = batch_size * geometry.layers * length * length
     attention = geometry.number_bytes * geometry.heads * edges
+    attention_scores = _SCORE_COPIES * attention // geometry.layers
     activations = batch_size * _activation_bytes(geometry, length)
-    path = 0
+    contexts = 0
     attention_copies = 1 + method_cost.networks
-    if method_cost.points:
+    if method_cost.peels:
         states = geometry.number_bytes * batch_size * geometry.layers * length * geometry.hidden_size
-        path = _PATH_COPIES * attention + _PATH_STATE_ARRAYS * states
-        path += _pass_bytes(geometry, length, batch_size * method_cost.points, method_cost.rows, device)
+        contexts = activations + _CONTEXT_COPIES * attention + attention_scores + _CONTEXT_STATE_ARRAYS * states
         attention_copies += 1
     solver_arrays = _SOLVER_ARRAYS + _FIRST_FLOW_ARRAYS * (method_cost.networks - 1)
     solver = _BYTES_OF_FLOAT64 * solver_arrays * method_cost.layers * edges
     flops = solve_flops(method_cost.layers * geometry.layers, length)
     return Estimate(
-        trace=activations + _TRACE_COPIES * attention + _SCORE_COPIES * attention // geometry.layers,
-        path=path,
+        trace=activations + _TRACE_COPIES * attention + attention_scores,
+        contexts=contexts,
         flow=activations + attention_copies * attention + solver,
         flops=method_cost.networks * batch_size * flops,
     )
@@ -153,51 +147,24 @@ def _activation_bytes(geometry: Geometry, length: int) -> int:
     return geometry.number_bytes * geometry.layers * length * numbers_per_token
 
 
-def _graph_bytes(geometry: Geometry, length: int) -> int:
-    """Bytes of one input in a pass that keeps autograd's graph: activations, attention and gradient, scores."""
-    layer_attention = geometry.number_bytes * geometry.heads * length * length
-    return _activation_bytes(geometry, length) + (2 * geometry.layers + _SCORE_COPIES) * layer_attention
-
-
-def _pass_bytes(geometry: Geometry, length: int, points: int, rows: int | None, device: Device) -> int:
-    """Bytes of a pass of at most so many points and rows. Rows are not rounded: a longer text never needs less."""
-    one_point = _graph_bytes(geometry, length)
-    if rows:
-        return min(points, rows) * one_point
-    kind = _kind(device)
-    busy_device = _TOKENS_PER_PASS[kind] * one_point // length
-    return min(points * one_point, max(one_point, min(_BYTES_PER_PASS[kind], busy_device)))
-
-
-def points_in_a_pass(geometry: Geometry, length: int, device: Device) -> int:
-    """How many inputs of `length` tokens run together if each keeps its attention and autograd's graph."""
-    kind = _kind(device)
-    return max(1, min(_TOKENS_PER_PASS[kind] // length, _BYTES_PER_PASS[kind] // _graph_bytes(geometry, length)))
-
-
-def rows_in_a_pass(device: Device, length: int) -> int:
+def rows_in_a_pass(device: torch.device | str, length: int) -> int:
     """How many inputs of `length` tokens run together: enough to keep a device busy, few enough to fit."""
-    kind = _kind(device)
+    kind = torch.device(device).type
+    if kind not in _TOKENS_PER_PASS:
+        kind = "cpu"
     return max(1, min(_TOKENS_PER_PASS[kind] // length, _PAIRS_PER_PASS[kind] // length**2))
 
 
-def _kind(device: Device) -> str:
-    kind = torch.device(device).type
-    return kind if kind in _TOKENS_PER_PASS else "cpu"
-
-
-def longest_text(geometry: Geometry, memory: int, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu") -> int:
+def longest_text(geometry: Geometry, memory: int, method_cost: MethodCost = ONE_TRACE) -> int:
     """The most tokens of a text whose peak is within `memory` bytes; 0 if not even one token is."""
     lengths = range(1, 1 + math.isqrt(max(memory, 0)))  # a pair of tokens costs a byte at the very least
-    return bisect_right(lengths, memory, key=lambda n: estimate(geometry, n, 1, method_cost, device).peak)
+    return bisect_right(lengths, memory, key=lambda n: estimate(geometry, n, 1, method_cost).peak)
 
 
-def largest_batch(
-    geometry: Geometry, length: int, memory: int, method_cost: MethodCost = ONE_TRACE, device: Device = "cpu"
-) -> int:
+def largest_batch(geometry: Geometry, length: int, memory: int, method_cost: MethodCost = ONE_TRACE) -> int:
     """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
     batch_sizes = range(1, 1 + max(memory, 0) // estimate(geometry, length).trace)
-    return bisect_right(batch_sizes, memory, key=lambda n: estimate(geometry, length, n, method_cost, device).peak)
+    return bisect_right(batch_sizes, memory, key=lambda n: estimate(geometry, length, n, method_cost).peak)
 
 
 def solve_flops(layers: int, length: int) -> int:

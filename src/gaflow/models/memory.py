@@ -50,7 +50,7 @@ def batch_limit(model: nn.Module, length: int, methods: Iterable[object] = ()) -
     if geometry is None:
         return None
     device = device_of(model)
-    limits = [largest_batch(geometry, length, budget(device), cost, device) for cost in _method_costs(methods)]
+    limits = [largest_batch(geometry, length, budget(device), cost) for cost in _method_costs(methods)]
     return max(1, min(limits))
 
 
@@ -94,7 +94,7 @@ def _check_free_memory(
     geometry: Geometry, length: int, batch: int, method_costs: Iterable[MethodCost], device: torch.device
 ) -> None:
     def peak(cost: MethodCost, texts: int = batch) -> int:
-        return estimate(geometry, length, texts, cost, device).peak
+        return estimate(geometry, length, texts, cost).peak
 
     costliest = max(method_costs, key=peak)
     needed = peak(costliest)
@@ -104,16 +104,16 @@ def _check_free_memory(
     if free is None or needed <= free:
         return
     left = f"of memory, and {device} has {format_bytes(free)} left"
-    texts = largest_batch(geometry, length, free, costliest, device)
+    texts = largest_batch(geometry, length, free, costliest)
     if texts:
         message = f"{batch} texts of {length} tokens need about {format_bytes(needed)} {left}; use "
         raise TooLargeError(message, Argument("batch_size", texts), " or less")
     advice = "shorten or split the text, or free memory"
-    if costliest.points:
+    if costliest.peels:
         advice += ", or use a method with a single forward pass, such as agf"
     raise TooLargeError(
         f"a text of {length} tokens needs about {format_bytes(peak(costliest, 1))} {left}; "
-        f"up to {longest_text(geometry, free, costliest, device)} tokens would fit: {advice}"
+        f"up to {longest_text(geometry, free, costliest)} tokens would fit: {advice}"
     )
 
 

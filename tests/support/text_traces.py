@@ -1,4 +1,4 @@
-"""Traces of two texts for methods that follow paths."""
+"""Traces of three texts of different kinds, with their model."""
 
 from gaflow.inputs.batch import collate, neutral_tokens
 from gaflow.inputs.encoding import encode
