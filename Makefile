@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick mutants browser lint types install release-check notebooks clean
+.PHONY: demo test quick mutants browser lint types install release-check notebooks docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -63,6 +63,11 @@ release-check: install
 	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls build/release/*.whl)[cli]"
 	cd build/release && venv/bin/gaflow explain "although this dog is not cute, it is very smart."
+
+# the documentation site, in build/site; a warning is an error
+docs: install
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
+	@echo "open build/site/index.html"
 
 # the notebooks in examples/notebooks, run anew
 notebooks: install

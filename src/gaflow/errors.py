@@ -30,7 +30,7 @@ class Argument:
 class GaflowError(Exception):
     """Base of every error that gaflow raises on purpose.
 
-    The parts of the message are strings and `Argument`s, and are joined without spaces.
+    The message is joined without spaces from its parts: strings, and objects of type `Argument`.
     """
 
     def __init__(self, *message: str | Argument):

@@ -11,7 +11,11 @@ from gaflow.cli import main
 from gaflow.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = {"project", "results"}  # folders of the site that hold copies of other pages
+PAGES = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name not in GENERATED),
+]
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SHOWN = [
     (page, command, output)

@@ -149,13 +149,19 @@ class Evaluation:
         permutations: int = 10_000,
         seed: int = 0,
     ) -> pd.DataFrame:
-        """`method` against every other, by metric and order; an observation is a text's average over levels.
+        """Compare `method` with every other method: one row per other method, metric and order.
 
-        difference    mean of `method` minus mean of the other; low, high: paired bootstrap interval of it
-        p, p_holm     two-sided sign-flip test, and corrected for all rows of this table
-        epsilon       `aso` of the texts, `method` better than the other; epsilon_back the other way round; both with
-                      confidence shared by the rows of a metric and order (Bonferroni)
-        epsilon_runs  the same over `resamples` runs instead of texts, a run being the mean over resampled texts
+        An observation is the average of one text over all levels. The columns:
+
+        - `difference`: mean of `method` minus mean of the other; `low` and `high` are its paired bootstrap interval
+        - `p`, `p_holm`: two-sided sign-flip test, without and with Holm's correction for all rows of this table
+        - `epsilon`: `aso` over texts, small if `method` is better; `epsilon_back` is the other direction. Both share
+          their confidence among the rows of a metric and order (Bonferroni)
+        - `epsilon_runs`: the same over `resamples` runs instead of texts; a run is the mean over resampled texts
+
+        Example:
+
+            scores.significance("agf").query("metric == 'aopc' and p_holm < 0.05")
         """
         need("pandas", "data", "tables need pandas")
         import pandas as pd
