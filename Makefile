@@ -61,7 +61,7 @@ release-check: install
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/release .
 	$(PYTHON) -m venv build/release/venv
 	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls build/release/*.whl)[cli]"
+	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/release/*.whl
 	cd build/release && venv/bin/gaflow explain "although this dog is not cute, it is very smart."
 
 # the documentation site, in build/site; a warning is an error

@@ -30,12 +30,12 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        values = dict(attrs)
-        if values.get("id"):
+        values = {name: value for name, value in attrs if value}
+        if "id" in values:
             self.anchors.add(values["id"])
-        if tag == "a" and values.get("href"):
+        if tag == "a" and "href" in values:
             self.links.append(values["href"])
-        if tag in ("img", "script", "iframe") and values.get("src"):
+        if tag in ("img", "script", "iframe") and "src" in values:
             self.loaded.append(values["src"])
         if tag == "link" and values.get("rel") == "stylesheet":
             self.loaded.append(values["href"])

@@ -218,7 +218,7 @@ def test_a_grouped_product_with_weights_is_linear_and_of_two_carriers_has_no_rul
     weight = rand(2, 8, 4, seed=2).float()
 
     def grouped(x, w=weight):
-        return torch._grouped_mm(x, w, ends)
+        return torch._grouped_mm(x, w, ends)  # pyright: ignore[reportPrivateImportUsage]
 
     x = rand(4, 8).float()
     result, gradient, (received,) = balanced(grouped, x)
