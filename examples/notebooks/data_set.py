@@ -1,7 +1,8 @@
 # %% [markdown]
 # # A data set
 #
-# Explain many texts once, store the result, and analyse it as often as you like. The data are 60 film reviews from SST-2.
+# Explain many texts once, store the result, and analyse it as often as you like. The data are 60 film reviews from
+# SST-2.
 # On the command line this is `gaflow attribute reviews.csv -o why --label-column label`.
 
 # %%
@@ -19,7 +20,8 @@ print(f"{done.texts} texts, {done.errors} errors, finished: {done.finished}")
 # %% [markdown]
 # ## What was written
 #
-# Parquet files with one row per text and method, and a manifest that describes model, data and settings. If the run is interrupted, call
+# Parquet files with one row per text and method, and a manifest that describes model, data and settings. If the run
+# is interrupted, call
 # the same function again: finished files are kept.
 
 # %%

@@ -26,7 +26,8 @@ print("truncated:", att.truncated, "- tokens read:", len(att.tokens))
 # %% [markdown]
 # ## Explain all of it
 #
-# `windows=True` reads the whole text in overlapping windows. Every token is read by the same number of windows. Scores and logits are weighted
+# `windows=True` reads the whole text in overlapping windows. Every token is read by the same number of windows.
+# Scores and logits are weighted
 # means over the windows.
 
 # %%
@@ -53,5 +54,6 @@ for windows in (gaflow.Windows(size=128), gaflow.Windows(size=128, reads=3), gaf
     print(f"{windows}: {att.output_name}")
 
 # %% [markdown]
-# On the command line: `gaflow explain - --windows --sentences < long.txt`. The page [Long texts](../long_texts.md) has the
+# On the command line: `gaflow explain - --windows --sentences < long.txt`. The page [Long texts](../long_texts.md)
+# has the
 # formulas.

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Evaluate your own method
 #
-# You have an idea for an attribution method. Is it better than chance, and better than the methods that exist? This notebook adds two
+# You have an idea for an attribution method. Is it better than chance, and better than the methods that exist? This
+# notebook adds two
 # methods and measures them on 60 film reviews from SST-2.
 
 # %%
@@ -32,7 +33,8 @@ def strongest(attention, gradient):
 # %% [markdown]
 # ## Any other method
 #
-# A method is an object with a `name` that turns a trace of the model into scores, (b, t). This one takes the length of each token's gradient:
+# A method is an object with a `name` that turns a trace of the model into scores, (b, t). This one takes the length
+# of each token's gradient:
 
 
 # %%
@@ -54,7 +56,8 @@ plots.compare(attributions)
 # %% [markdown]
 # ## Measure
 #
-# Mask the tokens that a method scores highest (`top`) or lowest (`bottom`). `aopc` is the probability that the model loses: it should be high for
+# Mask the tokens that a method scores highest (`top`) or lowest (`bottom`). `aopc` is the probability that the model
+# loses: it should be high for
 # `top` and low for `bottom`. `srg` is the difference. A random control is always added.
 
 # %%
@@ -70,7 +73,8 @@ scores.table()[["aopc_top", "aopc_bottom", "srg"]].round(2)
 # %% [markdown]
 # ## Is the difference significant?
 #
-# Compare your method with each of the others, text by text. If the interval from `low` to `high` holds 0, these texts do not tell the two
+# Compare your method with each of the others, text by text. If the interval from `low` to `high` holds 0, these texts
+# do not tell the two
 # apart.
 
 # %%
@@ -79,5 +83,6 @@ top = compared[(compared["metric"] == "aopc") & (compared["order"] == "top")].se
 top[["difference", "low", "high", "p_holm"]].round(2)
 
 # %% [markdown]
-# 60 texts and one model are enough to try the machinery, not to publish a claim. Use `gaflow bench` for that: several data sets, several
+# 60 texts and one model are enough to try the machinery, not to publish a claim. Use `gaflow bench` for that: several
+# data sets, several
 # replacements, and a report. Scores that another library computed go in as `evaluate(..., scores={"name": [...]})`.

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Entities and answers
 #
-# gaflow explains taggers and question answering, too. This notebook needs no download: it trains two tiny models on made-up
+# gaflow explains taggers and question answering, too. This notebook needs no download: it trains two tiny models on
+# made-up
 # sentences first, which takes a few seconds. They know a dozen names and cities and nothing else. With your own
 # model you write `gaflow.Explainer("org/name")` and skip the training.
 
@@ -58,7 +59,8 @@ for entity in tagger.predictions(text, 2):
 tagger(text, target=("oslo", "B-LOC"))
 
 # %% [markdown]
-# `target="oslo=LOC"` says the same, and also works for entities of several tokens. "B-LOC minus B-PER" asks why one tag rather than the
+# `target="oslo=LOC"` says the same, and also works for entities of several tokens. "B-LOC minus B-PER" asks why one
+# tag rather than the
 # other.
 
 # %%
