@@ -2,9 +2,8 @@
 # # Entities and answers
 #
 # gaflow explains taggers and question answering, too. This notebook needs no download: it trains two tiny models on
-# made-up
-# sentences first, which takes a few seconds. They know a dozen names and cities and nothing else. With your own
-# model you write `gaflow.Explainer("org/name")` and skip the training.
+# made-up sentences first, which takes a few seconds. They know a dozen names and cities and nothing else. With your
+# own model you write `gaflow.Explainer("org/name")` and skip the training.
 
 # %%
 import itertools
@@ -60,8 +59,7 @@ tagger(text, target=("oslo", "B-LOC"))
 
 # %% [markdown]
 # `target="oslo=LOC"` says the same, and also works for entities of several tokens. "B-LOC minus B-PER" asks why one
-# tag rather than the
-# other.
+# tag rather than the other.
 
 # %%
 att = tagger(text, target=("oslo", "B-LOC minus B-PER"))

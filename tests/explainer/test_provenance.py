@@ -196,6 +196,7 @@ def test_a_model_that_changed_since_the_explanation_is_not_taken_for_the_explain
     asked_after = explainer("a smart dog", "agf")
     assert asked_before.provenance["weights"] == same_batch_state.provenance["weights"] == weights
     assert asked_after.provenance["weights"] not in (weights, None)
+    change(model)
     never_asked = explainer("cute", "agf")
     change(model)
     unknown = never_asked.provenance
@@ -258,7 +259,8 @@ def test_weights_that_cannot_be_read_are_a_note_and_no_error():
 @pytest.mark.parametrize("name", CASES)
 def test_files_of_every_task_have_the_provenance(name, tmp_path):
     case = CASES[name]
-    attribution = gaflow.Explainer(*case.make(), task=case.task)(case.inputs[0], "attcat")
+    explainer = gaflow.Explainer(*case.make(), task=case.task)
+    attribution = explainer(case.inputs[0], "attcat")
     assert attribution.provenance["weights"] is not None
     assert attribution.to_dict()["provenance"] == attribution.provenance
     for file in ("a.json", "a.safetensors"):

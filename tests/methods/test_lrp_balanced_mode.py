@@ -181,12 +181,12 @@ def test_operations_that_choose_or_add_up_elements_have_their_own_derivative(nam
 
 def mixture_of_experts(x, router, experts):
     """The two best of four experts, weighted by a normalised softmax."""
-    weights, chosen = torch.softmax(x @ router, -1).topk(2, -1)
+    weights, best_experts = torch.softmax(x @ router, -1).topk(2, -1)
     weights = weights / weights.sum(-1, keepdim=True)
     mixed = torch.zeros_like(x)
     for expert, matrix in enumerate(experts):
-        token, place = torch.where(chosen == expert)
-        mixed.index_add_(0, token, x[token] @ matrix * weights[token, place, None])
+        token, rank = torch.where(best_experts == expert)
+        mixed.index_add_(0, token, x[token] @ matrix * weights[token, rank, None])
     return mixed
 
 
@@ -195,11 +195,11 @@ def test_the_choice_of_experts_is_a_constant_and_their_weights_are_gates():
 
     def surrogate(x):
         scores = torch.softmax(x @ router, -1)
-        chosen = scores.detach().topk(2, -1).indices
-        weights = scores.gather(-1, chosen)
+        best_experts = scores.detach().topk(2, -1).indices
+        weights = scores.gather(-1, best_experts)
         weights = weights / weights.detach().sum(-1, keepdim=True)
         of_expert = torch.einsum("td,edf->tef", x, experts)
-        outputs = of_expert.gather(1, chosen[..., None].expand(-1, -1, 4))
+        outputs = of_expert.gather(1, best_experts[..., None].expand(-1, -1, 4))
         return ((weights.detach()[..., None] * outputs + weights[..., None] * outputs.detach()) / 2).sum(1)
 
     def values(x):
