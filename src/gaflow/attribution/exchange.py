@@ -62,7 +62,10 @@ def highlighted(att: Attribution, *, words: bool = False) -> list[tuple[str, flo
 
 @checked
 def to_inseq(att: Attribution) -> Any:
-    """An `inseq.FeatureAttributionOutput` with the tokens as source and the label as the only target token."""
+    """An `inseq.FeatureAttributionOutput` with the tokens as source and the label as the only target token.
+
+    `show()` of Inseq divides the scores by the sum of their absolute values; `show(normalize=False)` does not.
+    """
     need("inseq", None, "an Inseq output needs inseq")
     import torch
     from inseq.data.attribution import (  # type: ignore[import-not-found]
@@ -75,7 +78,7 @@ def to_inseq(att: Attribution) -> Any:
     sequence = FeatureAttributionSequenceOutput(
         source=[TokenWithId(token, index) for index, token in enumerate(att.tokens)],
         target=[TokenWithId(att.label, 0)],
-        source_attributions=scores[:, None],
+        source_attributions=scores[:, None, None],  # (t, 1 target, 1): Inseq adds up the last axis to show them
         step_scores={},
         sequence_scores={},
         attr_pos_start=0,
