@@ -45,7 +45,9 @@ def with_duckdb(folder, _):
             SELECT unnest(tokens) AS token, unnest(scores) AS score, unnest(special_mask) AS special
             FROM '{folder}/*.parquet' WHERE error IS NULL
         ) WHERE NOT special GROUP BY token"""
-    return dict(duckdb.sql(query).fetchall())
+    with duckdb.connect() as connection:
+        rows = connection.execute(query).fetchall()
+    return dict(rows)
 
 
 def with_polars(folder, _):

@@ -132,7 +132,7 @@ def _check_output(output: Tensor, trace: Trace) -> None:
 @contextmanager
 def eager_compilation() -> Iterator[None]:
     """Compiled parts of a model run as the Python they were, whose operations torch shows."""
-    stance: Any = getattr(torch.compiler, "set_stance", None)
+    stance = getattr(torch.compiler, "set_stance", None)
     if stance is None:  # before torch 2.6
         yield
     else:
