@@ -256,7 +256,7 @@ def test_bounds_and_soft_measures_come_with_it(tmp_path):
 
 def test_the_methods_are_the_paper_s_and_the_default_unless_told(tmp_path):
     assert len(PAPER_METHODS) == 14
-    newer = {"relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "occlusion"}
+    newer = {"relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "occlusion", "value_zeroing", "alti"}
     assert set(METHODS) - set(PAPER_METHODS) == {"gradsam", "attention_flow", "random", *newer}
     (done,) = bench(EXPLAINER, {"rows": open_data(ROWS[:2])}, tmp_path)
     assert Evaluation.load(done.evaluations["pad"]).methods == (*PAPER_METHODS, "peeled_flow", "random")

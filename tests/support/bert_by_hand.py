@@ -104,6 +104,27 @@ class Bert:
             g_x = g_x + self._join(g_part) @ w[f"{name}.attention.self.{part}.weight"]
         return g_a, g_sum, g_x
 
+    def output_without(self, k: int, token: int) -> Any:
+        """The output (t, d) of layer `k` on its usual input, if the values of one token are zero."""
+        name, x, s = f"bert.encoder.layer.{k}", self.hidden[k], self.layers[k]
+        v = s["v"].copy()
+        v[:, token] = 0
+        middle = self._norm(f"{name}.attention.output", x + self._attended(k, self._join(s["a"] @ v)))
+        inner = gelu(self._apply(f"{name}.intermediate.dense", middle))
+        return self._norm(f"{name}.output", middle + self._apply(f"{name}.output.dense", inner))
+
+    def parts_of_attention(self, k: int) -> tuple[Any, Any]:
+        """What comes from each token j in the output of the attention block of layer `k` (t, j, d), and that output."""
+        name, x, s = f"bert.encoder.layer.{k}", self.hidden[k], self.layers[k]
+        norm_name, w = f"{name}.attention.output.LayerNorm", self.w
+        by_head = w[f"{name}.attention.output.dense.weight"].reshape(x.shape[1], self.heads, -1)
+        parts = np.einsum("hij,hjv,dhv->ijd", s["a"], s["v"], by_head) + np.eye(len(x))[:, :, None] * x
+        deviation = np.sqrt((s["attended"] + x).var(-1) + self.eps)[:, None, None]
+        return (parts - parts.mean(-1, keepdims=True)) / deviation * w[f"{norm_name}.weight"], s["middle"]
+
+    def _attended(self, k: int, context: Any) -> Any:
+        return self._apply(f"bert.encoder.layer.{k}.attention.output.dense", context)
+
     def _norm_balanced(self, name: str, x: Any, g: Any) -> Any:
         g = g * self.w[f"{name}.LayerNorm.weight"]
         return (g - g.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + self.eps)

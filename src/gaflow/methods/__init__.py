@@ -13,6 +13,7 @@ from typing import Any
 from gaflow.errors import Argument, ArgumentTypeError, MissingExtraError, UnknownMethodError
 from gaflow.methods.attention import AttentionFlow, RawAttention, Rollout
 from gaflow.methods.base import DescribedMethod, Method, MethodInfo, Scores
+from gaflow.methods.context_mixing import Alti, ValueZeroing
 from gaflow.methods.control import Random
 from gaflow.methods.flow import FlowMethod
 from gaflow.methods.gradient import AttCat, AttGrads, AttnLrp, Cat, GradientTimesInput, Grads, GradSam
@@ -22,6 +23,7 @@ from gaflow.plugins import Registry
 
 __all__ = [
     "METHODS",
+    "Alti",
     "AttCat",
     "AttGrads",
     "AttentionFlow",
@@ -43,6 +45,7 @@ __all__ = [
     "Rollout",
     "Scores",
     "TransAtt",
+    "ValueZeroing",
     "find_method",
 ]
 
@@ -67,6 +70,8 @@ _OWN: dict[str, DescribedMethod] = {
     "attnlrp": AttnLrp(),
     "grad_x_input": GradientTimesInput(),
     "occlusion": Occlusion(),
+    "value_zeroing": ValueZeroing(),
+    "alti": Alti(),
     "attention_flow": AttentionFlow(),
     "random": Random(),
 }
