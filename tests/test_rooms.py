@@ -79,6 +79,7 @@ SAME_JOB = {
     "arguments.py",  # checks of the room's arguments
     "attribution.py",  # the result, and the ways of showing it
     "batch.py",  # texts that run together: as tensors, and explained
+    "editing.py",  # changes of a network, and of the result that holds it
     "files.py",  # what is stored, and how
     "matches.py",  # which words of two texts match
     "media.py",  # pictures and sounds

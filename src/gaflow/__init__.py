@@ -26,6 +26,7 @@ from gaflow.explainer.explainer import Explainer, explain
 from gaflow.explainer.windows import Windows
 from gaflow.flow import information
 from gaflow.flow.barrier.solve import solve
+from gaflow.flow.editing import edit
 from gaflow.flow.maxflow.circulation import Circulation, min_cost_circulation
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.min_cut import CutEdge, MinCut, min_cut
@@ -77,6 +78,7 @@ __all__ = [
     "axioms",
     "corpus",
     "dense_network",
+    "edit",
     "evaluate",
     "explain",
     "information",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.arguments import checked, whole_number
-from gaflow.attribution import exchange, export
+from gaflow.attribution import editing, exchange, export
 from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.matches import check_matches, matches_of
@@ -123,6 +123,7 @@ class Attribution:
     words = words_of
     sentences = sentences_of
     pieces = pieces_of
+    edit = editing.edit
     to_dict = export.to_dict
     to_pandas = export.to_pandas
     to_shap = export.to_shap

@@ -25,6 +25,7 @@ from gaflow.arguments import checked, location
 from gaflow.attribution.layer_names import layer_in_name
 from gaflow.errors import Argument, ArgumentError
 from gaflow.files import write_atomically
+from gaflow.flow.barrier.solve import BARRIERS, default_terminal
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, NodeLayer, check_layer_exists
 from gaflow.inputs.media import Sound, media_from_array
 from gaflow.inputs.segmentation import Span
@@ -203,8 +204,8 @@ def from_tensors_and_json(tensors: _Tensors, values: StoredValues) -> StoredValu
         "layer": _layer(values, layers),
         "token_matches": arrays.get("token_matches"),
         "offsets": check_offsets(record["offsets"], record["segments"], length, len(record["text_pair"] or "")),
-        "flow": _flow(tensors, ""),
-        "flow_against": _flow(tensors, _AGAINST),
+        "flow": _flow(tensors, "", values),
+        "flow_against": _flow(tensors, _AGAINST, values),
     }
 
 
@@ -255,14 +256,29 @@ def _flow_tensors(flow: Flow, prefix: str) -> _Tensors:
     return tensors
 
 
-def _flow(tensors: _Tensors, prefix: str) -> Flow | None:
-    """The flow that `_flow_tensors` took apart; None if there is none."""
+def _flow(tensors: _Tensors, prefix: str, values: StoredValues) -> Flow | None:
+    """The flow that `_flow_tensors` took apart; None if there is none.
+
+    Its barrier and terminals are settings of the method, and not known of files that have none.
+    """
     if f"{prefix}flow.edges" not in tensors:
         return None
     parts: dict[str, dict[str, Any]] = {"flow": {}, "certificate": {}}
     for name in SCHEMAS["arrays"]["flow"]:
         record, _, field = name.partition(".")
         parts[record][field] = tensors.get(prefix + name)  # None: older files have no capacity
-    flow = Flow(**parts["flow"], certificate=BatchCertificate(**parts["certificate"]))
+    settings = values.get("provenance", {}).get("settings", {})
+    barrier = settings.get("barrier")
+    terminal = settings.get("terminal")
+    if barrier not in BARRIERS:
+        barrier = None
+    if terminal is None and barrier is not None:
+        terminal = default_terminal(barrier)
+    flow = Flow(
+        **parts["flow"],
+        certificate=BatchCertificate(**parts["certificate"]),
+        barrier=barrier,
+        terminal=terminal,
+    )
     flow.check_possible()
     return flow

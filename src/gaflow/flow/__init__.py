@@ -5,6 +5,7 @@ Nothing in this room knows a text, a token or a model.
 
 from gaflow.flow import information
 from gaflow.flow.barrier.solve import solve
+from gaflow.flow.editing import Edits, edit, grouped
 from gaflow.flow.maxflow.circulation import Circulation, min_cost_circulation
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.min_cut import CutEdge, MinCut, min_cut
@@ -20,6 +21,7 @@ __all__ = [
     "Circulation",
     "CutEdge",
     "DenseNetwork",
+    "Edits",
     "Flow",
     "MinCut",
     "Potentials",
@@ -28,6 +30,8 @@ __all__ = [
     "ScoreRanges",
     "ShapleyEstimate",
     "dense_network",
+    "edit",
+    "grouped",
     "information",
     "max_flow",
     "min_cost_circulation",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike
-from gaflow.flow.network import LayeredNetwork
+from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.records import take_items
 
 NodeLayer = int | Literal["all"]  # a node layer, 0 or -l-1 is the input and l or -1 the output; or the sum over them
@@ -174,6 +174,8 @@ class Flow:
     certificate: BatchCertificate
     capacity: Tensor | None = None  # (b, l, t, t) live capacities that it was solved on; None: not known
     potentials: Potentials | None = None  # None: read from a file, or of a network with node capacities
+    barrier: str | None = None  # "uniform" or "capacity"; None: a plain maximum flow, or not known
+    terminal: Terminal = None  # of `solve`: what the capacity of terminal edges was
 
     def __repr__(self) -> str:
         values = [f"{value:.4g}" for value in self.value[:3].tolist()]

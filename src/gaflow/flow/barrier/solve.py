@@ -40,7 +40,7 @@ TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative 
 def solve(
     information: ArrayLike,
     *,
-    epsilon: float = 1e-6,
+    epsilon: float | Tensor = 1e-6,
     mu: float | Tensor | None = None,
     barrier: Barrier = "uniform",
     terminal: Terminal = None,
@@ -73,13 +73,20 @@ def solve(
         flow.target[0]  # the score of each token
     """
     solver = LogBarrier(epsilon=epsilon, mu=mu, barrier=barrier)
-    if terminal is None and barrier == "capacity":
-        terminal = "adjacent"
+    if terminal is None:
+        terminal = default_terminal(barrier)
     network = LayeredNetwork.build(information, terminal, mask, sources, targets)
-    flow = solver(network)
+    if not isinstance(terminal, str | None):
+        terminal = per_item(terminal, len(network.dead), network.dead.device, "terminal")
+    flow = replace(solver(network), barrier=barrier, terminal=terminal)
     if throw and not flow.converged.all():
         raise _not_converged(flow)
     return flow
+
+
+def default_terminal(barrier: Barrier) -> Terminal:
+    """The capacity of terminal edges that never bind: t max(information), or what is beside them."""
+    return "adjacent" if barrier == "capacity" else None
 
 
 def _not_converged(flow: Flow) -> SolveError:
@@ -104,7 +111,7 @@ def _not_converged(flow: Flow) -> SolveError:
 class LogBarrier:
     """Settings of the solver; calling it with a network gives the flow, flagged where it did not converge."""
 
-    epsilon: float = 1e-6
+    epsilon: float | Tensor = 1e-6
     mu: float | Tensor | None = None  # absolute; overrides epsilon
     barrier: Barrier = "uniform"
     steps: int = 150
