@@ -100,6 +100,13 @@ def network_options() -> dict[str, Any]:
     return {"information": information(), "terminal": None, "mask": None, "sources": None, "targets": None}
 
 
+def edits() -> dict[str, Any]:
+    return {
+        "cut_edges": [(0, 1, 1)], "cut_nodes": [(1, 2)], "skip_layers": [1], "widen": {(0, 1, 2): 2.0},
+        "sources": [0, 1], "targets": [1, 2], "epsilon": 1e-3, "barrier": "uniform", "throw": True,
+    }  # fmt: skip
+
+
 CALLS: dict[str, Callable[[], Call]] = {
     "Explainer": lambda: (
         gaflow.Explainer,
@@ -248,6 +255,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     "shapley_estimate": lambda: (gaflow.shapley_estimate, network_options() | {"orders": 3, "seed": 0}),
     "score_ranges": lambda: (gaflow.score_ranges, network_options() | {"layer": 0, "integral": False}),
     "routes": lambda: (gaflow.routes, {"flow": flow(), "k": 2}),
+    "edit": lambda: (gaflow.edit, {"flow": flow(), **edits(), "groups": [[1, 2]], "terminal": None}),
+    "Attribution.edit": lambda: (attribution().edit, {**edits(), "groups": "word"}),
     "solve": lambda: (
         gaflow.solve,
         network_options() | {"epsilon": 1e-6, "mu": None, "barrier": "uniform", "throw": True},

@@ -103,23 +103,22 @@ def _with_flows(att: Attribution, flow: Flow, flow_against: Flow | None, descrip
 
 
 def _token_groups(att: Attribution, groups: Groups) -> list[tuple[int, ...]] | None:
-    """The groups as lists of tokens."""
+    """The nodes that the groups and all other tokens become."""
     if groups is None:
         return None
     if not isinstance(groups, str):
-        return [tuple(group) for group in groups]
+        return grouped(len(att.tokens), groups)
     unit = one_of("groups", groups, ("word", "sentence"))
     if att.media is not None:
         raise ArgumentError(Argument("groups", groups), " is for texts; pictures and sounds have neither")
     units: list[TextUnit] = UNITS[unit](att)
-    return [text_unit.tokens for text_unit in units]
+    return grouped(len(att.tokens), [text_unit.tokens for text_unit in units])
 
 
-def _grouped(att: Attribution, groups: Sequence[Sequence[int]], flow: Flow) -> Attribution:
+def _grouped(att: Attribution, nodes: Sequence[Sequence[int]], flow: Flow) -> Attribution:
     """The attribution with groups of tokens for tokens; its scores are those of the flow, and no others."""
     if att.media is not None:
         raise ArgumentError(Argument("groups"), " are of texts; edit the flow of a picture or a sound by gaflow.edit")
-    nodes = grouped(len(att.tokens), groups)
     tokens = []
     offsets = []
     segments = []
@@ -170,7 +169,7 @@ def _description(settings: Mapping[str, Any]) -> str:
         "widen": "edge widened",
         "cut_nodes": "node cut",
         "skip_layers": "layer skipped",
-        "groups": "group of tokens",
+        "groups": "node of tokens",
     }
     parts = []
     for name, words in counted.items():

@@ -17,7 +17,7 @@ The three conventions this file owns:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +162,8 @@ def grouped(count: int, groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]
     group_of = {}
     nodes = []
     for group in groups:
+        if isinstance(group, str) or not isinstance(group, Iterable):
+            raise ArgumentError(Argument("groups"), f" must hold lists of tokens, not {group!r}")
         members = []
         for token in group:
             (number,) = _numbers("groups", (token,), (count,))
