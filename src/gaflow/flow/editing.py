@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -221,7 +220,7 @@ def _membership(nodes: Sequence[Sequence[int]], count: int) -> Tensor:
     return member
 
 
-def _numbers(name: str, values: Any, counts: Sequence[int]) -> tuple[int, ...]:
+def _numbers(name: str, values: object, counts: Sequence[int]) -> tuple[int, ...]:
     """Whole numbers from 0 to below each of `counts`."""
     parts = {3: "(layer, i, j)", 2: "(node layer, token)", 1: "a number"}
     if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(counts):
@@ -231,10 +230,10 @@ def _numbers(name: str, values: Any, counts: Sequence[int]) -> tuple[int, ...]:
             raise ArgumentError(Argument(name), f": {values!r} must be whole numbers")
         if not 0 <= value < count:
             raise ArgumentError(Argument(name), f": {value} in {values!r} does not exist; use 0 to {count - 1}")
-    return tuple(map(int, values))
+    return tuple(int(value) for value in values)
 
 
-def _factor(factor: Any) -> float:
+def _factor(factor: object) -> float:
     """A finite factor from 0 on."""
     valid = isinstance(factor, int | float) and not isinstance(factor, bool)
     if not valid or not 0 <= factor < float("inf"):
