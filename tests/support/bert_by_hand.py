@@ -146,7 +146,7 @@ class Bert:
         q, key, v = (self._split(self._apply(f"{name}.attention.self.{p}", x)) for p in ("query", "key", "value"))
         scores = q @ key.swapaxes(1, 2) / math.sqrt(q.shape[-1])
         a = softmax(scores)
-        context = self._join(a @ v)
+        context = self._join(self._read(k, a, v))
         attended = self._apply(f"{name}.attention.output.dense", context)
         middle = self._norm(f"{name}.attention.output", attended + x)
         before_gelu = self._apply(f"{name}.intermediate.dense", middle)
@@ -165,6 +165,10 @@ class Bert:
             "inner": inner,
             "fed": fed,
         }
+
+    def _read(self, k: int, a: Any, v: Any) -> Any:
+        """What the heads of layer `k` read (h, t, d) through attention `a` (h, t, t)."""
+        return a @ v
 
     def _layer_relevance(self, k: int, r: Any) -> tuple[Any, Any]:
         name, x, s = f"bert.encoder.layer.{k}", self.hidden[k], self.layers[k]

@@ -219,9 +219,7 @@ class Masker:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Word embeddings (r, t, d) of ids (r, t)."""
-        embedding = _embedding(self.model)
-        with borrow(embedding, eager=False), torch.no_grad():
-            return embedding(ids)
+        return word_embeddings(self.model, ids)
 
     def _run_replaced(self, texts: np.ndarray, masked: np.ndarray, token: int) -> _Outputs:
         """Log-probabilities of `texts` (r,) with the embedding of `token` where tokens are `masked` (r, t)."""
@@ -287,6 +285,13 @@ def find_replacement(
     if replacement == DELETE:
         return DELETE, None
     return baseline_token(neutral_tokens(tokenizer, padding), replacement, _embedding(model))
+
+
+def word_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
+    """A model's word embeddings (r, t, d) of ids (r, t)."""
+    embedding = _embedding(model)
+    with borrow(embedding, eager=False), torch.no_grad():
+        return embedding(ids)
 
 
 def _embedding(model: nn.Module) -> nn.Module:

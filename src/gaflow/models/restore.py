@@ -105,15 +105,27 @@ def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eag
 
 
 def _use_eager_attention(modules: Sequence[nn.Module], undo: ExitStack) -> None:
-    for config in _configs(modules):
-        undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
-        config._attn_implementation = "eager"
+    _choose_attention(modules, "eager", undo)
     for module in modules:
         kind = type(module)
         # some models choose an attention class when they are built: the class with eager attention is its base
         if "SdpaSelfAttention" in kind.__name__:
             undo.callback(setattr, module, "__class__", kind)
             module.__class__ = kind.__bases__[0]
+
+
+def _choose_attention(modules: Sequence[nn.Module], implementation: str, undo: ExitStack) -> None:
+    for config in _configs(modules):
+        undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
+        config._attn_implementation = implementation
+
+
+@contextmanager
+def attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
+    """Let a borrowed model compute attention by the function that transformers knows by this `name`."""
+    with ExitStack() as undo:
+        _choose_attention(modules_of(model), name, undo)
+        yield
 
 
 def _snapshot(modules: Sequence[nn.Module]) -> Snapshot:
