@@ -80,19 +80,17 @@ def student(family: str, teacher: Any) -> Any:
         )
         model = transformers.ModernBertForSequenceClassification(config)
     elif family == "deberta":
-        config = transformers.DebertaV2Config(
-            **shared,
-            **sizes,
-            intermediate_size=1536,
-            relative_attention=True,
-            position_buckets=64,
-            position_biased_input=False,
-            pos_att_type=["p2c", "c2p"],
-            share_att_key=True,
-            norm_rel_ebd="layer_norm",
-            type_vocab_size=0,
-            pooler_hidden_size=width,
-        )
+        relative: dict[str, Any] = {
+            "relative_attention": True,
+            "position_buckets": 64,
+            "position_biased_input": False,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "type_vocab_size": 0,
+            "pooler_hidden_size": width,
+        }
+        config = transformers.DebertaV2Config(**shared, **sizes, **relative, intermediate_size=1536)
         model = transformers.DebertaV2ForSequenceClassification(config)
     elif family == "distilbert":
         config = transformers.DistilBertConfig(**shared, dim=width, hidden_dim=1536, n_layers=6, n_heads=12)
@@ -105,7 +103,8 @@ def student(family: str, teacher: Any) -> Any:
     else:
         raise SystemExit(f"no family {family!r}; there are {', '.join(FAMILIES)}")
     with torch.no_grad():
-        model.get_input_embeddings().weight.copy_(teacher.get_input_embeddings().weight)
+        embeddings: Any = model.get_input_embeddings()
+        embeddings.weight.copy_(teacher.get_input_embeddings().weight)
     return model
 
 
