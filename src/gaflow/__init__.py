@@ -22,7 +22,8 @@ from gaflow.errors import (
 from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso
-from gaflow.explainer.explainer import Explainer, explain
+from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.one_call import explain
 from gaflow.explainer.windows import Windows
 from gaflow.flow import information
 from gaflow.flow.barrier.solve import solve

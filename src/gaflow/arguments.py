@@ -62,7 +62,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
                 raise error(Argument(name), f" must be {expected}, not {reprlib.repr(value)}")
             if isinstance(value, torch.Tensor):
                 dense_tensor(name, value)
-            if Path in get_args(hint):
+            if Path in _kind_and_members(hint)[1]:
                 check_characters(name, value)
         return function(*bound.args, **bound.kwargs)
 
@@ -82,10 +82,15 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
+@cache
+def _kind_and_members(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without its brackets, and what is in them: `(list, (str,))` of `list[str]`."""
+    return get_origin(hint) or hint, get_args(hint)
+
+
 def _describe(hint: Any) -> list[str]:
     """What a type accepts, in words."""
-    kind = get_origin(hint) or hint
-    members = get_args(hint)
+    kind, members = _kind_and_members(hint)
     if kind in (Union, types.UnionType):
         return [part for member in members for part in _describe(member)]
     if kind is Literal:
@@ -101,8 +106,7 @@ def _describe(hint: Any) -> list[str]:
 
 def _matches(value: Any, hint: Any) -> bool:
     """Whether a value can be of a type; of lists and dictionaries, whether strings and gaflow's objects can."""
-    kind = get_origin(hint) or hint
-    members = get_args(hint)
+    kind, members = _kind_and_members(hint)
     if kind in (Union, types.UnionType):
         return any(_matches(value, member) for member in members)
     if kind is Literal:

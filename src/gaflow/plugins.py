@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gaflow.characters import visible
-from gaflow.errors import GaflowWarning
+from gaflow.errors import GaflowWarning, visible
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_keys, dict_values

@@ -15,7 +15,8 @@ from gaflow.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
-from gaflow.explainer.explainer import Explainer, explain
+from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.one_call import explain
 from gaflow.methods import METHODS, FlowMethod, IntegratedGradients, Scores
 from tests.support.models import FAMILIES, SENTENCE, TEXTS, bert, byte_bpe, distilbert, gpt2, roberta
 from tests.support.traces import count_backward_passes

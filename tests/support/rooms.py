@@ -18,13 +18,12 @@ END = "<!-- end of rooms -->\n"
 
 # Modules of the root that serve every room, and what they may import themselves.
 PLUMBING: dict[str, tuple[str, ...]] = {
-    "characters": (),
-    "errors": ("characters",),
+    "errors": (),
     "arguments": ("errors",),
     "extras": ("errors",),
     "files": ("errors",),
     "progress": ("errors",),
-    "plugins": ("characters", "errors"),
+    "plugins": ("errors",),
 }
 
 # What each room may import beside the plumbing. Whatever a room is built on stands above it.

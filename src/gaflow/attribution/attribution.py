@@ -23,8 +23,7 @@ from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.matches import check_matches, matches_of
 from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
-from gaflow.characters import visible
-from gaflow.errors import Argument, ArgumentError, GaflowError
+from gaflow.errors import Argument, ArgumentError, GaflowError, visible
 from gaflow.flow.result import Certificate, Flow, NodeLayer, check_layer, layer_scores
 from gaflow.inputs.media import Media
 from gaflow.inputs.segmentation import Span

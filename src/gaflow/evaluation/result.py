@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaflow.arguments import checked, location, output_folder
-from gaflow.characters import visible
-from gaflow.errors import Argument, ArgumentError, UnknownMethodError
+from gaflow.errors import Argument, ArgumentError, UnknownMethodError, visible
 from gaflow.evaluation.arguments import ORDERS, EvaluationSettings
 from gaflow.evaluation.files import Columns, StoredTables, read_tables, write_tables
 from gaflow.evaluation.masking import Condition, masks

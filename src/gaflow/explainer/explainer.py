@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from os import PathLike
 from typing import Any, Unpack, overload
 
 import torch
@@ -18,26 +17,19 @@ from torch import Tensor
 from gaflow.arguments import checked, distinct, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
-from gaflow.explainer.arguments import AnyMethod, ExplainOptions, Options
+from gaflow.explainer.arguments import AnyMethod, Options
+from gaflow.explainer.cheaper_method import CheaperMethod
 from gaflow.explainer.default_method import default_method
 from gaflow.explainer.many import explain_many, prepare, prepare_one
 from gaflow.explainer.runner import Runner
-from gaflow.explainer.token_ids import attribute_token_ids
+from gaflow.explainer.token_ids import attribute_token_ids, find_attention_mask
 from gaflow.explainer.windows import Windows, mean_logits
 from gaflow.inputs.columns import as_items
-from gaflow.methods import METHODS, Method, MethodInfo, find_method
+from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import load_model
-from gaflow.progress import Advice, Progress, is_watched, reporting
+from gaflow.progress import Progress, is_watched, reporting
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
-
-MUCH_CHEAPER = 10  # times fewer passes, from which on a cheaper method is worth a line
-
-
-def _pass_cost(method: Method) -> int | None:
-    """The passes of the model that a method needs for one text; None if the method does not say."""
-    info = getattr(method, "info", None)
-    return info.pass_cost if isinstance(info, MethodInfo) else None
 
 
 class Explainer:
@@ -71,8 +63,8 @@ class Explainer:
         trust_remote_code: bool = False,
     ):
         loaded = load_model(model, tokenizer, task, device, dtype, trust_remote_code)
-        self._advised = False  # whether a cheaper method was named
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
+        self._cheaper_method = CheaperMethod()
 
     def __repr__(self) -> str:
         parts = [type(self.model).__name__, self.task]
@@ -165,7 +157,9 @@ class Explainer:
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
-        advice = self._advice(used) if progress is None and is_watched() else None
+        advice = None
+        if progress is None and is_watched():
+            advice = self._cheaper_method.advice(used, lambda: self.default)
         with reporting(progress, len(texts), "text", advice=advice) as report:
             results = list(
                 explain_many(self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report)
@@ -194,33 +188,10 @@ class Explainer:
             >>> batch = tokenizer(["a good film", "not good"], padding=True, return_tensors="pt")
             >>> explainer.attribute(batch["input_ids"], target=1, attention_mask=batch["attention_mask"]).shape
         """
-        if attention_mask is None and additional_forward_args is not None:
-            is_tuple = isinstance(additional_forward_args, tuple)
-            attention_mask = additional_forward_args[0] if is_tuple else additional_forward_args
+        whole_number("batch_size", batch_size)
         used = self.default if method is None else find_method(method)
-        return attribute_token_ids(
-            self.runner, inputs, attention_mask, token_type_ids, target, used, whole_number("batch_size", batch_size)
-        )
-
-    def _advice(self, method: Method) -> Advice | None:
-        """One line about the default method, once, if `method` runs the model many times more often."""
-        cost = _pass_cost(method)
-        if self._advised or cost is None:
-            return None
-        default = self.default
-        default_cost = _pass_cost(default)
-        if default_cost is None or cost < MUCH_CHEAPER * default_cost:
-            return None
-
-        def advice(seconds: float) -> str:
-            self._advised = True
-            cheaper = max(1, round(seconds * default_cost / cost))
-            return (
-                f"{method.name} will take about {round(seconds):,} s, because it runs the model often; "
-                f"method={default.name!r} would take about {cheaper:,} s"
-            )
-
-        return advice
+        mask = find_attention_mask(attention_mask, additional_forward_args)
+        return attribute_token_ids(self.runner, inputs, mask, token_type_ids, target, used, batch_size)
 
     @checked
     def compare(
@@ -271,54 +242,3 @@ class Explainer:
         else:
             logits = self.runner.logits([prepared.encoding])[0]
         return self.head.top_outputs(logits, prepared.encoding, count)
-
-
-@overload
-def explain(
-    text: list[Any],
-    model: Any = None,
-    method: AnyMethod | None = None,
-    target: Target | list[Target] = None,
-    **options: Unpack[ExplainOptions],
-) -> list[Attribution]: ...
-
-
-@overload
-def explain(
-    text: Input,
-    model: Any = None,
-    method: AnyMethod | None = None,
-    target: Target = None,
-    **options: Unpack[ExplainOptions],
-) -> Attribution: ...
-
-
-@checked
-def explain(
-    text: Any,
-    model: Any = None,
-    method: AnyMethod | None = None,
-    target: Any = None,
-    *,
-    tokenizer: Any = None,
-    task: str | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    trust_remote_code: bool = False,
-    **options: Unpack[Options],
-) -> Attribution | list[Attribution]:
-    """Explain a text, or each text of a list, in one call.
-
-    `options` are those of an `Explainer`'s call. Each `explain` loads the model: to use it again, make an `Explainer`.
-
-        >>> gaflow.explain("a very smart dog").words()
-        >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
-    """
-    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    result = explainer(text, method, target, **options)
-    is_last_use = model is None or isinstance(model, str | PathLike)
-    if is_last_use and getattr(explainer.model.config, "_commit_hash", None) is None:
-        # nothing but its weights identifies the model, and nobody will have them after this call
-        for attribution in result if isinstance(result, list) else [result]:
-            _ = attribution.provenance
-    return result

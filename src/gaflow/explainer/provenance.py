@@ -25,6 +25,7 @@ import torch
 from gaflow.explainer.runner import Runner
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import Method
+from gaflow.models.restore import modules_of
 
 if TYPE_CHECKING:
     from gaflow.explainer.explainer import Explainer
@@ -129,7 +130,7 @@ def _stamp(model: torch.nn.Module) -> _Stamp:
     written through `weight.data`.
     """
     stamp = []
-    for module in model.modules():
+    for module in modules_of(model):
         tensors: list[torch.Tensor | None] = list(module._parameters.values())
         for name, buffer in module._buffers.items():
             if name not in module._non_persistent_buffers_set:  # caches of the forward pass are no weights

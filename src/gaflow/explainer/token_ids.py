@@ -17,6 +17,17 @@ from gaflow.methods import Method
 from gaflow.tasks.targets import parse_all
 
 
+def find_attention_mask(
+    attention_mask: Tensor | None, forward_args: Tensor | tuple[Tensor, ...] | None
+) -> Tensor | None:
+    """The attention mask, or the first of Captum's additional arguments in its place."""
+    if attention_mask is not None:
+        return attention_mask
+    if isinstance(forward_args, tuple):
+        return forward_args[0]
+    return forward_args
+
+
 def attribute_token_ids(
     runner: Runner,
     input_ids: Tensor,

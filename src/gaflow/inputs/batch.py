@@ -59,6 +59,9 @@ def batches(
 
     `fit` says how many of one length fit into memory, or None if that is unknown.
     """
+    if len(encodings) == 1:  # which needs no estimate of the memory
+        yield [0]
+        return
     order = sorted(range(len(encodings)), key=lambda k: (-len(encodings[k]), encodings[k].shape))
     group = []
     capacity = 1

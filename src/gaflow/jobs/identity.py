@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gaflow.characters import visible
-from gaflow.errors import Argument, GaflowWarning, JobError
+from gaflow.errors import Argument, GaflowWarning, JobError, visible
 
 Words = tuple[str | Argument, ...]  # parts of a message
 

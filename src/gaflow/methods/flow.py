@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from inspect import getdoc
 from typing import Any, Unpack
 
@@ -131,9 +132,12 @@ class FlowMethod:
     @property
     def options(self) -> dict[str, Any]:
         """All options by their flat names, in the order of names and manifests."""
-        return {name: getattr(self, name) for name in default_options(self.preset)}
+        values = {}
+        for name in default_options(self.preset):
+            values[name] = getattr(getattr(self, RECORD_OF[name]), name)
+        return values
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The preset or the information tensor, followed by the options that are not the defaults."""
         defaults = default_options(self.preset)

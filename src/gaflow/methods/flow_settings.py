@@ -147,11 +147,12 @@ RECORDS = {
     "scoring": ScoringSettings,
 }
 RECORD_OF = {field.name: record for record, kind in RECORDS.items() for field in fields(kind)}  # of each option
+_FIELDS = {field.name: field for kind in RECORDS.values() for field in fields(kind)}
+_DEFAULTS = {name: _FIELDS[name].default for name in ("information", *FlowOptions.__annotations__)}
 
 
 def default_options(preset: str | None) -> dict[str, Any]:
     """The value of every option, in order, that a method of this preset has unless it is changed."""
-    defaults = {field.name: field.default for kind in RECORDS.values() for field in fields(kind)}
-    if preset is not None:
-        defaults.update(PRESETS[one_of("preset", preset, PRESETS)].options)
-    return {name: defaults[name] for name in ("information", *FlowOptions.__annotations__)}
+    if preset is None:
+        return dict(_DEFAULTS)
+    return _DEFAULTS | dict(PRESETS[one_of("preset", preset, PRESETS)].options)

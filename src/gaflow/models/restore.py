@@ -27,6 +27,7 @@ from gaflow.models.randomness import random_state_kept
 
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _DICTIONARIES = ("_modules", "_buffers", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+_EMPTY: dict[str, Any] = {}  # the copy of all empty dictionaries, such as most of those of hooks
 Snapshot = list[tuple[dict[str, Any], dict[str, Any]]]  # dictionaries, each with a copy of it at one moment
 
 
@@ -133,15 +134,17 @@ def _snapshot(modules: Sequence[nn.Module]) -> Snapshot:
     snapshot = []
     for module in modules:
         attributes = vars(module)
-        for dictionary in (attributes, *map(attributes.__getitem__, _DICTIONARIES)):
-            snapshot.append((dictionary, dictionary.copy()))
+        snapshot.append((attributes, attributes.copy()))
+        for name in _DICTIONARIES:
+            dictionary = attributes[name]
+            snapshot.append((dictionary, dictionary.copy() if dictionary else _EMPTY))
     return snapshot
 
 
 def _restore(snapshot: Snapshot) -> None:
     """In place, since others point to these dictionaries."""
     for now, before in snapshot:
-        if not now and not before:  # most dictionaries of hooks
+        if not now and not before:
             continue
         if now.keys() != before.keys() or not all(map(is_, now.values(), before.values())):
             now.clear()

@@ -1,7 +1,7 @@
 """Texts for readers: what may be printed, which characters a score belongs to, and how numbers are written.
 
 The convention this file owns: texts are cut between characters as readers see them, never inside an emoji or a letter
-and its accents. `gaflow.characters` writes out what controls a screen.
+and its accents. `gaflow.errors.visible` writes out what controls a screen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 import regex
 
 from gaflow.attribution.words import TextUnit
-from gaflow.characters import escape, visible
+from gaflow.errors import escape, visible
 
 LONGEST_WORD = 60  # characters of a word, token or name in a table
 LONGEST_LINE = 1000  # characters of a message

@@ -1,0 +1,46 @@
+"""Advice for somebody who waits for a method that runs the model often: the default method may take much less time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gaflow.methods import Method, MethodInfo
+from gaflow.progress import Advice
+
+MUCH_CHEAPER = 10  # times fewer passes, from which on a cheaper method is worth a line
+
+
+class CheaperMethod:
+    """Names the default method to somebody who waits for a much more expensive one; once is enough."""
+
+    def __init__(self):
+        self._was_named = False
+
+    def advice(self, method: Method, default: Callable[[], Method]) -> Advice | None:
+        """One line about the default method, if `method` runs the model many times more often.
+
+        `default` is called only if it matters: finding the default method may run the model.
+        """
+        cost = _pass_cost(method)
+        if self._was_named or cost is None:
+            return None
+        cheaper = default()
+        cheaper_cost = _pass_cost(cheaper)
+        if cheaper_cost is None or cost < MUCH_CHEAPER * cheaper_cost:
+            return None
+
+        def line(seconds: float) -> str:
+            self._was_named = True
+            cheaper_seconds = max(1, round(seconds * cheaper_cost / cost))
+            return (
+                f"{method.name} will take about {round(seconds):,} s, because it runs the model often; "
+                f"method={cheaper.name!r} would take about {cheaper_seconds:,} s"
+            )
+
+        return line
+
+
+def _pass_cost(method: Method) -> int | None:
+    """The passes of the model that a method needs for one text; None if the method does not say."""
+    info = getattr(method, "info", None)
+    return info.pass_cost if isinstance(info, MethodInfo) else None
