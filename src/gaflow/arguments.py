@@ -83,12 +83,12 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 @cache
-def _kind_and_members(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def _kind_and_members(hint: object) -> tuple[Any, tuple[Any, ...]]:
     """A type without its brackets, and what is in them: `(list, (str,))` of `list[str]`."""
     return get_origin(hint) or hint, get_args(hint)
 
 
-def _describe(hint: Any) -> list[str]:
+def _describe(hint: object) -> list[str]:
     """What a type accepts, in words."""
     kind, members = _kind_and_members(hint)
     if kind in (Union, types.UnionType):
@@ -104,7 +104,7 @@ def _describe(hint: Any) -> list[str]:
     return [f"{article} {name}"]
 
 
-def _matches(value: Any, hint: Any) -> bool:
+def _matches(value: Any, hint: object) -> bool:
     """Whether a value can be of a type; of lists and dictionaries, whether strings and gaflow's objects can."""
     kind, members = _kind_and_members(hint)
     if kind in (Union, types.UnionType):

@@ -43,9 +43,9 @@ def test_mlflow_keeps_page_values_and_words(run):
     att = run("MLflow")["att"]
     stored = mlflow.last_active_run()
     assert stored.data.params["weights"] == att.provenance["weights"]
-    place = stored.info.artifact_uri
-    assert mlflow.artifacts.load_text(f"{place}/why.html") == att.to_html()
-    assert mlflow.artifacts.load_dict(f"{place}/why.json") == att.to_dict()
+    artifacts = stored.info.artifact_uri
+    assert mlflow.artifacts.load_text(f"{artifacts}/why.html") == att.to_html()
+    assert mlflow.artifacts.load_dict(f"{artifacts}/why.json") == att.to_dict()
     words = mlflow.load_table("words.json", run_ids=[stored.info.run_id])
     assert words["text"].tolist() == [word.text for word in att.words()]
 
@@ -73,8 +73,8 @@ def test_gradio_takes_highlighted_texts(run):
     names = run("Gradio")
     label, pieces = names["why"](TEXT)
     assert label == "positive"
-    shown = names["demo"].output_components[1].postprocess(pieces).model_dump()
-    assert [(piece["token"], piece["class_or_confidence"]) for piece in shown] == pieces
+    highlighted = names["demo"].output_components[1].postprocess(pieces).model_dump()
+    assert [(piece["token"], piece["class_or_confidence"]) for piece in highlighted] == pieces
 
 
 def test_inseq_shows_and_stores_the_scores(run):
@@ -85,8 +85,8 @@ def test_inseq_shows_and_stores_the_scores(run):
     (sequence,) = names["loaded"].sequence_attributions
     assert [token.token for token in sequence.source] == list(att.tokens)
     assert sequence.source_attributions.flatten().numpy() == pytest.approx(att.scores, abs=1e-6)
-    (shown,) = names["output"].aggregate(normalize=False).sequence_attributions
-    assert shown.source_attributions[:, 0].numpy() == pytest.approx(att.scores, abs=1e-6)
+    (aggregated,) = names["output"].aggregate(normalize=False).sequence_attributions
+    assert aggregated.source_attributions[:, 0].numpy() == pytest.approx(att.scores, abs=1e-6)
 
 
 def test_quantus_measures_what_removing_tokens_in_their_order_gives(run):

@@ -102,7 +102,7 @@ def to_captum(att: Attribution, true_label: str | None = None) -> Any:
     )
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """The value in types that JSON has: no tuples, arrays or infinities."""
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}

@@ -167,7 +167,7 @@ def run_benchmark(
     return outcomes
 
 
-def name_of(source: Any) -> str:
+def name_of(source: object) -> str:
     """The default name of a data set: that of its file or folder, or its id on the hub."""
     if callable(source):
         name = source.__name__
@@ -192,7 +192,7 @@ def _as_tuple(name: str, values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _by_name(inputs: Any) -> dict[str, Any]:
+def _by_name(inputs: object) -> dict[str, Any]:
     """Data sets by name."""
     if isinstance(inputs, Mapping):
         return {str(name): source for name, source in inputs.items()}
@@ -215,7 +215,7 @@ def _check_sources(sources: Mapping[str, Any]) -> None:
         raise ArgumentError(Argument("inputs"), message)
 
 
-def _is_stored(source: Any) -> bool:
+def _is_stored(source: object) -> bool:
     return isinstance(source, str | Path) and Path(source).exists() and holds_attributions(Path(source))
 
 

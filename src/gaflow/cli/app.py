@@ -39,7 +39,7 @@ app = typer.Typer(
 _UsageError: Any = typer.BadParameter.__base__  # typer gives it no name of its own
 
 
-def as_integer(value: Any) -> int:
+def as_integer(value: str | int) -> int:
     """A whole number from the command line; the library says which ones it takes."""
     try:
         return int(value)

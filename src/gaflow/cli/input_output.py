@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -127,7 +127,7 @@ def write_picture(option: str, path: Path | None, draw: Callable[[], Figure]) ->
     write_file(option, path, write)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print one JSON document in ASCII."""
     typer.echo(json.dumps(value, allow_nan=False, default=str))
 

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gaflow.errors import DataError
 from gaflow.extras import need
 from gaflow.schemas.check import parse_json
 from gaflow.schemas.check import reading as reading_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS_AT_A_TIME = 512  # held at a time as Python objects
 _HEAD = 1 << 16  # bytes that show whether a file is text
@@ -140,7 +143,7 @@ def _read_parquet(path: Path, columns: Columns) -> Rows:
                 yield from batch.to_pylist()
 
 
-def check_text_column(column: str, schema: Any, name: str) -> None:
+def check_text_column(column: str, schema: pa.Schema, name: str) -> None:
     """Refuse a column of an Arrow schema that holds no strings, naming those that do."""
     column_type = schema.field(column).type
     if _is_text(column_type):
@@ -150,7 +153,7 @@ def check_text_column(column: str, schema: Any, name: str) -> None:
     raise DataError(f"{name!r}: column {column!r} holds {column_type}, not text; {hint}")
 
 
-def _is_text(column_type: Any) -> bool:
+def _is_text(column_type: object) -> bool:
     """Whether a column holds strings, dictionary-encoded ones included."""
     return "string" in str(column_type)
 

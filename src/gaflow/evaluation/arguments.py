@@ -161,7 +161,7 @@ def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> S
     return by_method
 
 
-def _ordinary_scores(item: object, encoding: Encoding, entry: str) -> np.ndarray:
+def _ordinary_scores(item: Any, encoding: Encoding, entry: str) -> np.ndarray:
     """The scores of one text (n,); `entry` is the place in `scores` that errors name."""
     values = np.asarray(getattr(item, "scores", item), dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all():

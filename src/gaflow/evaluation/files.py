@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from gaflow.data.readers import check_columns, open_parquet
 from gaflow.extras import need
 from gaflow.files import write_atomically
 from gaflow.schemas.check import read_json
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _DESCRIPTION = "evaluation.json"
 _TIMINGS = "timings.json"
@@ -67,7 +70,7 @@ def read_tables(folder: Path) -> StoredTables:
     return StoredTables(tables, description, timings)
 
 
-def write_parquet(path: Path, table: Any) -> None:
+def write_parquet(path: Path, table: pyarrow.Table) -> None:
     """Write a pyarrow.Table, whole or not at all."""
     import pyarrow.parquet
 

@@ -51,7 +51,7 @@ class Planted:
     """A text of a planted data set."""
 
     text: str
-    label: Any  # by the rule, or the old one where the rule does not apply
+    label: object  # by the rule, or the old one where the rule does not apply
     spans: tuple[Span, ...]  # characters of the words that decide, in their order; none where the old label stands
     source: int  # index of the original text
 
@@ -260,7 +260,7 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
     )
 
 
-def _follows(attribution: Attribution, label: Any) -> bool:
+def _follows(attribution: Attribution, label: object) -> bool:
     """Whether the class that was predicted and explained is that of the rule."""
     return attribution.prediction == attribution.label and label in (attribution.target, attribution.label)
 

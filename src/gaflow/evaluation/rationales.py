@@ -66,7 +66,7 @@ def plausibility(
 
 
 @checked
-def rationale_mask(attribution: Attribution, rationale: Any, name: str = "rationale") -> np.ndarray:
+def rationale_mask(attribution: Attribution, rationale: object, name: str = "rationale") -> np.ndarray:
     """Which ordinary tokens (n,) a rationale marks: any that share a character with it."""
     ordinary = ~attribution.special_mask
     try:

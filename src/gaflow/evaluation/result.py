@@ -447,7 +447,7 @@ def _check_keys(file: str, columns: Columns, expected: Columns) -> None:
             raise ValueError(f"column {name} of {file} does not match the other files")
 
 
-def _identity(recorded: Any) -> Any:
+def _identity(recorded: object) -> Any:
     """Of a model as a manifest describes it the weights and the tokenizer, whatever its name."""
     if isinstance(recorded, Mapping) and "weights" in recorded:
         return recorded["weights"], recorded.get("tokenizer")

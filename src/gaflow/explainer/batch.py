@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -228,7 +228,7 @@ def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:
     """The scores (b, t) in float64 on the host, checked: anybody may write a method."""
     if not isinstance(scores, Scores):
         raise ArgumentTypeError(f"method {method.name!r} returned {type(scores).__name__}; a method returns Scores")
-    values: Any = scores.values
+    values: object = scores.values
     shape = tuple(traced.mask.shape)
     if not isinstance(values, Tensor) or values.is_complex() or tuple(values.shape) != shape:
         kind = type(values).__name__

@@ -278,7 +278,7 @@ def describe_method(method: Method) -> Description:
     return {"name": method.name, "settings": _describe_setting(settings)}
 
 
-def _describe_setting(value: Any) -> Any:
+def _describe_setting(value: object) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Mapping):

@@ -123,7 +123,7 @@ def as_nodes(nodes: Nodes, real: Tensor, name: str) -> Tensor:
     return torch.tensor(flags, device=real.device) & real
 
 
-def _as_lists(values: Any) -> Any:
+def _as_lists(values: object) -> Any:
     """Tensors, arrays and sequences of whatever kind as lists of plain numbers."""
     if isinstance(values, Tensor | np.ndarray | np.generic):
         return values.tolist()
@@ -160,7 +160,7 @@ def _flags(row: Any, real: list[bool], argument: Argument, item: str) -> list[bo
     return flags
 
 
-def per_item(value: Any, items: int, device: torch.device, name: str) -> Tensor:
+def per_item(value: object, items: int, device: torch.device, name: str) -> Tensor:
     """`value`, one positive number or one per item, as float64 (b,)."""
     try:
         values = torch.as_tensor(value, dtype=torch.float64, device=device).detach()

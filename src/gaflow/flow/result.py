@@ -229,7 +229,7 @@ def capacities_of(information: ArrayLike | Flow) -> ArrayLike:
     return information.capacity
 
 
-def check_layer(layer: Any) -> NodeLayer:
+def check_layer(layer: object) -> NodeLayer:
     """`layer` as a plain number or "all"; refuses values that name no layer of any network."""
     if isinstance(layer, str) and layer == "all":
         return "all"

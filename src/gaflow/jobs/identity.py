@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ def _compare_records(
                 comparison.decisive.append(words)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """JSON, in which even a NaN equals itself."""
     return json.dumps(value, sort_keys=True)
 
@@ -172,21 +172,21 @@ def _compare_methods(stored: Any, current: Any, comparison: Comparison) -> None:
                 comparison.decisive.append((phrase, _values(settings_before[setting], value)))
 
 
-def _method_names(methods: Any) -> str:
+def _method_names(methods: Sequence[Mapping[str, Any] | str] | None) -> str:
     """The methods of a description: records, names of stored ones, or None for all that are stored."""
     if not methods:
         return "all"
     return ", ".join(method["name"] if isinstance(method, Mapping) else method for method in methods)
 
 
-def _is_other_release(entry: str, before: Any, now: Any) -> bool:
+def _is_other_release(entry: str, before: object, now: object) -> bool:
     """Whether a library that computes has another version, of which the first two numbers count."""
     if entry not in _COMPUTING_LIBRARIES:
         return False
     return str(before).split(".")[:2] != str(now).split(".")[:2]
 
 
-def _words(entry: str, before: Any, now: Any) -> Words:
+def _words(entry: str, before: object, now: object) -> Words:
     """One difference, in words of the user."""
     if entry in _HASHES:
         return (_HASHES[entry],)
@@ -199,11 +199,11 @@ def _words(entry: str, before: Any, now: Any) -> Words:
     return Argument(_ARGUMENTS.get(entry, entry)), values
 
 
-def _values(before: Any, now: Any) -> str:
+def _values(before: object, now: object) -> str:
     return f" is {_shortened(before)} there, {_shortened(now)} here"
 
 
-def _shortened(value: Any) -> str:
+def _shortened(value: object) -> str:
     if isinstance(value, Mapping):  # of settings that are off on the other side
         return str(value.get("size") or "set")
     text = repr(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.export import as_json
@@ -13,6 +13,11 @@ from gaflow.data.readers import need_pyarrow
 from gaflow.data.rows import Row
 from gaflow.explainer.many import TextResults
 from gaflow.schemas.check import SCHEMAS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ArrowTable = TypeVar("ArrowTable", "pa.Table", "pa.RecordBatch")
 
 Record = dict[str, Any]  # one stored row: column -> value; a column that is missing is null
 
@@ -70,7 +75,7 @@ def _arrow_type(name: str) -> Any:
     return pa.type_for_alias(name)
 
 
-def conform(table: Any) -> Any:
+def conform(table: ArrowTable) -> ArrowTable:
     """A table or batch with the types of SCHEMA; ValueError if a column holds another kind of values."""
     import pyarrow as pa
 
@@ -83,7 +88,7 @@ def conform(table: Any) -> Any:
     return table.cast(pa.schema(expected))
 
 
-def _family(kind: Any) -> str:
+def _family(kind: pa.DataType) -> str:
     """Types whose values can stand for each other: strings, numbers, ..., and lists of such."""
     from pyarrow import types
 

@@ -200,7 +200,7 @@ def _parse_certificate(stored: str | None) -> Mapping[str, Any] | None:
     return numbers
 
 
-def _with_nan(values: Any) -> Any:
+def _with_nan(values: object) -> Any:
     """Null stands for numbers that are not finite, which JSON lacks."""
     if not isinstance(values, dict):
         return values

@@ -110,7 +110,7 @@ def find_method(method: str | Method | Callable[..., Any], argument: str = "meth
     return settings
 
 
-def _find(method: Any, argument: Argument) -> Method:
+def _find(method: object, argument: Argument) -> Method:
     if isinstance(method, str):
         name = method.strip().lower()
         if name in METHODS:

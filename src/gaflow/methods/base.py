@@ -110,6 +110,6 @@ def name_with_changes(base: str, values: Mapping[str, Any], defaults: Mapping[st
     return f"{base}({', '.join(changes)})" if changes else base
 
 
-def callable_name(function: Any) -> str:
+def callable_name(function: object) -> str:
     """A callable in a name, since its repr holds an address in memory."""
     return getattr(function, "__name__", type(function).__name__)

@@ -137,9 +137,13 @@ class FlowMethod:
             values[name] = getattr(getattr(self, RECORD_OF[name]), name)
         return values
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The preset or the information tensor, followed by the options that are not the defaults."""
+        return self._name
+
+    @cached_property
+    def _name(self) -> str:
         defaults = default_options(self.preset)
         if self.preset is not None:
             return name_with_changes(self.preset, self.options, defaults)
@@ -326,7 +330,7 @@ class FlowMethod:
         attention = stack_layers(trace.attentions)  # not stored: the solver needs the memory
         gradient = stack_layers(trace.gradients)
         versions = attention._version, gradient._version
-        information: Any = function(attention, gradient)
+        information: object = function(attention, gradient)
         argument = Argument("information")
         if (attention._version, gradient._version) != versions:
             raise ArgumentError(argument, f" {self.name!r} changed its arguments in place; use relu, not relu_")

@@ -56,7 +56,7 @@ NODES: dict[str, Callable[[Trace], Nodes]] = {
 }
 
 
-def check_nodes(name: str, choice: Any) -> Any:
+def check_nodes(name: str, choice: object) -> Any:
     """The setting `name` in a form that can be compared and hashed: positions become a tuple."""
     if choice is None or callable(choice) or (isinstance(choice, str) and choice in NODES):
         return choice

@@ -7,7 +7,6 @@ token as it is and 0 for a removed one, which its baseline replaces. Special tok
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +70,7 @@ class Removal(ABC):
         return torch.cat(outputs)[row_of.to(outputs[0].device)]
 
 
-def check_replacement(value: Any) -> None:
+def check_replacement(value: object) -> None:
     """Refuse values that are neither None, a name, nor a token id."""
     if value is None or value in TOKEN_NAMES:
         return

@@ -16,7 +16,6 @@ batch's padding, so a batch gives the same as each text alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +86,7 @@ def baseline_token(
                 " (a name or a token id), or set tokenizer.pad_token",
             )
         token = special_tokens[name]
-    size: Any = getattr(embedding, "num_embeddings", None)
+    size: int | None = getattr(embedding, "num_embeddings", None)
     if size is not None and not 0 <= token < size:
         raise GaflowError(
             Argument("replacement"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -51,7 +50,7 @@ def replaced_embeddings(model: nn.Module, embeddings: Tensor | None) -> Iterator
         raise unsupported(model, "its word embeddings cannot be replaced: get_input_embeddings() returns none")
     reads = 0
 
-    def replace_output(_module: nn.Module, _inputs: Any, output: Any) -> Tensor:
+    def replace_output(_module: nn.Module, _inputs: object, output: object) -> Tensor:
         nonlocal reads
         reads += 1
         if reads > 1 or not isinstance(output, Tensor) or output.shape != embeddings.shape:

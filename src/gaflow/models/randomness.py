@@ -45,7 +45,11 @@ class _DrawWatcher(TorchFunctionMode):
     drew = False
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
@@ -127,7 +131,7 @@ def _set_random_states(states: dict[str, Any], gpus: Sequence[int]) -> None:
         torch.cuda.set_rng_state(state, gpu)
 
 
-def _same(first: Any, second: Any) -> bool:
+def _same(first: object, second: Any) -> bool:
     """Whether two random states are equal, with arrays in lists and dictionaries."""
     if isinstance(first, list):
         return all(map(_same, first, second))

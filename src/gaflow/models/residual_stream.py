@@ -13,7 +13,7 @@ other operands; all of them have the gradient of `s`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,9 @@ class Additions(TorchFunctionMode):
         self._items = items
         self._tokens = tokens
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run `func`, and record it if it is such an addition."""
         kwargs = kwargs or {}
         if func not in _ADDITIONS:

@@ -19,6 +19,7 @@ from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -101,7 +102,7 @@ class Picture(Figure):
         with styled():
             super().savefig(fname, **options, metadata=metadata or None)
 
-    def draw(self, renderer: Any) -> None:
+    def draw(self, renderer: RendererBase) -> None:
         """Draw the figure, in its own style."""
         with styled():
             super().draw(renderer)

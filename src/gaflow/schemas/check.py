@@ -80,7 +80,7 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("JSON whose lists or objects are nested too deeply") from None
 
 
-def as_tuples(value: Any) -> Any:
+def as_tuples(value: object) -> Any:
     """A list of JSON as a tuple, at every depth; other values as they are."""
     if isinstance(value, list):
         return tuple(map(as_tuples, value))

@@ -223,7 +223,7 @@ def _patch_grid(config: ModelConfig, height: int, width: int) -> tuple[int, int]
     return max(1, height // size[0]), max(1, width // size[1])
 
 
-def _check_sound(item: object, name: str) -> Sound:
+def _check_sound(item: Any, name: str) -> Sound:
     if isinstance(item, dict):
         item = (item.get("array"), item.get("sampling_rate"))
     if not isinstance(item, tuple) or len(item) != 2:

@@ -36,7 +36,7 @@ class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
         self._roots = list(roots)
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run `func` with its rule."""
         call = Call(func, operation(func), args, kwargs or {})

@@ -142,7 +142,7 @@ class Call:
     def replacing(self, tensors: Mapping[Tensor, Any]) -> Call:
         """The same call with other values in place of some of its tensors."""
 
-        def replaced(value: Any) -> Any:
+        def replaced(value: object) -> Any:
             return tensors[value] if isinstance(value, Tensor) and value in tensors else value
 
         args, kwargs = tree_map(replaced, (self.args, self.kwargs))

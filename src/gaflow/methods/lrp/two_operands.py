@@ -85,7 +85,7 @@ def _scale(marks: RelevanceMarks, x: Operand, factor: float) -> Operand:
 
 
 def _bilinear(
-    marks: RelevanceMarks, f: Bilinear, a: Tensor, b: Tensor, bias: Any = None, weight: bool = True
+    marks: RelevanceMarks, f: Bilinear, a: Tensor, b: Tensor, bias: object = None, weight: bool = True
 ) -> Tensor:
     """`f(a, b) + bias`; whether an operand that does not carry is a weight, and the bias is a constant."""
     both = marks.carries(a) and marks.carries(b)
@@ -98,7 +98,7 @@ def _bilinear(
     return marks.put(Linear.apply(marks.lift(b), a.detach(), lambda x, w: f(w, x), bias))
 
 
-def _matmul(marks: RelevanceMarks, a: Tensor, b: Tensor, bias: Any = None) -> Tensor:
+def _matmul(marks: RelevanceMarks, a: Tensor, b: Tensor, bias: object = None) -> Tensor:
     """A single matrix is a weight, a stack is none, even of one: the first axis may be that of the texts."""
     fixed = b if marks.carries(a) else a
     return _bilinear(marks, torch.matmul, a, b, bias, weight=fixed.dim() <= 2)

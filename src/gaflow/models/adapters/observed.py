@@ -164,7 +164,9 @@ class _Recorder(TorchFunctionMode):
         self.softmaxes: list[Softmax] = []
         self.running: list[ModuleCall] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run `func`, and record its result if it is such a softmax."""
         kwargs = kwargs or {}
         if func is nn.functional.multi_head_attention_forward:
@@ -176,7 +178,7 @@ class _Recorder(TorchFunctionMode):
                 self.softmaxes.append(Softmax(result, tuple(self.running)))
         return result
 
-    def _run_fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _run_fused(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run torch's own attention, which hides its softmax and returns a view of it."""
         output, weights = func(*args, **kwargs | {"need_weights": True, "average_attn_weights": False})
         if weights.grad_fn is not None:
@@ -194,10 +196,10 @@ def recorded_softmaxes(model: nn.Module) -> Iterator[list[Softmax]]:
     """Inside this block the softmaxes of the model are added to the list, with the modules that were running."""
     recorder = _Recorder()
 
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         recorder.running.append(ModuleCall(module, args, kwargs))
 
-    def leave(module: nn.Module, args: Any, output: Any) -> None:
+    def leave(module: nn.Module, args: object, output: object) -> None:
         recorder.running.pop()
 
     with ExitStack() as hooks:
