@@ -51,7 +51,7 @@ class Planted:
     """A text of a planted data set."""
 
     text: str
-    label: object  # by the rule, or the old one where the rule does not apply
+    label: Any  # by the rule, or the old one where the rule does not apply
     spans: tuple[Span, ...]  # characters of the words that decide, in their order; none where the old label stands
     source: int  # index of the original text
 

@@ -129,17 +129,17 @@ def _stamp(model: torch.nn.Module) -> _Stamp:
     Torch counts changes in place, those of optimizers and `load_state_dict` included. It does not count what is
     written through `weight.data`.
     """
-    stamp = []
+    weights: list[torch.Tensor | None] = []
     for module in modules_of(model):
-        tensors: list[torch.Tensor | None] = list(module._parameters.values())
+        weights.extend(module._parameters.values())
         for name, buffer in module._buffers.items():
             if name not in module._non_persistent_buffers_set:  # caches of the forward pass are no weights
-                tensors.append(buffer)
-        for tensor in tensors:
-            if tensor is not None:
-                version = 0 if tensor.is_inference() else tensor._version
-                stamp.append((_address(tensor), version))
-    return tuple(stamp)
+                weights.append(buffer)
+    tensors = [weight for weight in weights if weight is not None]
+    try:
+        return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+    except RuntimeError:  # one of them has no address or no version
+        return tuple((_address(tensor), _version(tensor)) for tensor in tensors)
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -147,6 +147,10 @@ def _address(tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
     except RuntimeError:  # a wrapper around other tensors, such as quantised weights
         return id(tensor)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class Origin:
