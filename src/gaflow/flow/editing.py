@@ -17,6 +17,7 @@ The three conventions this file owns:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -235,7 +236,6 @@ def _numbers(name: str, values: object, counts: Sequence[int]) -> tuple[int, ...
 
 def _factor(factor: object) -> float:
     """A finite factor from 0 on."""
-    valid = isinstance(factor, int | float) and not isinstance(factor, bool)
-    if not valid or not 0 <= factor < float("inf"):
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor < math.inf:
         raise ArgumentError(Argument("widen"), f" takes factors from 0 on, not {factor!r}")
     return factor

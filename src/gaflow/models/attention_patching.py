@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from gaflow.errors import unsupported
 from gaflow.models.forward import compute_logits
+from gaflow.models.loading import register_attention
 from gaflow.models.restore import attention_implementation, borrow, uncompiled
 
 Removal = Literal["baseline", "zero", "renormalise"]
@@ -88,21 +89,13 @@ class PatchedModel:
 @contextmanager
 def _patched(model: nn.Module, patch: _Patch) -> Iterator[None]:
     """Compute the attention of `model` by `_attention`."""
-    _register()
+    register_attention(_NAME, _attention)
     _LOCAL.patch = patch
     try:
         with attention_implementation(uncompiled(model), _NAME):
             yield
     finally:
         del _LOCAL.patch
-
-
-def _register() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    AttentionInterface.register(_NAME, _attention)
-    AttentionMaskInterface.register(_NAME, eager_mask)
 
 
 def _attention(

@@ -9,7 +9,7 @@ weights are tensors, never other pickled objects.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -283,6 +283,15 @@ def _task_of(model: nn.Module, task: str | None) -> str:
             f" (the tasks are {', '.join(TASKS)})",
         )
     return task
+
+
+def register_attention(name: str, function: Callable[..., Any]) -> None:
+    """Let models compute their attention by `function`, with eager masks, when their config names it."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, eager_mask)
 
 
 def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
