@@ -48,10 +48,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
         "evaluation", "view", "html", "plots",
     ),
+    "web": (
+        "schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
+        "evaluation", "view", "html", "corpora",
+    ),
     "cli": (
         "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data", "jobs",
         "evaluation", "view", "html", "plots", "terminal", "corpora",
-        "benchmark",
+        "benchmark", "web",
     ),
 }  # fmt: skip
 

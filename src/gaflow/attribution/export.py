@@ -34,11 +34,11 @@ def to_dict(att: Attribution, *, flow: bool = False) -> StoredValues:
     if flow:
         for name, record in (("flow", att.flow), ("flow_against", att.flow_against)):
             if record is not None:
-                values[name] = _flow_values(record)
+                values[name] = flow_values(record)
     return as_json(values)
 
 
-def _flow_values(flow: Flow) -> StoredValues:
+def flow_values(flow: Flow) -> StoredValues:
     """The tensors of the flow of one text, without the axis of batches and what is not known."""
     values = {}
     for name in ("edges", "source", "target", "value", "mu", "converged", "capacity"):

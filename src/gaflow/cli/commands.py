@@ -4,7 +4,17 @@ The convention this file owns: results go to stdout and nothing else does; with 
 document, in ASCII, so no text can send codes to a terminal. Commands raise errors, and `gaflow.cli.main` prints them.
 """
 
-from gaflow.cli import attribute, bench, compare, corpus, explain, info, methods, report  # each adds itself to the app
+from gaflow.cli import (
+    attribute,
+    bench,
+    compare,
+    corpus,
+    explain,
+    info,
+    methods,
+    report,
+    serve,
+)  # each adds itself to the app
 from gaflow.cli.app import app, options_of, run
 
 __all__ = [
@@ -19,4 +29,5 @@ __all__ = [
     "options_of",
     "report",
     "run",
+    "serve",
 ]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, is_dataclass
-from inspect import getdoc
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from gaflow.cli.app import Json, app
 from gaflow.cli.input_output import print_json
-from gaflow.methods import METHODS, FlowMethod, Method, MethodInfo
+from gaflow.methods import METHODS
+from gaflow.methods.description import describe
 from gaflow.terminal.console import make_console, show
 from gaflow.view.text import one_line
 
@@ -34,7 +31,7 @@ def methods(as_json: Json = False) -> None:
     Example:
       gaflow methods --json
     """
-    descriptions = [_describe(name, method) for name, method in METHODS.items()]
+    descriptions = [describe(name, method) for name, method in METHODS.items()]
     if as_json:
         print_json(descriptions)
         return
@@ -54,20 +51,3 @@ def methods(as_json: Json = False) -> None:
             sentences.append(f"Extra: {description['extra']}.")
         lines.append(Padding(Text(one_line(" ".join(sentences))), (0, 0, 0, 2)))
     show(console, Group(*lines, "", Text(_NOTE, style="dim")))
-
-
-def _describe(name: str, method: Method) -> dict[str, Any]:
-    """What a method's settings object says about itself; None where it says nothing."""
-    method_info = getattr(method, "info", None)
-    if isinstance(method_info, MethodInfo):
-        facts = asdict(method_info)
-    else:
-        facts = dict.fromkeys(field.name for field in fields(MethodInfo))
-    settings = {}
-    description = (getdoc(method) or "").split("\n")[0]
-    if isinstance(method, FlowMethod):
-        settings = method.options
-        description = method.description
-    elif is_dataclass(method):
-        settings = {field.name: getattr(method, field.name) for field in fields(method)}
-    return {"name": name, "description": description, **facts, "settings": settings}

@@ -59,7 +59,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
         raise ArgumentError(Argument("attributions"), f" have no flow (nothing flows by {methods}); {advice}")
     single_flows: list[NamedAttribution] = []
     for name, att in named:
-        single_flows.extend(_split_signed(name, att))
+        single_flows.extend(split_signed(name, att))
     single_flows.sort(key=lambda named_att: named_att[1].layers is None)  # methods with a flow come first
     flows = sum(att.flow is not None for _, att in single_flows)
     stored = min(edges, _STORED_EDGES_IN_ALL // max(flows, 1))
@@ -69,7 +69,7 @@ def flow_page(attributions: Attributions, path: str | Path | None = None, *, edg
     return html
 
 
-def _split_signed(name: str, att: Attribution) -> list[NamedAttribution]:
+def split_signed(name: str, att: Attribution) -> list[NamedAttribution]:
     """A signed attribution as two, each with one flow and its through-flow; any other as it is."""
     if att.flow is not None and att.flow_against is not None:
         sides = [("for", att.flow), ("against", att.flow_against)]
@@ -101,7 +101,7 @@ def _document(named: Sequence[NamedAttribution], stored: int) -> str:
         "levels": LEVELS,
         "drawn_edges": _DRAWN_EDGES,
         "legends": {"positive": positive.words, "signed": signed.words},
-        "methods": [_method_data(method_att, stored) for _, method_att in named],
+        "methods": [diagram_data(method_att, stored) for _, method_att in named],
     }
     body = render(
         "flow.html",
@@ -115,7 +115,7 @@ def _document(named: Sequence[NamedAttribution], stored: int) -> str:
     return document(title, body, kind="flow", sheets=("flow.css",), script=static("flow.js"))
 
 
-def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
+def diagram_data(att: Attribution, stored: int) -> dict[str, Any]:
     """What the script needs of a method; scores to six digits."""
     scores = [float(f"{score:.6g}") for score in att.scores.tolist()]
     data: dict[str, Any] = {"scores": scores, "value": 0.0, "layers": [], "edges": [], "ends": []}

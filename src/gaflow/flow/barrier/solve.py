@@ -30,6 +30,7 @@ from gaflow.flow.result import BatchCertificate, Flow, Potentials
 Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
 
+DEFAULT_EPSILON = 1e-6
 SHRINK = 0.1  # the next level, relative to this one where all edges can follow
 SHRINK_PER_CUT_SHORT = 20  # added to it, times the share of the edges that were cut short in the last step
 MAX_SHRINK = 0.7
@@ -40,7 +41,7 @@ TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative 
 def solve(
     information: ArrayLike,
     *,
-    epsilon: float | Tensor = 1e-6,
+    epsilon: float | Tensor = DEFAULT_EPSILON,
     mu: float | Tensor | None = None,
     barrier: Barrier = "uniform",
     terminal: Terminal = None,
@@ -111,7 +112,7 @@ def _not_converged(flow: Flow) -> SolveError:
 class LogBarrier:
     """Settings of the solver; calling it with a network gives the flow, flagged where it did not converge."""
 
-    epsilon: float | Tensor = 1e-6
+    epsilon: float | Tensor = DEFAULT_EPSILON
     mu: float | Tensor | None = None  # absolute; overrides epsilon
     barrier: Barrier = "uniform"
     steps: int = 150

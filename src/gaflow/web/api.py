@@ -1,0 +1,224 @@
+"""The JSON API: each function reads a request, lets the explorer work, and answers.
+
+Work that runs a model answers when it is done. With the header `Prefer: respond-async` it answers at once with its id;
+then `/work/{id}` tells how far it is, `/work/{id}/events` sends it as server-sent events, and DELETE stops it. Work
+also stops if the client goes away while it waits for the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from importlib import metadata
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from gaflow.attribution.attribution import load
+from gaflow.methods import METHODS
+from gaflow.methods.description import describe
+from gaflow.schemas.published import schema
+from gaflow.web.bodies import (
+    CompareBody,
+    CutBody,
+    ExplainBody,
+    MaskBody,
+    PredictionsBody,
+    RangesBody,
+    RoutesBody,
+    SolveBody,
+)
+from gaflow.web.explorer import Explorer
+from gaflow.web.problems import MEDIA_TYPE, HttpProblem
+from gaflow.web.runs import describe_run, rows_of
+from gaflow.web.work import FINISHED, Answer, Work
+
+SECONDS_BETWEEN_EVENTS = 0.1
+SECONDS_BETWEEN_CHECKS = 0.25  # whether a client is still there
+
+_PROBLEM_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "argument": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+_PROBLEM: dict[str, Any] = {
+    "description": "What is wrong, and what to do",
+    "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA}},
+}
+_STATUSES = (400, 401, 403, 404, 409, 413, 415, 422, 429, 501)
+
+router = APIRouter(prefix="/api/v1", responses=dict.fromkeys(_STATUSES, _PROBLEM))
+
+
+def explorer_of(request: Request) -> Explorer:
+    """The state of the server that a request reached."""
+    return request.app.state.explorer
+
+
+State = Annotated[Explorer, Depends(explorer_of)]
+Prefer = Annotated[str, Header(description="respond-async: answer at once with the id of the work")]
+
+
+@router.post("/explain")
+async def explain(body: ExplainBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """Explain a text by one method. The attribution follows `/schema/attribution`."""
+    return await _respond(explorer, explorer.explain(body), request, prefer)
+
+
+@router.post("/compare")
+async def compare(body: CompareBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """Explain a text by several methods, from one trace of the model."""
+    return await _respond(explorer, explorer.compare(body), request, prefer)
+
+
+@router.post("/predictions")
+async def predictions(body: PredictionsBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """List the outputs that can be explained, the most probable first."""
+    return await _respond(explorer, explorer.predictions(body), request, prefer)
+
+
+@router.post("/mask")
+async def mask(body: MaskBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """Mask the tokens with the largest scores, and ask the model: how faithful is this explanation?"""
+    return await _respond(explorer, explorer.mask(body), request, prefer)
+
+
+@router.post("/solve")
+def solve(body: SolveBody, explorer: State) -> Answer:
+    """Change the network of a result, or one of capacities, and solve it again. No model runs."""
+    return explorer.solve(body)
+
+
+@router.post("/cut")
+def cut(body: CutBody, explorer: State) -> Answer:
+    """The minimum cut: which edges hold the flow back."""
+    return explorer.cut(body)
+
+
+@router.post("/routes")
+def routes(body: RoutesBody, explorer: State) -> Answer:
+    """The widest routes of a flow, from an input token to the output."""
+    return explorer.routes(body)
+
+
+@router.post("/ranges")
+def ranges(body: RangesBody, explorer: State) -> Answer:
+    """The least and the largest score of each token over all maximum flows."""
+    return explorer.ranges(body)
+
+
+@router.get("/work/{key}")
+def work_status(key: str, explorer: State) -> Answer:
+    """How far work is, and its answer once it is done."""
+    return explorer.work.get(key).status()
+
+
+@router.get("/work/{key}/events")
+async def work_events(key: str, explorer: State) -> StreamingResponse:
+    """The same as server-sent events, until the work ends."""
+    return StreamingResponse(_events(explorer.work.get(key)), media_type="text/event-stream")
+
+
+@router.delete("/work/{key}", status_code=204)
+def stop_work(key: str, explorer: State) -> None:
+    """Stop work; what waits never starts, and what runs ends at its next report of progress."""
+    explorer.work.get(key).stop()
+
+
+@router.delete("/results/{key}", status_code=204)
+def drop_result(key: str, explorer: State) -> None:
+    """Forget a kept result."""
+    explorer.kept.get(key)
+    explorer.kept.remove(key)
+
+
+@router.get("/models")
+def models(explorer: State) -> Answer:
+    """The models of this server."""
+    return {"models": [queue.describe() for queue in explorer.queues.values()]}
+
+
+@router.get("/methods")
+def methods() -> Answer:
+    """All methods, and what their scores mean and cost."""
+    return {"methods": [describe(name, method) for name, method in METHODS.items()]}
+
+
+@router.get("/runs")
+def runs(explorer: State) -> Answer:
+    """The folders and files that this server was started with."""
+    return {"runs": [describe_run(name, path) for name, path in explorer.runs.items()]}
+
+
+@router.get("/runs/{name}/rows")
+def run_rows(
+    name: str,
+    explorer: State,
+    method: str | None = None,
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    count: Annotated[int, Query(ge=1, le=200)] = 50,
+    wrong: bool = False,
+) -> Answer:
+    """Rows of a run; `wrong` keeps those whose prediction is not their label."""
+    return rows_of(explorer.run_of(name), method, offset, count, wrong)
+
+
+@router.post("/runs/{name}/open")
+def open_run(name: str, explorer: State) -> Answer:
+    """Keep a saved attribution, so that its network can be changed."""
+    path = explorer.run_of(name)
+    if not path.is_file():
+        raise HttpProblem(422, "this is a folder; list its rows", "name")
+    return explorer.keep(load(path))
+
+
+@router.get("/schema/{name}")
+def json_schema(name: Literal["attribution", "attribution file", "flow", "manifest"]) -> Answer:
+    """The JSON Schema of results."""
+    return schema(name)
+
+
+@router.get("/health")
+def health() -> Answer:
+    """Whether the server answers, and its version."""
+    return {"status": "ok", "version": metadata.version("gaflow")}
+
+
+async def _respond(explorer: Explorer, work: Work, request: Request, prefer: str) -> Response:
+    """The answer of work, or its id."""
+    if "respond-async" in prefer:
+        location = f"{router.prefix}/work/{work.key}"
+        headers = {"Location": location, "Preference-Applied": "respond-async"}
+        return JSONResponse(work.status(), 202, headers)
+    finished = asyncio.wrap_future(work.finished)
+    while not finished.done():
+        await asyncio.wait([finished], timeout=SECONDS_BETWEEN_CHECKS)
+        if await request.is_disconnected():
+            work.stop()
+            break
+    explorer.work.remove(work.key)  # nobody knows its id
+    if work.problem is not None:
+        return work.problem.response()
+    return JSONResponse(work.answer)
+
+
+async def _events(work: Work) -> AsyncIterator[str]:
+    """A message for every change of work."""
+    last = ""
+    while True:
+        ended = work.state in FINISHED
+        status = json.dumps(work.status())
+        if status != last:
+            yield f"data: {status}\n\n"
+            last = status
+        if ended:
+            return
+        await asyncio.sleep(SECONDS_BETWEEN_EVENTS)
