@@ -79,7 +79,7 @@ def _rewrite_links(app: Sphinx, name: str, content: list[str]) -> None:
     """Send links to files elsewhere in the repository to the pages that the site has of them."""
     page = Path(app.env.doc2path(name))
     if page.suffix == ".md":
-        content[0] = site_pages.site_links(content[0], page.parent, page.parent)
+        content[0] = site_pages.site_links(content[0], page.parent, page.parent).replace("\n\n```\n", "\n```\n")
 
 
 def _complete_docstring(_app: Sphinx, kind: str, _name: str, value: object, _options: object, lines: list[str]) -> None:

@@ -37,6 +37,7 @@ from gaflow.flow.paper_algorithms import DenseNetwork, dense_network
 from gaflow.flow.result import Certificate, Flow, Potentials
 from gaflow.flow.routes import Route, Routes, routes
 from gaflow.methods import METHODS, FlowMethod
+from gaflow.models.custom_model import CustomModel
 from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.schemas.published import schema
 
@@ -48,6 +49,7 @@ __all__ = [
     "Axioms",
     "Certificate",
     "Circulation",
+    "CustomModel",
     "CutEdge",
     "DataError",
     "DenseNetwork",

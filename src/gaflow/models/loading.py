@@ -22,6 +22,7 @@ from torch import nn
 from gaflow.arguments import boolean, check_characters, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
+from gaflow.models.custom_model import CustomModel
 from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_encoder, is_cross_encoder, read_pipeline
 from gaflow.tasks import TASKS, task_of
@@ -64,7 +65,11 @@ def load_model(
             if tokenizer is None:
                 tokenizer = getattr(model, name, None)
         model = model.model
-    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+    if isinstance(model, nn.Module) and not hasattr(model, "config"):
+        kind = type(model).__name__
+        advice = "; if it has a transformers model inside, pass gaflow.CustomModel(module, labels=[...])"
+        raise ArgumentTypeError(Argument("model"), f" is a {kind}, a torch module without a config{advice}")
+    if not isinstance(model, nn.Module):
         kinds = "None, a hub id, a path, a transformers model or a pipeline"
         raise ArgumentTypeError(Argument("model"), f" must be {kinds}, not {type(model).__name__}")
     task = _task_of(model, task)
@@ -269,7 +274,7 @@ def _check_tokenizer(tokenizer: object, task: str) -> None:
 def _task_of(model: nn.Module, task: str | None) -> str:
     """The task of a model object, by its class; `task` decides where the class does not show it."""
     name = type(model).__name__
-    class_task = task_of(name, _main_input(type(model)))
+    class_task = model.task if isinstance(model, CustomModel) else task_of(name, _main_input(type(model)))
     if task is None:
         task = class_task
     if class_task not in (None, task):
@@ -280,7 +285,7 @@ def _task_of(model: nn.Module, task: str | None) -> str:
         raise UnsupportedModelError(
             f"cannot tell the task of {name}; if its output is class logits, pass ",
             Argument("task", "text-classification"),
-            f" (the tasks are {', '.join(TASKS)})",
+            f" (the tasks are {', '.join(TASKS)}). For a module of your own there is gaflow.CustomModel",
         )
     return task
 

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from gaflow.inputs.encoding import Encoding
-from gaflow.inputs.transformers_types import PretrainedModel
+from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel
 from gaflow.plugins import Registry
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.input_reader import InputReader
@@ -72,7 +72,16 @@ class Task:
 
 
 def _classification_head(model: PretrainedModel, _tokenizer: object) -> ClassificationHead:
-    return ClassificationHead.of(model.config)
+    return ClassificationHead.of(_head_config(model))
+
+
+def _tagging_head(model: PretrainedModel, _tokenizer: object) -> TokenClassificationHead:
+    return TokenClassificationHead.of(_head_config(model))
+
+
+def _head_config(model: PretrainedModel) -> ModelConfig:
+    """The config with the labels of a model, which a custom model does not share with its encoder."""
+    return getattr(model, "head_config", model.config)
 
 
 _OWN: dict[str, Task] = {
@@ -86,7 +95,7 @@ _OWN: dict[str, Task] = {
         loader="AutoModelForTokenClassification",
         endings=("ForTokenClassification",),
         read=read_single,
-        head=lambda model, _: TokenClassificationHead.of(model.config),
+        head=_tagging_head,
     ),
     "question-answering": Task(
         loader="AutoModelForQuestionAnswering",
