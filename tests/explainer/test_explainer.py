@@ -457,3 +457,18 @@ def test_an_explanation_survives_saving(tmp_path):
     att.save(tmp_path / "a.safetensors")
     assert load(tmp_path / "a.safetensors") == att
     assert att.to_pandas()["score"].tolist() == att.scores.tolist()
+
+
+def test_a_class_less_the_rest_is_explained_stored_and_explained_again(tmp_path):
+    explainer = Explainer(*bert())
+    att = explainer("a good film", "agf", "neutral minus rest")
+    assert att.label == "neutral minus rest"
+    logits = explainer(["a good film"] * 3, "random", [0, 1, 2])
+    negative, positive, neutral = (one.output for one in logits)
+    assert att.output == pytest.approx(neutral - (negative + positive) / 2, rel=1e-5)
+    att.save(tmp_path / "att.safetensors")
+    loaded = load(tmp_path / "att.safetensors")
+    assert loaded.target == att.target
+    again = explainer("a good film", "agf", loaded.target)
+    assert again.scores.tolist() == att.scores.tolist()
+    assert "first of the two" not in att.to_html()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, TargetError, UnsupportedModelError
-from gaflow.tasks.classification import ClassificationHead
+from gaflow.tasks.classification import REST, ClassificationHead
 from gaflow.tasks.targets import ExplainedOutput, explained_scalar
 
 HEAD = ClassificationHead(("negative", "Positive", "not sure"), "softmax")
@@ -38,6 +38,10 @@ def outputs(logits, *targets):
         ("not sure MINUS positive", (2, 1)),
         (("negative", 2), (0, 2)),
         ((1, 0), (1, 0)),
+        ("Positive minus rest", (1, REST)),
+        ("not sure MINUS Rest", (2, REST)),
+        (("negative", "rest"), (0, REST)),
+        ((0, -1), (0, REST)),
     ],
 )
 def test_targets_are_read_as_meant(target, expected):
@@ -78,6 +82,32 @@ def test_a_label_that_contains_the_word_minus_is_a_label_first():
     assert head.parse("a minus b") == 1
     assert head.parse("a minus a minus b") == (0, 1)
     assert head.parse("a minus b minus b") == (1, 2)
+
+
+def test_a_class_less_the_rest_is_its_logit_less_the_mean_of_the_others():
+    logits = torch.tensor([[1.0, 2.5, -4.0]])
+    for target in ("Positive minus rest", (1, -1)):
+        (output,) = outputs(logits, HEAD.parse(target))
+        assert explained_scalar(logits, [output.terms]).item() == pytest.approx(2.5 - (1.0 - 4.0) / 2)
+        assert output.probability == pytest.approx(logits.softmax(-1)[0, 1].item())
+        assert HEAD.parse(output) == output.target == (1, REST)
+        assert output.prediction == "Positive"
+
+
+def test_the_rest_of_two_classes_is_the_other_one_and_of_one_class_an_error():
+    assert ClassificationHead(("no", "yes"), "softmax").parse("yes minus rest") == (1, 0)
+    with pytest.raises(TargetError, match="other"):
+        ClassificationHead(("yes",), "sigmoid").parse("yes minus rest")
+
+
+def test_a_label_called_rest_is_a_label_first():
+    head = ClassificationHead(("rest", "work", "play"), "softmax")
+    assert head.parse("work minus rest") == (1, 0)
+    assert head.parse("rest") == 0
+    with pytest.raises(TargetError, match="rest"):
+        HEAD.parse("rest")
+    with pytest.raises(TargetError, match="rest"):
+        HEAD.parse("rest minus Positive")
 
 
 def test_of_a_contrast_the_side_that_is_no_label_is_named():

@@ -51,9 +51,7 @@ class Attribution:
     offsets: tuple[Span, ...]  # (t,) (start, end)
     segments: tuple[int, ...]  # (t,) 0: from text, 1: from pair, -1: special, masks included
     method: str
-    target: (
-        ResolvedTarget  # class index, (a, b) for the contrast a minus b, or "position=output" for tasks with positions
-    )
+    target: ResolvedTarget  # class, (a, b) for a minus b, (a, -1) for a minus the rest, or "position=output"
     label: str  # of the target
     probability: float | None  # of the target; of a among the two for a contrast; None for regression
     output: float  # y, the explained logit or sum of logits

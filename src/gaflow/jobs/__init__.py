@@ -18,7 +18,7 @@ The columns (also `gaflow.jobs.schema`); those marked * are all that a file from
     special_mask  list<bool>      (t,) tokens that the tokenizer added
     scores *      list<double>    (t,)
     target        int32           the class explained
-    contrast      int32           the class that is subtracted, or null
+    contrast      int32           the class that is subtracted (-1: the mean of all others), or null
     label         string          of the target
     probability   double          of the target, or null for regression
     output        double          the explained logit or difference of logits

@@ -2,17 +2,19 @@
 
     "positive"                  a label; also its index
     "positive minus negative"   a contrast, the difference of two logits; also the tuple ("positive", "negative")
+    "positive minus rest"       a class less the mean of all others; also ("positive", "rest") or ("positive", -1)
     None                        the predicted class
 
 The convention this file owns: probabilities are those of the model's own head (softmax; sigmoid for multi-label
 problems and single logits; none for regression, as the config's `problem_type` says). The probability of a contrast A
-minus B under softmax is that of A among the two, `1 / (1 + exp(-y))`; other heads give a contrast none.
+minus B under softmax is that of A among the two, `1 / (1 + exp(-y))`; other heads give a contrast none. That of a class
+minus the rest is that of the class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,16 +25,21 @@ from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.targets import (
     ExplainedOutput,
     Head,
+    as_integer,
     class_output,
     class_probability,
     contrast_sides,
+    contrast_terms,
     logits_on_host,
     target_error,
     two_sides,
     whole_target,
 )
 
-ClassTarget = int | tuple[int, int]  # a class, or A minus B
+REST = -1  # as the second class of a contrast: the mean of all others
+_REST_NAME = "rest"
+
+ClassTarget = int | tuple[int, int]  # a class, or A minus B, which may be REST
 _MAX_DIGITS = 10  # of the number of a class; Python takes none of more than 4300
 _LISTED_LABELS = 20  # in errors and tables
 
@@ -71,17 +78,21 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
         sides = contrast_sides(target)
         if isinstance(target, str) and self._find(target) is None:
             for pair in two_sides(target):
-                indices = (self._find(pair[0]), self._find(pair[1]))
+                indices = (self._find(pair[0]), self._find_subtracted(pair[1]))
                 if indices != (None, None):  # if one side is no label, the error is about that side
                     sides = pair
                 if None not in indices:
                     break
-        indices = [self._index(side, target) for side in sides]
-        if len(indices) == 1:
-            return indices[0]
-        a, b = indices
+        a = self._index(sides[0], target)
+        if len(sides) == 1:
+            return a
+        b = self._subtracted_index(sides[1], target)
         if a == b:
             raise target_error(f" {target!r} contrasts {self.labels[a]!r} with itself; give two classes")
+        if b == REST and len(self.labels) == 2:
+            return a, 1 - a
+        if b == REST and len(self.labels) == 1:
+            raise target_error(f" {target!r}: there is no other class than {self.labels[a]!r}")
         return a, b
 
     def resolve(self, target: ClassTarget | None, encoding: Encoding, name: str) -> ClassTarget | None:
@@ -110,12 +121,38 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
 
     def _output(self, logits: Tensor, target: ClassTarget) -> ExplainedOutput:
         classes = target if isinstance(target, tuple) else (target,)
+        if classes[-1] == REST:
+            return self._less_rest(logits, classes[0])
         probability = None
         if self.link == "softmax":
             probability = class_probability(logits, classes)
         elif self.link == "sigmoid" and len(classes) == 1:
             probability = torch.sigmoid(logits[classes[0]]).item()
         return class_output(logits, classes, self.labels.__getitem__, probability)
+
+    def _less_rest(self, logits: Tensor, index: int) -> ExplainedOutput:
+        """The output for a class less the mean of all others; its probability is that of the class."""
+        others = [k for k in range(len(self.labels)) if k != index]
+        terms = [*contrast_terms([[(index,)]]), *contrast_terms([[], [(k,) for k in others]], len(others))]
+        output = self._output(logits, index)
+        return replace(
+            output,
+            target=(index, REST),
+            label=f"{self.labels[index]} minus {_REST_NAME}",
+            terms=tuple(terms),
+            output_kind="logit less the mean of the others",
+        )
+
+    def _subtracted_index(self, side: object, target: object) -> int:
+        """The index of the class that is subtracted, or REST."""
+        if isinstance(side, str) and self._find_subtracted(side) == REST:
+            return REST
+        return REST if as_integer(side) == REST else self._index(side, target)
+
+    def _find_subtracted(self, label: str) -> int | None:
+        """As `_find`; "rest", if it is no label, is REST."""
+        index = self._find(label)
+        return REST if index is None and label.strip().casefold() == _REST_NAME else index
 
     def _index(self, side: object, target: object) -> int:
         """The index of one class, which is all of `target` or a side of it."""

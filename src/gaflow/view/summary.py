@@ -18,6 +18,7 @@ from gaflow.attribution.words import ALL_ZERO, UNITS, TextUnit, Unit
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.flow.result import VALUE_AGAINST, Certificate
 from gaflow.inputs.media import Image
+from gaflow.tasks.classification import REST
 from gaflow.tasks.similarity import MEASURES
 from gaflow.view.shades import LEVELS, level_of
 from gaflow.view.text import number_format, one_line, runs, shortened
@@ -165,7 +166,7 @@ class Summary:
             pass  # a similarity is the only output of its model
         elif predicted:
             facts.append("predicted")
-        elif isinstance(att.target, tuple) and att.probability is not None:
+        elif isinstance(att.target, tuple) and REST not in att.target and att.probability is not None:
             facts.append("probability of the first of the two")
         facts.append(f"{one_line(att.output_name)} {att.output:.4g}")
         if method:
