@@ -11,6 +11,7 @@ Parts, chosen by `--parts`; without it all that the other options give the means
                 embeddings' (Adebayo et al. 2018); the class explained stays that which the trained model predicts
     stability   largest change of a score, relative to the largest score of its text, under what must not matter: a
                 batch or much padding against the text alone, doubled spaces; rank correlation between two seeds
+    tokens      the share of all scores, by absolute value, that the first token and the special tokens get
     planted     words that decide are found: `--planted` is a folder that benchmarks/planted.py wrote
     rationales  agreement with people, apart from all else: `--rationales` is a folder of hatexplain-test.parquet and
                 movie_rationales-test.parquet, `--classifiers` one of the classifiers hatexplain and imdb
@@ -46,7 +47,7 @@ from gaflow.evaluation import Planted, recovery
 from gaflow.methods import Method, find_method
 
 KEPT = Path(__file__).parents[1] / "build" / "sanity"
-PARTS = ("logit", "weights", "stability", "planted", "rationales")
+PARTS = ("logit", "weights", "stability", "tokens", "planted", "rationales")
 
 
 def random_logit(subject: Subject, methods: Sequence[Method], seed: int) -> list[str]:
@@ -151,6 +152,31 @@ def stability(subject: Subject, methods: Sequence[Method]) -> list[str]:
         "",
         *markdown(["method", "batch", "padding", "doubled spaces", "another seed"], rows),
     ]
+
+
+def special_tokens(subject: Subject, methods: Sequence[Method]) -> list[str]:
+    """How much of the scores lies on tokens that say nothing."""
+    special = [text.special_mask for text in subject.seen]
+    first = [np.arange(len(mask)) == 0 for mask in special]
+    uniform = [np.array([mask.mean() for mask in masks]) for masks in (first, special)]
+    rows = [["as many scores as tokens", *(shown(share, ".1%") for share in uniform), 0]]
+    for method in methods:
+        scores = subject.scores(method)
+        shares = [np.array([_share(*pair) for pair in zip(scores, masks, strict=True)]) for masks in (first, special)]
+        rows.append([method.name, *(shown(share, ".1%") for share in shares), int(np.isnan(shares[0]).sum())])
+    return [
+        "## First and special tokens",
+        "",
+        "Share of the absolute scores of all tokens. Special tokens have score 0 where they are never removed.",
+        "",
+        *markdown(["method", "first token", "special tokens", "left out"], rows),
+    ]
+
+
+def _share(scores: Scored, mask: np.ndarray) -> float:
+    """What of the absolute scores lies on the tokens of a mask; NaN where there are none."""
+    total = 0.0 if scores is None else float(abs(scores).sum())
+    return float(abs(scores[mask]).sum()) / total if scores is not None and total else np.nan
 
 
 def _same_tokens(explainer: Explainer, texts: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -266,7 +292,7 @@ def main() -> None:
     lines = ["# Is it an explanation of this model, and of this output?", "", "See benchmarks/sanity.py.", "", settings]
     if missing:
         lines += [f"Not installed here, hence left out: {', '.join(missing)}.", ""]
-    if set(parts) & {"logit", "weights", "stability"}:
+    if set(parts) & {"logit", "weights", "stability", "tokens"}:
         texts = read_texts(given.data, given.column, given.texts, given.seed)
         subject = Subject.of(load(given.model, given), texts, given.kept, given.batch_size)
         name = Path(given.model).name if given.model else "embedded"
@@ -274,6 +300,7 @@ def main() -> None:
         for part, work in (("logit", random_logit), ("weights", random_weights)):
             lines += [*work(subject, methods, given.seed), ""] if part in parts else []
         lines += [*stability(subject.first(given.few), methods), ""] if "stability" in parts else []
+        lines += [*special_tokens(subject, methods), ""] if "tokens" in parts else []
     lines += [*planted(Path(given.planted), methods, given), ""] if "planted" in parts else []
     lines += [*plausible(methods, given), ""] if "rationales" in parts else []
     print("\n".join(lines))

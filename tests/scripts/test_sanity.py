@@ -101,6 +101,20 @@ def test_random_scores_of_two_seeds_have_nothing_in_common(tmp_path, subject):
     assert (many.compare(spearman, many.scores(Random(0)), many.scores(Random(0))) == 1).all()
 
 
+def test_the_share_of_first_and_special_tokens_is_that_of_absolute_scores(subject):
+    lines = sanity.special_tokens(subject, [METHODS[name] for name in ("attcat", "occlusion")])
+    attributions = subject.explainer(subject.texts, "attcat", batch_size=4)
+    shares = [abs(att.scores[0]) / abs(att.scores).sum() for att in attributions]
+    assert float(row_of(lines, "attcat")[0].split("%")[0]) == pytest.approx(100 * np.mean(shares), abs=0.06)
+    shares = [abs(att.scores)[att.special_mask].sum() / abs(att.scores).sum() for att in attributions]
+    assert float(row_of(lines, "attcat")[1].split("%")[0]) == pytest.approx(100 * np.mean(shares), abs=0.06)
+    assert row_of(lines, "occlusion") == ["0.0% ± 0.000", "0.0% ± 0.000", "0"]
+    assert [cell.split("%")[0] for cell in row_of(lines, "as many scores as tokens")[:2]] == [
+        f"{100 * np.mean([1 / len(att.tokens) for att in attributions]):.1f}",
+        f"{100 * np.mean([2 / len(att.tokens) for att in attributions]):.1f}",
+    ]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_is_drawn_once_and_given_back_bit_by_bit(family):
     model, _ = FAMILIES[family]()
@@ -270,9 +284,9 @@ def test_all_parts_go_into_one_report_and_what_is_done_is_not_done_again(tmp_pat
     assert report in printed
     assert "2 texts of dev.parquet" in report
     headings = [line.split()[0] for line in report.splitlines() if line.startswith("#")]
-    assert headings == ["#", *["##"] * 5, "###"]
+    assert headings == ["#", *["##"] * 6, "###"]
     assert re.search("HateXplain: .*hatexplain-test.parquet", report)
-    assert report.count("| random |") == 6  # the control is always there
+    assert report.count("| random |") == 7  # the control is always there
     files = sorted((tmp_path / "kept").rglob("*.json"))
     lost = [file for file in files if json.loads(file.read_text())["asked"].startswith("drawn down to layer 2")]
     assert len(lost) == 2
@@ -303,7 +317,7 @@ def test_methods_and_parts_that_cannot_run_are_named(monkeypatch):
         options = {"parts": None, "data": None, "planted": None, "rationales": None, "classifiers": None}
         return sanity.parts_of(sanity.argparse.Namespace(**{**options, **changes}))
 
-    assert parts(data="dev.parquet") == ["logit", "weights", "stability"]
+    assert parts(data="dev.parquet") == ["logit", "weights", "stability", "tokens"]
     assert parts(planted="folder") == ["planted"]
     with pytest.raises(SystemExit, match="nothing to do"):
         parts(rationales="folder")
