@@ -214,7 +214,32 @@ def test_a_terminal_that_binds_a_little_is_refused():
     assert min_cut(flow, terminal=1.5).value == 3
 
 
-def test_a_missing_library_is_reported_before_wrong_capacities(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
-    with pytest.raises(MissingExtraError):
-        min_cut(-torch.ones(1, 2, 2))
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("barrier", ["uniform", "capacity"])
+@pytest.mark.parametrize("nearest", ["output", "input"])
+def test_the_cut_of_potentials_is_the_exact_one_within_the_gap(seed, barrier, nearest):
+    generator = torch.Generator().manual_seed(seed)
+    information = torch.rand(4, 6, 6, generator=generator, dtype=torch.float64)
+    if seed % 3 == 1:
+        information = (4 * information).round()  # with ties
+    if seed % 3 == 2:
+        information *= torch.rand(4, 6, 6, generator=generator) < 0.4  # with dead ends
+    flow = solve(information, barrier=barrier)
+    cut = min_cut(flow, nearest=nearest)
+    exact = min_cut(flow, nearest=nearest, exact=True)
+    gap = float(flow.certificate.gap)
+    assert exact.excess is None
+    assert cut.excess == cut.value - float(flow.value)
+    assert -1e-12 <= cut.excess <= gap + 1e-12
+    assert cut.value == pytest.approx(exact.value, abs=gap + 1e-12)
+    assert (cut.edges, cut.unique, cut.dead) == (exact.edges, exact.unique, exact.dead)
+    assert torch.equal(cut.side, exact.side)
+
+
+def test_a_flow_that_did_not_converge_is_cut_exactly():
+    information = whole_numbers(4, 3, 4, 4)
+    flow = solve(information)
+    doubtful = replace(flow, converged=torch.tensor([False]))
+    assert min_cut(doubtful).excess is None
+    assert min_cut(replace(flow, potentials=None)).excess is None
+    assert min_cut(flow, terminal=1000.0).excess is None

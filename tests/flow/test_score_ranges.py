@@ -292,12 +292,6 @@ def test_an_edge_that_rounding_takes_away_leaves_the_ranges_of_the_others():
     assert low.tolist() == high.tolist() == [1, 1]
 
 
-def test_a_missing_library_is_reported_before_wrong_capacities(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
-    with pytest.raises(MissingExtraError):
-        score_ranges(-torch.ones(1, 2, 2))
-
-
 def test_a_flow_stands_for_the_network_that_it_was_solved_on():
     information = torch.rand(3, 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     flow = solve(information)

@@ -229,6 +229,15 @@ def test_cuts_routes_and_ranges_of_the_flows():
         assert sum(route.amount for route in routes) == pytest.approx(float(flow.value), rel=1e-6)
 
 
+def test_potentials_are_those_of_each_flow():
+    explainer = gaflow.Explainer(*bert())
+    for att in explainer([SENTENCE, "a good film"], "relevance_flow", batch_size=2):
+        for flow in (att.flow, att.flow_against):
+            alone: Any = gaflow.solve(flow.capacity, barrier="capacity")
+            assert torch.allclose(flow.potentials.nodes, alone.potentials.nodes, atol=1e-4)
+            assert gaflow.min_cut(flow).edges == gaflow.min_cut(flow, exact=True).edges
+
+
 def test_chosen_sources_and_targets_hold_for_both_flows():
     model, tokenizer = bert()
     att: Any = gaflow.Explainer(model, tokenizer)(SENTENCE, replace(PEELED, sources="head", targets="ordinary"))

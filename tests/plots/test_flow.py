@@ -164,9 +164,11 @@ def test_the_minimum_cut_is_found_where_it_can_be(monkeypatch):
     bound = gaflow.solve(information, terminal=0.01)
     assert re.search("minimum cut is not .*terminals", caption(plots.flow_diagram(bound)))
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
-    assert "minimum cut is not" in caption(plots.flow_diagram(flow))
+    assert "minimum cut is not" not in caption(plots.flow_diagram(flow))
+    without_potentials = replace(flow, potentials=None)
+    assert "minimum cut is not" in caption(plots.flow_diagram(without_potentials))
     with pytest.raises(gaflow.MissingExtraError):
-        plots.flow_diagram(flow, cut=True)
+        plots.flow_diagram(without_potentials, cut=True)
 
 
 def test_a_cut_over_several_layers_says_how_much_lies_in_the_narrowest():

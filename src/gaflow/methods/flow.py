@@ -370,7 +370,8 @@ def _half(flow: Flow, items: slice) -> Flow:
     """The flows for or against the output of all texts; both took half of the time."""
     certificate = take_items(flow.certificate, items)
     certificate = replace(certificate, seconds=certificate.seconds / 2)
-    return take_items(flow, items, certificate=certificate)
+    potentials = None if flow.potentials is None else take_items(flow.potentials, items)
+    return take_items(flow, items, certificate=certificate, potentials=potentials)
 
 
 def _add_flow_against(diagnostics: list[Diagnostics], flow_against: Flow) -> None:

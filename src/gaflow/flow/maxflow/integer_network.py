@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 from gaflow.errors import GaflowError
 from gaflow.extras import need
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_mask, as_networks
+from gaflow.flow.maxflow.own_solver import MOST_ARCS, PlainMaxFlow
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.paper_algorithms import (
     MAX_INTEGER_SUM,
@@ -137,7 +139,7 @@ def run_solver(network: IntegerNetwork) -> IntegerFlow:
         near_source[arcs.source] = True
         near_target[arcs.target] = False
         return IntegerFlow(capacity, 0, near_source, near_target)
-    solver = new_solver()
+    solver = solver_of(len(capacity))
     numbers = solver.add_arcs_with_capacity(arcs.tail, arcs.head, capacity)
     maximum(solver, arcs.source, arcs.target)
     near_source[solver.get_source_side_min_cut()] = True
@@ -147,7 +149,9 @@ def run_solver(network: IntegerNetwork) -> IntegerFlow:
     for side in (near_source, near_target):
         cut = int(capacity[arcs.crossing(side)].sum())
         if value != cut:
-            raise GaflowError(f"OR-Tools gave a flow of {value}, which is not its minimum cut {cut}; please report it")
+            raise GaflowError(
+                f"the solver gave a flow of {value}, which is not its minimum cut {cut}; please report it"
+            )
     return IntegerFlow(flow, value, near_source, near_target)
 
 
@@ -155,8 +159,15 @@ def maximum(solver: Any, source: int, target: int) -> int:
     """The maximum flow between two nodes of an OR-Tools solver."""
     status = solver.solve(source, target)
     if status != solver.OPTIMAL:
-        raise GaflowError(f"OR-Tools found no maximum flow of {solver.num_arcs()} edges: status {status}")
+        raise GaflowError(f"the solver found no maximum flow of {solver.num_arcs()} edges: status {status}")
     return solver.optimal_flow()
+
+
+def solver_of(arcs: int) -> Any:
+    """An empty solver for so many arcs: OR-Tools', or for small networks gaflow's own if that is not installed."""
+    if arcs <= MOST_ARCS and find_spec("ortools") is None:
+        return PlainMaxFlow()
+    return new_solver()
 
 
 def new_solver() -> Any:

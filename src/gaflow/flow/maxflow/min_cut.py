@@ -22,7 +22,7 @@ from torch import Tensor
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, only_network
-from gaflow.flow.maxflow.integer_network import Problem, new_solver, run_solver
+from gaflow.flow.maxflow.integer_network import Problem, run_solver
 from gaflow.flow.network import Terminal
 from gaflow.flow.paper_algorithms import Arcs
 from gaflow.flow.result import Flow, capacities_of
@@ -50,6 +50,7 @@ class MinCut:
     nearest: str  # "output" or "input": to which end it is nearest among all minimum cuts
     unique: bool  # every minimum cut has these edges; of decimals, where rounding breaks ties, ask with integral=True
     dead: bool  # there is no path at all, and so nothing to cut
+    excess: float | None = None  # value less that of the flow whose potentials gave the cut; None: exact, of integers
 
     @property
     def bottleneck(self) -> int | None:
@@ -63,6 +64,7 @@ def min_cut(
     *,
     nearest: str = "output",
     integral: bool = False,
+    exact: bool = False,
     terminal: Terminal = None,
     mask: Mask = None,
     sources: Nodes = None,
@@ -74,22 +76,33 @@ def min_cut(
     `integral=True` looks for it among the integer capacities of Algorithms 1 and 2. The rest is as in `solve`: unless
     `terminal` is given, terminals never bind and never are in the cut.
 
+    The cut of a barrier flow is read off its potentials. It exceeds the value of the flow by no more than the gap of
+    its certificate, and cuts that differ by less count as equal. `exact=True` finds it by a maximum flow of integers,
+    as that of a tensor.
+
         cut = gaflow.min_cut(att.flow)
         cut.bottleneck  # the layer that holds the flow back
     """
-    new_solver()
     one_of("nearest", nearest, ("output", "input"))
     problem = Problem.build(capacities_of(information), terminal, mask, sources, targets)
     layers, t, _ = only_network(problem.network.capacity, "min_cut").shape
     integers = problem.integers(0, integral=integral)
     arcs = integers.arcs
-    solution = run_solver(integers)
-    crossing_output = arcs.crossing(solution.near_source)
-    crossing_input = arcs.crossing(solution.near_target)
-    side = solution.near_source
+    changed = exact or integral or any(choice is not None for choice in (terminal, mask, sources, targets))
+    if isinstance(information, Flow) and not changed and _has_cuts(information):
+        near_source, near_target = _cuts_of_potentials(arcs, information)
+        certified = True
+    else:
+        solution = run_solver(integers)
+        near_source = solution.near_source
+        near_target = solution.near_target
+        certified = False
+    crossing_output = arcs.crossing(near_source)
+    crossing_input = arcs.crossing(near_target)
+    side = near_source
     crossing = crossing_output
     if nearest == "input":
-        side = solution.near_target
+        side = near_target
         crossing = crossing_input
     edges = _edges(arcs, crossing, t)
     layer_sums = np.zeros(layers + 2)
@@ -109,7 +122,45 @@ def min_cut(
         nearest=nearest,
         unique=bool((crossing_output == crossing_input).all()),
         dead=bool(problem.network.dead[0]),
+        excess=value - float(information.value[0]) if certified and isinstance(information, Flow) else None,
     )
+
+
+def _has_cuts(flow: Flow) -> bool:
+    """Whether a flow of one text has potentials whose cuts are certified."""
+    return flow.potentials is not None and len(flow.value) == 1 and bool(flow.converged[0])
+
+
+def _cuts_of_potentials(arcs: Arcs, flow: Flow) -> tuple[np.ndarray, np.ndarray]:
+    """The source's sides (n,) of the least cuts between nodes above and below a threshold of their potentials.
+
+    The capacities of these cuts average, over all thresholds, to the fractional cut of the potentials. So the least is
+    no larger than the bound in the certificate. The highest and the lowest threshold of a least cut are given.
+    """
+    height = _heights(arcs, flow)
+    order = np.argsort(-height, kind="stable")
+    rank = np.empty(arcs.nodes, dtype=np.int64)
+    rank[order] = np.arange(arcs.nodes)
+    change = np.zeros(arcs.nodes + 1)  # of the capacity between the first k nodes and the others, with k
+    forward = rank[arcs.tail] < rank[arcs.head]
+    np.add.at(change, rank[arcs.tail[forward]] + 1, arcs.capacity[forward])
+    np.add.at(change, rank[arcs.head[forward]] + 1, -arcs.capacity[forward])
+    capacity = np.cumsum(change)[1 : arcs.nodes]  # for k = 1 ... n - 1: the ends stay apart
+    limit = capacity.min() + float(flow.certificate.gap[0])
+    least = 1 + np.flatnonzero(capacity <= limit)
+    return rank < least[0], rank < least[-1]
+
+
+def _heights(arcs: Arcs, flow: Flow) -> np.ndarray:
+    """Potentials (n,) in the node numbers of the arcs, 1 at the source and 0 at the target."""
+    potentials = flow.potentials
+    assert potentials is not None
+    height = np.zeros(arcs.nodes)
+    height[1:-1] = -potentials.nodes[0].cpu().double().numpy().ravel()
+    height = height.clip(0, 1)
+    height[arcs.source] = 2
+    height[arcs.target] = -1
+    return height
 
 
 def _check_terminals(flow: Flow, value: float) -> None:

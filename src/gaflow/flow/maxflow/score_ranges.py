@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gaflow.arguments import checked
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, as_tensor
-from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, new_solver, run_solver
+from gaflow.flow.maxflow.integer_network import IntegerNetwork, Problem, maximum, run_solver, solver_of
 from gaflow.flow.network import Terminal
 from gaflow.flow.result import Flow, capacities_of, check_layer_exists
 
@@ -79,7 +79,6 @@ def score_ranges(
         (high - low).max()  # how far plain maximum flow leaves a score open
         low, high = gaflow.score_ranges(att.flow)
     """
-    new_solver()
     networks = as_tensor(capacities_of(information))
     problem = Problem.build(networks, terminal, mask, sources, targets)
     b, layers, t, _ = problem.network.capacity.shape
@@ -136,7 +135,7 @@ def _slack(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray, t: int) -> 
     less = np.zeros(t, dtype=np.int64)
     for label in np.unique(entry_component[is_open]):
         inside = inner & (tail_component == label)
-        solver = new_solver()
+        solver = solver_of(int(inside.sum()))
         solver.add_arcs_with_capacity(tail[inside], head[inside], capacity[inside])
         for node in np.flatnonzero(is_open & (entry_component == label)):
             more[node] = maximum(solver, head[node], tail[node]) - capacity[t + node]
