@@ -231,7 +231,8 @@ def test_cuts_routes_and_ranges_of_the_flows():
 
 def test_potentials_are_those_of_each_flow():
     explainer = gaflow.Explainer(*bert())
-    for att in explainer([SENTENCE, "a good film"], "relevance_flow", batch_size=2):
+    attributions: Any = explainer([SENTENCE, "a good film"], "relevance_flow", batch_size=2)
+    for att in attributions:
         for flow in (att.flow, att.flow_against):
             alone: Any = gaflow.solve(flow.capacity, barrier="capacity")
             assert torch.allclose(flow.potentials.nodes, alone.potentials.nodes, atol=1e-4)
