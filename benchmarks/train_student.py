@@ -43,8 +43,8 @@ class Distillation:
 
     steps: int = 4000
     batch_size: int = 128
-    rate: float = 6e-4
-    warm_up: float = 0.05
+    rate: float = 3e-4
+    warm_up: float = 0.1
     decay: float = 0.01
     temperature: float = 2.0
     gold_weight: float = 0.3  # γ
@@ -153,8 +153,10 @@ def batches(data: Texts, pad: int, settings: Distillation, device: torch.device)
             yield collate(drawn, group, pad, device)
 
 
-def distil(model: Any, teacher: Any, data: Texts, pad: int, settings: Distillation, device: torch.device) -> None:
-    """Train `model` in place."""
+def distil(model: Any, teacher: Any, data: Texts, pad: int, settings: Distillation, device: torch.device) -> int:
+    """Train `model` in place; how many steps were left out because their gradient was not finite."""
+    skipped = 0
+    model.set_attn_implementation("eager")  # fused attention gives NaN for padding outside of a local window
     optimizer = torch.optim.AdamW(model.parameters(), settings.rate, weight_decay=settings.decay)
     warm = max(1, int(settings.warm_up * settings.steps))
     rates = torch.optim.lr_scheduler.LambdaLR(
@@ -179,10 +181,14 @@ def distil(model: Any, teacher: Any, data: Texts, pad: int, settings: Distillati
         loss = settings.temperature**2 * soft + settings.gold_weight * gold
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.isfinite():
+            optimizer.step()
+        else:
+            skipped += 1
         rates.step()
     model.eval()
+    return skipped
 
 
 @torch.no_grad()
@@ -226,7 +232,7 @@ def train(
     encoded = tokenizer(texts + more, truncation=True, max_length=settings.max_length)["input_ids"]
     data = Texts(encoded, labels)
     pad = int(tokenizer.pad_token_id)
-    distil(model, teacher, data, pad, settings, device)
+    skipped = distil(model, teacher, data, pad, settings, device)
     test_texts, test_classes = read(files[1])
     test = Texts(tokenizer(test_texts, truncation=True, max_length=512)["input_ids"], test_classes)
     record = {
@@ -237,6 +243,7 @@ def train(
         "texts": {"train": len(texts), "without labels": len(more), "test": len(test_texts)},
         "parameters": model.num_parameters(),
         "settings": asdict(settings),
+        "skipped steps": skipped,
         "judged": judged(model, teacher, test, pad, device),
     }
     out.mkdir(parents=True, exist_ok=True)
