@@ -30,13 +30,14 @@ from torch import Tensor
 
 import gaflow
 from benchmarks.report import provenance, write
-from gaflow.methods import METHODS, AttCat, Cat, FlowMethod, Scores
+from gaflow.methods import METHODS, AttCat, AttGrads, Cat, FlowMethod, Scores
 from gaflow.methods.balanced import with_gradients
 from gaflow.methods.peeling import SignedNetwork, input_relevance, peel
 from gaflow.models.tracing import Trace
+from gaflow.tasks.classification import REST
 
 REPLACEMENTS = ("pad", "mask", "delete")
-CONTROLS = ("random", "grad_x_input", "ig", "lime", "attnlrp")
+CONTROLS = ("random", "grad_x_input", "ig", "lime", "attnlrp", "value_zeroing", "alti")
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,12 @@ def variants() -> dict[str, Any]:
         replace(five, information="agf_net"),
         replace(five, gradients="balanced_cp"),
     ]
-    others = [Cat("balanced"), AttCat("balanced"), FlowMethod("agf", gradients="balanced", throw=False)]
+    others = [
+        Cat("balanced"),
+        AttCat("balanced"),
+        AttGrads("balanced"),
+        FlowMethod("agf", gradients="balanced", throw=False),
+    ]
     unsolved = [WithoutFlow(flow, reading) for flow in (one, five) for reading in READINGS]
     named = {name: METHODS[name] for name in CONTROLS}
     return named | {method.name: method for method in (*flows, *others, *unsolved)}
@@ -134,12 +140,16 @@ def main() -> None:
     explainer = gaflow.Explainer(options.model, device=options.device, dtype=torch.float32)
     settings: dict[str, Any] = {"batch_size": options.batch_size, "truncation": True}
     grid = choose(variants(), options.only)
+    targets: Any = None
+    if options.contrast:
+        predictions = explainer(texts, "random", **settings)
+        targets = [(prediction.target, REST) for prediction in predictions]
     scores = {}
     seconds = {}
     for name, method in grid.items():
         explainer(texts[:1], method, keep_flow=False, **settings)  # what is done once is not counted
         started = time.perf_counter()
-        attributions = explainer(texts, method, keep_flow=False, **settings)
+        attributions = explainer(texts, method, targets, keep_flow=False, **settings)
         seconds[name] = (time.perf_counter() - started) / len(texts)
         scores[name] = [attribution.scores for attribution in attributions]
         print(f"{seconds[name]:8.3f} s per text  {name}", flush=True)
@@ -156,7 +166,7 @@ def main() -> None:
         "",
         "Held-in texts; see benchmarks/relevance_study.py for what is measured.",
         "",
-        provenance(model=Path(options.model).name, texts=len(texts), seed=options.seed),
+        provenance(model=Path(options.model).name, texts=len(texts), seed=options.seed, contrast=options.contrast),
         *table(rows, options.reference),
         "",
     ]
@@ -175,6 +185,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--column", default="text")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names of variants")
     parser.add_argument("--reference", default="relevance_flow", help="the variant that differences are to")
+    parser.add_argument(
+        "--contrast", action="store_true", help="explain the predicted class less the mean of the others"
+    )
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

@@ -36,6 +36,7 @@ def test_the_study_prints_a_row_for_each_variant(tmp_path, monkeypatch, capsys):
     data = tmp_path / "dev.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a good film", "not cute, but very smart"]}), data)
     arguments = ["--data", data, "--model", folder, "--texts", 2, "--only", "relevance_flow", "attnlrp", "no flow"]
+    arguments.append("--contrast")
     monkeypatch.setattr(sys, "argv", ["relevance_study", *map(str, arguments)])
     relevance_study.main()
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
