@@ -169,7 +169,9 @@ def _both_sides(flow: Flow) -> np.ndarray:
     target = _as_array(flow.target[0])
     entering = edges.sum(-2)
     leaving = edges.sum(-1)
-    return np.stack([np.vstack([entering[:1], leaving]), np.vstack([target, entering[1:], source])])
+    between = np.vstack([entering[:1], leaving])
+    other_side = np.vstack([target, entering[1:], source])
+    return np.stack([between, other_side])
 
 
 def _as_array(tensor: Tensor) -> np.ndarray:

@@ -109,7 +109,7 @@ def to_graph(att: Attribution, *, edges: int = 2000, slug: str = "gaflow") -> di
     last = _signed(att, "source") if depth else att.scores
     for position in np.flatnonzero(last).tolist():
         links.append(_link(_node_id(depth, position), output["node_id"], last[position]))
-    ends = {link[end] for link in links for end in ("source", "target")}
+    ends = {link["source"] for link in links} | {link["target"] for link in links}
     is_input = {node["node_id"] for node in nodes[:count]}
     return {
         "metadata": {
@@ -141,7 +141,9 @@ def _flow_links(att: Attribution, count: int) -> list[dict[str, Any]]:
     for layer, upper, lower in zip(*np.unravel_index(strongest, flows.shape), strict=True):
         weight = float(flows[layer, upper, lower])
         if weight != 0:
-            links.append(_link(_node_id(int(layer), int(lower)), _node_id(int(layer) + 1, int(upper)), weight))
+            source = _node_id(int(layer), int(lower))
+            target = _node_id(int(layer) + 1, int(upper))
+            links.append(_link(source, target, weight))
     return links
 
 

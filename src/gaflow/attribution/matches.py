@@ -41,7 +41,8 @@ def check_matches(att: Attribution) -> None:
             f" must have a row for each token of the text and a column for each of the pair, {len(att.tokens)} in all, "
             f"not the shape {att.token_matches.shape}",
         )
-    if 1 in att.segments[:rows] or 0 in att.segments[rows:] or not np.isfinite(att.token_matches).all():
+    in_order = 1 not in att.segments[:rows] and 0 not in att.segments[rows:]
+    if not in_order or not np.isfinite(att.token_matches).all():
         raise ArgumentError(Argument("token_matches"), " must be finite, for the text's tokens first, then the pair's")
 
 

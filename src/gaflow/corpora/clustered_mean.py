@@ -72,10 +72,11 @@ def student_quantile(probability: float, freedom: int) -> float:
         odds = 4 * probability * (1 - probability)
         return 2 * (probability - 0.5) * math.sqrt(2 / odds)
     z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    correction = 0.0
+    for power, term in enumerate((first, second, third, fourth), start=1):
+        correction += term / freedom**power
+    return z + correction

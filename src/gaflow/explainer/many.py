@@ -269,12 +269,15 @@ class _Job:
             raise SolveError([f"{listed}: ", *error.args], error.flow, list(names)) from error
 
     def _run_batch(self, parts: Sequence[_Part], methods: Sequence[Method], report: Report) -> list[TextResults]:
+        encodings = [part.window.encoding for part in parts]
+        targets = [part.target for part in parts]
+        any_flow = any(part.window.keeps_flow for part in parts)
         batch = explain_batch(
             self.runner,
-            [part.window.encoding for part in parts],
-            [part.target for part in parts],
+            encodings,
+            targets,
             methods,
-            keep_flow=self.keep_flow and any(part.window.keeps_flow for part in parts),
+            keep_flow=self.keep_flow and any_flow,
             report=report,
             measure=self.timings is not None,
         )

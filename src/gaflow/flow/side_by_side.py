@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
@@ -23,18 +23,31 @@ def side_by_side(flows: Sequence[Flow], weights: Sequence[float]) -> Flow:
     for field in fields(BatchCertificate):
         dtype = getattr(flows[0].certificate, field.name).dtype
         tensors[field.name] = torch.tensor([getattr(certificate, field.name)], dtype=dtype)
-    scaled = list(zip(flows, weights, strict=True))
-    capacities = [flow.capacity * weight for flow, weight in scaled if flow.capacity is not None]
+    scaled = list(map(_scaled, flows, weights))
+    capacities = [flow.capacity for flow in scaled if flow.capacity is not None]
     return Flow(
-        edges=_block_diagonal([flow.edges * weight for flow, weight in scaled]),
-        source=torch.cat([flow.source * weight for flow, weight in scaled], 1),
-        target=torch.cat([flow.target * weight for flow, weight in scaled], 1),
-        value=torch.stack([flow.value * weight for flow, weight in scaled]).sum(0),
-        mu=torch.stack([flow.mu * weight for flow, weight in scaled]).amax(0),
+        edges=_block_diagonal([flow.edges for flow in scaled]),
+        source=torch.cat([flow.source for flow in scaled], 1),
+        target=torch.cat([flow.target for flow in scaled], 1),
+        value=torch.stack([flow.value for flow in scaled]).sum(0),
+        mu=torch.stack([flow.mu for flow in scaled]).amax(0),
         converged=torch.stack([flow.converged for flow in flows]).all(0),
         certificate=BatchCertificate(**tensors),
         capacity=_block_diagonal(capacities) if len(capacities) == len(flows) else None,
         potentials=None,  # each network has its own source, and one dual solution for both would need a common one
+    )
+
+
+def _scaled(flow: Flow, weight: float) -> Flow:
+    """The multiple of a flow, which solves the multiple of its problem."""
+    return replace(
+        flow,
+        edges=flow.edges * weight,
+        source=flow.source * weight,
+        target=flow.target * weight,
+        value=flow.value * weight,
+        mu=flow.mu * weight,
+        capacity=None if flow.capacity is None else flow.capacity * weight,
     )
 
 

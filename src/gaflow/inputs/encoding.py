@@ -62,13 +62,13 @@ class Encoding:
 
     def select(self, indices: Sequence[int]) -> Encoding:
         """The same text with some of its tokens."""
-        return replace(
-            self,
-            inputs={name: [values[k] for k in indices] for name, values in self.inputs.items()},
-            tokens=tuple(self.tokens[k] for k in indices),
-            offsets=tuple(self.offsets[k] for k in indices),
-            segments=tuple(self.segments[k] for k in indices),
-        )
+        inputs = {}
+        for name, values in self.inputs.items():
+            inputs[name] = [values[k] for k in indices]
+        tokens = tuple(self.tokens[k] for k in indices)
+        offsets = tuple(self.offsets[k] for k in indices)
+        segments = tuple(self.segments[k] for k in indices)
+        return replace(self, inputs=inputs, tokens=tokens, offsets=offsets, segments=segments)
 
 
 def join_pair(first: Encoding, second: Encoding) -> Encoding:

@@ -92,7 +92,8 @@ class AttentionFlow(_WithResidual):
         mask = trace.mask.cpu().numpy()
         values = np.zeros(mask.shape)
         for item, real in enumerate(mask):
-            values[item, real] = self._score_text(attention[item][:, real][:, :, real], rows[item, real])
+            of_text = attention[item][:, real][:, :, real]
+            values[item, real] = self._score_text(of_text, rows[item, real])
         return Scores(torch.as_tensor(values))
 
     def _score_text(self, attention: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -350,11 +350,14 @@ class FlowMethod:
 
 def _negated(trace: Trace) -> Trace:
     """The same trace for `-y`."""
+    hidden_gradient = []
+    for gradient in trace.hidden_gradient:
+        hidden_gradient.append(None if gradient is None else -gradient)
     return replace(
         trace,
-        gradients=tuple(-g for g in trace.gradients),
-        hidden_gradient=tuple(None if g is None else -g for g in trace.hidden_gradient),
-        stream_gradient=tuple(-g for g in trace.stream_gradient),
+        gradients=tuple(map(torch.neg, trace.gradients)),
+        hidden_gradient=tuple(hidden_gradient),
+        stream_gradient=tuple(map(torch.neg, trace.stream_gradient)),
     )
 
 

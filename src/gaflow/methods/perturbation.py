@@ -316,8 +316,13 @@ def _is_end(subsets: Tensor) -> Tensor:
 def _shapley_kernel(subsets: Tensor) -> Tensor:
     """The weights (s,) under which linear regression on all vectors (s, m) gives Shapley values."""
     m = subsets.shape[1]
-    sizes = subsets.sum(1).int().tolist()
-    weights = [_END_WEIGHT if k in (0, m) else (m - 1) / (math.comb(m, k) * k * (m - k)) for k in sizes]
+    weights = []
+    for size in subsets.sum(1).int().tolist():
+        if size in (0, m):
+            weights.append(_END_WEIGHT)
+            continue
+        count = math.comb(m, size)  # of subsets of this size
+        weights.append((m - 1) / (count * size * (m - size)))
     return torch.tensor(weights)
 
 

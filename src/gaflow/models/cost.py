@@ -133,12 +133,9 @@ def estimate(geometry: Geometry, length: int, batch_size: int = 1, method_cost: 
     solver_arrays = _SOLVER_ARRAYS + _FIRST_FLOW_ARRAYS * (method_cost.networks - 1)
     solver = _BYTES_OF_FLOAT64 * solver_arrays * method_cost.layers * edges
     flops = solve_flops(method_cost.layers * geometry.layers, length)
-    return Estimate(
-        trace=activations + _TRACE_COPIES * attention + attention_scores,
-        contexts=contexts,
-        flow=activations + attention_copies * attention + solver,
-        flops=method_cost.networks * batch_size * flops,
-    )
+    trace = activations + _TRACE_COPIES * attention + attention_scores
+    flow = activations + attention_copies * attention + solver
+    return Estimate(trace=trace, contexts=contexts, flow=flow, flops=method_cost.networks * batch_size * flops)
 
 
 def _activation_bytes(geometry: Geometry, length: int) -> int:

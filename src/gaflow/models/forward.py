@@ -272,7 +272,8 @@ def _check_layers(model: nn.Module, layers: Sequence[AttentionLayer], batch: Bat
             raise unsupported(model, f"the attention weights of layer {number} are cut off from autograd")
         with torch.no_grad():
             weights = layer.weights()
-            if weights.dim() != 4 or (weights.shape[0], *weights.shape[2:]) != (b, t, t):
+            heads = weights.shape[1:2]
+            if weights.shape != (b, *heads, t, t):
                 shape = f"{tuple(weights.shape)}, not (b, h, t, t) = ({b}, h, {t}, {t})"
                 raise unsupported(model, f"layer {number} has attention weights of shape {shape}")
             if batch.padded:

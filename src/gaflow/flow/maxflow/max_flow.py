@@ -79,9 +79,12 @@ def _flow(network: LayeredNetwork, flows: np.ndarray, nodes: np.ndarray, facts: 
     """One Flow of all items, on the device of the network."""
     b, layers, t, _ = network.capacity.shape
     device = network.capacity.device
-    edges, source, target = torch.as_tensor(flows, device=device).split([layers * t * t, t, t], 1)
+    amounts = torch.as_tensor(flows, device=device)
+    edges, source, target = amounts.split([layers * t * t, t, t], 1)
     edges = edges.reshape(b, layers, t, t)
-    tensors = {name: torch.as_tensor(np.array(values), device=device) for name, values in facts.items()}
+    tensors = {}
+    for name, values in facts.items():
+        tensors[name] = torch.as_tensor(np.array(values), device=device)
     value = tensors.pop("value")
     inflow = torch.cat([edges.sum(-2), source[:, None]], 1)  # (b, l+1, t)
     outflow = torch.cat([target[:, None], edges.sum(-1)], 1)
@@ -89,11 +92,9 @@ def _flow(network: LayeredNetwork, flows: np.ndarray, nodes: np.ndarray, facts: 
     tiny = torch.finfo(value.dtype).tiny
     certificate = BatchCertificate.start(network, value, tensors["cut"])
     certificate = replace(certificate, conservation=imbalance / value.clamp_min(tiny), **tensors)
-    potentials = Potentials(
-        nodes=torch.as_tensor(nodes, device=device),
-        source=torch.where(network.dead, 0.0, -1.0).to(value),
-        target=torch.zeros_like(value),
-    )
+    source_potential = torch.where(network.dead, 0.0, -1.0).to(value)
+    node_potentials = torch.as_tensor(nodes, device=device)
+    potentials = Potentials(nodes=node_potentials, source=source_potential, target=torch.zeros_like(value))
     return Flow(
         edges=edges,
         source=source,

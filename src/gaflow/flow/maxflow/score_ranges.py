@@ -111,12 +111,11 @@ def _ranges(integers: IntegerNetwork, layer: int, t: int) -> tuple[np.ndarray, n
     np.add.at(limit, arcs.head, integers.capacity + 1)  # more than can enter: no node binds
     node_slack = limit[entry] - through
     arc_slack = integers.capacity - flow
-    more, less = _slack(
-        tail=np.concatenate([entry, outlet, tail, arcs.head]).astype(np.int32),
-        head=np.concatenate([outlet, entry, arcs.head, tail]).astype(np.int32),
-        capacity=np.concatenate([node_slack, through, arc_slack, flow]),
-        t=t,
-    )
+    # arcs of the residual graph: through the nodes and back, then along the arcs and back
+    residual_tail = np.concatenate([entry, outlet, tail, arcs.head])
+    residual_head = np.concatenate([outlet, entry, arcs.head, tail])
+    capacity = np.concatenate([node_slack, through, arc_slack, flow])
+    more, less = _slack(residual_tail.astype(np.int32), residual_head.astype(np.int32), capacity, t)
     return through - less, through + more
 
 

@@ -127,7 +127,9 @@ class Call:
     @property
     def overwrites(self) -> bool:
         """Whether the call may write into its first argument: by its name, or by an option `inplace`."""
-        return self.op.in_place or bool(self.kwargs.get("inplace")) or any(value is True for value in self.args[1:])
+        if self.op.in_place or self.kwargs.get("inplace"):
+            return True
+        return any(value is True for value in self.args[1:])
 
     def operands(self) -> list[Any]:
         """The terms or factors of an operation in BINARY or BILINEAR, the first one first."""

@@ -65,7 +65,12 @@ def _strided(fine: int, coarse: int) -> list[slice]:
 
 def _pooled(fine: int, coarse: int) -> list[slice]:
     """The same in adaptive pooling, where cells may overlap."""
-    return [slice(cell * fine // coarse, math.ceil((cell + 1) * fine / coarse)) for cell in range(coarse)]
+    slices = []
+    for cell in range(coarse):
+        start = cell * fine // coarse
+        stop = math.ceil((cell + 1) * fine / coarse)
+        slices.append(slice(start, stop))
+    return slices
 
 
 def _blocks(fine: Grid, coarse: Grid, slices: Callable[[int, int], list[slice]] = _strided) -> list[list[int]]:
@@ -78,7 +83,15 @@ def _blocks(fine: Grid, coarse: Grid, slices: Callable[[int, int], list[slice]] 
 
 def _stride(fine: int, coarse: int) -> int:
     """The step by which so many cells become so few, with or without an incomplete one at the end."""
-    return next(step for step in range(1, fine + 1) if coarse in (fine // step, math.ceil(fine / step)))
+    for step in range(1, fine + 1):
+        if coarse in _cell_counts(fine, step):
+            return step
+    raise ValueError(f"no step makes {coarse} cells of {fine}")
+
+
+def _cell_counts(fine: int, step: int) -> tuple[int, int]:
+    """How many cells of `step` finer ones there are, without and with an incomplete one at the end."""
+    return fine // step, math.ceil(fine / step)
 
 
 def swin(observed: ObservedPass) -> list[AttentionLayer]:
@@ -151,9 +164,9 @@ def _pooled_blocks(grid: Grid, count: int, config: ModelConfig) -> list[list[int
         return _blocks(grid, (side, side), _pooled)
     height, width = grid
     for step in range(1, max(grid) + 1):
-        for coarse in ((height // step, width // step), (math.ceil(height / step), math.ceil(width / step))):
-            if coarse[0] * coarse[1] == count:
-                return _blocks(grid, coarse)
+        for rows, columns in zip(_cell_counts(height, step), _cell_counts(width, step), strict=True):
+            if rows * columns == count:
+                return _blocks(grid, (rows, columns))
     raise ValueError(f"no stride makes {count} cells of a grid of {height} x {width}")
 
 
