@@ -2,7 +2,9 @@ import copy
 import gc
 import json
 import pickle
+import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
@@ -205,24 +207,94 @@ def test_a_model_that_changed_since_the_explanation_is_not_taken_for_the_explain
     assert unknown["model"] == "BertForSequenceClassification"
 
 
-def test_an_attribution_does_not_keep_its_model_in_memory():
+def test_an_attribution_outlives_its_model_and_still_names_it():
     model, tokenizer = bert()
     explainer = gaflow.Explainer(copy.deepcopy(model), tokenizer)
-    first = explainer("a smart dog", "agf")
-    second = explainer("a smart dog", "agf")
-    weights = first.provenance["weights"]
+    weights = describe_model(explainer)["weights"]
+    attributions = [explainer("a smart dog", "agf"), *explainer(["not cute", "a dog"], "attcat", batch_size=1)]
+    alive = weakref.ref(explainer.model)
     del explainer
+    assert alive() is None
+    assert [attribution.provenance["weights"] for attribution in attributions] == [weights] * 3
+
+
+def test_garbage_collection_does_not_change_what_an_attribution_knows():
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(copy.deepcopy(model), tokenizer)
+    explainer.cycle = explainer  # type: ignore[attr-defined]
+    weights = describe_model(explainer)["weights"]
+    early, late = explainer(["a smart dog", "not cute"], "agf", batch_size=1)
+    alive = weakref.ref(explainer.model)
+    gc.disable()
+    try:
+        del explainer
+        assert early.provenance["weights"] == weights
+    finally:
+        gc.enable()
     gc.collect()
-    assert first.provenance["weights"] == weights
-    assert second.provenance["weights"] is None
-    assert second.provenance["note"] == provenance._GONE
+    assert alive() is None
+    assert late.provenance["weights"] == weights
+
+
+def test_a_state_that_ends_with_its_explainer_is_known_although_the_model_is_trained_on():
+    model, tokenizer = bert()
+    model = copy.deepcopy(model)
+    by_step = []
+    for _ in range(3):
+        by_step.append(gaflow.Explainer(model, tokenizer)("a smart dog", "agf"))
+        train_one_step(model)
+    hashes = {attribution.provenance["weights"] for attribution in by_step}
+    assert len(hashes) == 3
+    assert None not in hashes
+
+
+def test_an_explainer_that_leaves_no_attributions_behind_hashes_nothing():
+    explainer = gaflow.Explainer(copy.deepcopy(bert()[0]), wordpiece())
+    with patch.object(provenance, "_hash_weights", wraps=provenance._hash_weights) as hashing:
+        explainer("a smart dog", "agf")
+        del explainer
+        assert hashing.call_count == 0
+
+
+@pytest.mark.slow
+def test_nothing_is_hashed_when_the_program_ends():
+    program = """
+import gaflow
+from gaflow.explainer import provenance
+
+provenance._hash_weights = print
+explainer = gaflow.Explainer()
+attribution = explainer("a smart dog", "attcat")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_the_copy_of_an_explainer_names_its_own_model():
+    explainer = gaflow.Explainer(*bert())
+    copied = copy.deepcopy(explainer)
+    change_in_place(copied.model)
+    attributions = [explainer("a smart dog", "agf"), copied("a smart dog", "agf")]
+    expected = [describe_model(explainer)["weights"], describe_model(copied)["weights"]]
+    del explainer, copied
+    assert [attribution.provenance["weights"] for attribution in attributions] == expected
+    assert expected[0] != expected[1]
 
 
 def test_the_one_liner_knows_a_model_that_only_it_had(folder):
     expected = describe_model(gaflow.Explainer(folder))["weights"]
     first, second = gaflow.explain(["a smart dog", "not cute"], str(folder), "agf", batch_size=1)
-    gc.collect()
     assert first.provenance["weights"] == second.provenance["weights"] == expected
+
+
+def test_two_tokenizers_of_one_model_are_told_apart():
+    model, tokenizer = bert()
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["smart dog"])
+    explainers = [gaflow.Explainer(model, tokenizer), gaflow.Explainer(model, other)]
+    hashes = [explainer("not cute", "agf").provenance["tokenizer"] for explainer in explainers]
+    assert hashes == [describe_model(explainer)["tokenizer"]["sha256"] for explainer in explainers]
+    assert hashes[0] != hashes[1]
 
 
 def test_copies_and_other_processes_have_the_provenance():

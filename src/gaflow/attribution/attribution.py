@@ -106,8 +106,9 @@ class Attribution:
     def provenance(self) -> dict[str, Any]:
         """Where the scores come from: model, revision, hashes, dtype, device, versions, and the method's settings.
 
-        The first use hashes the weights, once for each model. If the model has changed since, or is gone, the hashes
-        are None and `note` says why. The dict is empty for attributions that other libraries or old versions made.
+        The first use hashes the weights, once for each model. An explainer that goes before its attributions hashes
+        them too. If the model has changed since the explanation, the hashes are None and `note` says why. The dict is
+        empty for attributions that other libraries or old versions made.
         """
         described = self.origin() if callable(self.origin) else self.origin
         provenance = copy.deepcopy(dict(described))

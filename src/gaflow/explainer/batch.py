@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import ALL_ZERO
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError
-from gaflow.explainer.provenance import Origin, Snapshot
+from gaflow.explainer.provenance import Origin
 from gaflow.explainer.runner import Runner
 from gaflow.flow.result import BatchCertificate, Certificate, Flow, Potentials
 from gaflow.flow.threads import one_core
@@ -100,7 +100,7 @@ def explain_batch(
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
-        snapshot = Snapshot(runner)
+        snapshot = runner.snapshots.take()
         if on_gpu:
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any, Unpack, overload
 
 import torch
@@ -57,10 +56,4 @@ def explain(
         >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
     """
     explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    result = explainer(text, method, target, **options)
-    is_last_use = model is None or isinstance(model, str | PathLike)
-    if is_last_use and getattr(explainer.model.config, "_commit_hash", None) is None:
-        # nothing but its weights identifies the model, and nobody will have them after this call
-        for attribution in result if isinstance(result, list) else [result]:
-            _ = attribution.provenance
-    return result
+    return explainer(text, method, target, **options)

@@ -3,11 +3,13 @@
 The conventions this file owns: a description holds no time, no host and no path of the machine but the model's name.
 Two runs with equal descriptions give the same numbers. If only their environments differ, the numbers are equal up to
 rounding. **An attribution knows the model as it was when it explained**: weights are hashed when somebody asks, once
-for each model, and if the model has changed or is gone by then, the hash is None and a note says why.
+for each model, or when the explainer goes and leaves attributions behind. If the model has changed by then, the hash is
+None and a note says why.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import weakref
@@ -22,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gaflow.explainer.runner import Runner
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import Method
 from gaflow.models.restore import modules_of
@@ -45,7 +46,7 @@ _TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the b
 _HASHED = ("modules", "code", "weights", "tokenizer")  # entries that cost time, in a description and in a provenance
 _PROVENANCE = ("revision", "class", "dtype", "device", "attention", "autocast", *_HASHED)
 _CHANGED = "the model has changed since this explanation, so its weights could not be hashed"
-_GONE = "the model was gone before its weights were hashed; ask for the provenance while the model is in memory"
+_GONE = "the program ended before the weights were hashed"
 
 _Stamp = tuple[tuple[int, int], ...]  # (address, version) of each weight
 
@@ -60,7 +61,8 @@ def describe_model(explainer: Explainer) -> Description:
         **_describe_loaded(model),
         "config": _describe_config(model.config),
         "labels": list(explainer.head.labels),
-        **_hash_loaded(model, explainer.tokenizer),
+        **_hash_model(model),
+        **_hash_input_reader(type(model), explainer.tokenizer),
         "limit": explainer.runner.limit,
     }
 
@@ -79,11 +81,13 @@ def _describe_loaded(model: PretrainedModel) -> Description:
     }
 
 
-def _hash_loaded(model: PretrainedModel, tokenizer: Tokenizer) -> Description:
+def _hash_model(model: PretrainedModel) -> Description:
+    return {"modules": _hash_modules(model), "weights": _hash_weights(model)}
+
+
+def _hash_input_reader(model_class: type[PretrainedModel], tokenizer: Tokenizer) -> Description:
     return {
-        "modules": _hash_modules(model),
-        "code": _hash_foreign_code(model, tokenizer),
-        "weights": _hash_weights(model),
+        "code": _hash_foreign_code(model_class, type(tokenizer)),
         "tokenizer": {
             "class": type(tokenizer).__name__,
             "sha256": _hash_tokenizer(tokenizer),
@@ -92,34 +96,81 @@ def _hash_loaded(model: PretrainedModel, tokenizer: Tokenizer) -> Description:
     }
 
 
+class Snapshots:
+    """The states in which one explainer explained its model. When it goes, it hashes those that attributions refer to.
+
+    So an attribution can always name its model, and does not keep it in memory.
+    """
+
+    def __init__(self, model: PretrainedModel, tokenizer: Tokenizer):
+        self._model = model
+        self._reader = _InputReader(model, tokenizer)
+        self._taken = _TAKEN
+        self._taken[id(self)] = weakref.WeakSet()
+
+    def take(self) -> Snapshot:
+        """The model as it is now."""
+        snapshot = Snapshot(self._model, self._reader)
+        self._taken[id(self)].add(snapshot)
+        return snapshot
+
+    def __del__(self) -> None:
+        for snapshot in list(self._taken.pop(id(self), ())):
+            snapshot.describe(self._model)
+
+    def __reduce__(self) -> tuple[type, tuple[PretrainedModel, Tokenizer]]:
+        """The copy of an explainer has explained nothing yet."""
+        return Snapshots, (self._model, self._reader.tokenizer)
+
+
+class _InputReader:
+    """The tokenizer of an explainer. It is hashed once: an explainer expects that it stays as it is."""
+
+    def __init__(self, model: PretrainedModel, tokenizer: Tokenizer):
+        self.model_class = type(model)
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def hashes(self) -> Description:
+        return _hash_input_reader(self.model_class, self.tokenizer)
+
+
 class Snapshot:
     """A model at the moment of an explanation. It does not keep the model in memory."""
 
-    def __init__(self, runner: Runner):
-        self._description = _describe_loaded(runner.model)
-        self._model = weakref.ref(runner.model)
-        self._tokenizer = runner.tokenizer
-        self._stamp = _stamp(runner.model)
+    def __init__(self, model: PretrainedModel, reader: _InputReader):
+        self._loaded = _describe_loaded(model)
+        self._model = weakref.ref(model)
+        self._reader = reader
+        self._stamp = _stamp(model)
+        self._description: Description | None = None
 
-    @cached_property
-    def description(self) -> Description:
+    def describe(self, model: PretrainedModel | None = None) -> Description:
         """The part of `describe_model` that provenance holds; without hashes if the model is no longer the same."""
-        model = self._model()
-        if model is None:
-            return self._description | {"note": _GONE}
-        stamp, hashes = _HASHES.get(model, ((), {}))
+        if self._description is None:
+            model = self._model() if model is None else model
+            hashes = {"note": _GONE} if model is None else self._hash(model)
+            self._description = self._loaded | hashes
+        return self._description
+
+    def _hash(self, model: PretrainedModel) -> Description:
+        """The hashes of model and tokenizer, or a note why there are none."""
+        stamp, of_model = _HASHES.get(model, ((), {}))
         if stamp != self._stamp:
             if _stamp(model) != self._stamp:
-                return self._description | {"note": _CHANGED}
+                return {"note": _CHANGED}
             try:
-                hashes = _hash_loaded(model, self._tokenizer)
+                of_model = _hash_model(model)
             except (RuntimeError, NotImplementedError, TypeError) as error:  # offloaded weights are not in memory
                 reason = str(error).split("\n")[0]
-                return self._description | {"note": f"the weights could not be read: {reason}"}
-            _HASHES[model] = (self._stamp, hashes)
-        return self._description | hashes
+                return {"note": f"the weights could not be read: {reason}"}
+            _HASHES[model] = (self._stamp, of_model)
+        return of_model | self._reader.hashes
 
 
+# Snapshots that attributions in memory refer to. Garbage collection clears the weak references that an explainer holds.
+_TAKEN: dict[int, weakref.WeakSet[Snapshot]] = {}
+atexit.register(_TAKEN.clear)  # then nobody will ask any more
 _HASHES: weakref.WeakKeyDictionary[PretrainedModel, tuple[_Stamp, Description]] = weakref.WeakKeyDictionary()
 
 
@@ -161,7 +212,7 @@ class Origin:
         self._method = describe_method(method)
 
     def __call__(self) -> Description:
-        return provenance_of(self._snapshot.description, self._method, _installed())
+        return provenance_of(self._snapshot.describe(), self._method, _installed())
 
     def __reduce__(self) -> tuple[type, tuple[Description]]:
         """A copy in another process has no model, so it gets the provenance itself."""
@@ -206,11 +257,11 @@ def _describe_config(config: ModelConfig) -> Description:
     return decisive
 
 
-def _hash_foreign_code(*objects: object) -> str | None:
+def _hash_foreign_code(*classes: type) -> str | None:
     """A hash of the code that came with the weights or the tokenizer; None if all of it is of Transformers."""
     digest = None
-    for item in objects:
-        module = sys.modules[type(item).__module__]
+    for kind in classes:
+        module = sys.modules[kind.__module__]
         if not module.__name__.startswith("transformers_modules.") or module.__file__ is None:
             continue
         digest = digest or sha256()

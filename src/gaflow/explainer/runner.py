@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
+from gaflow.explainer.provenance import Snapshots
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
@@ -32,6 +33,7 @@ class Runner:
     head: AnyHead  # the labels, and which logits a target means
     padding: Padding  # how texts of different lengths share a batch
     limit: int | None  # the most tokens a text may have, special tokens included; None: no limit
+    snapshots: Snapshots = field(compare=False, repr=False)  # of the model, for the provenance of attributions
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, task: str) -> Runner:
@@ -43,6 +45,7 @@ class Runner:
             head=TASKS[task].head(model, tokenizer),
             padding=padding_of(model, tokenizer),
             limit=length_limit(model, tokenizer),
+            snapshots=Snapshots(model, tokenizer),
         )
 
     def class_head(self, purpose: str) -> ClassificationHead:
