@@ -193,3 +193,22 @@ def test_long_texts_are_truncated_one_by_one_and_not_read_in_windows():
 
 def test_the_default_method_is_the_leading_one():
     assert explainer().default.name == "peeled_flow"
+
+
+def test_a_batch_of_pairs_gives_what_single_pairs_give():
+    pairs = [PAIR, ("dog", "this dog is not cute, although it is very very smart."), ("a cute dog", "smart")]
+    for method in ("agf", "attcat", "relevance_flow", "peeled_flow", "occlusion", "ig"):
+        together = explainer()(pairs, method, batch_size=8)
+        for pair, att in zip(pairs, together, strict=True):
+            alone = explainer()(pair, method)
+            assert att.output == pytest.approx(alone.output, rel=1e-9)
+            assert att.scores == pytest.approx(alone.scores, rel=1e-6, abs=1e-9)
+
+
+def test_scores_of_equal_texts_that_are_only_rounding_errors_are_flagged():
+    equal = (PAIR[0], PAIR[0])
+    for method in ("agf", "attcat", "grads"):
+        assert "warning" in explainer()(equal, method).diagnostics
+        assert "warning" not in explainer()(equal, method, "dot").diagnostics
+        assert "warning" not in explainer()(PAIR, method).diagnostics
+    assert "warning" not in explainer()(equal, "occlusion").diagnostics

@@ -29,6 +29,11 @@ from gaflow.tasks.similarity import Partner, SimilarityHead
 from gaflow.tasks.targets import ExplainedOutput
 
 _HALF = 0.5  # of a product belongs to each of its two factors
+_ROUNDING = 1e-6  # of a cosine in float32, and of gradients where it is largest
+_ONLY_ROUNDING = (
+    "the embeddings are parallel, where the gradient of the cosine is 0, so these scores are rounding errors; "
+    "use peeled_flow, occlusion or the target 'dot'"
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,9 @@ def merge_pair(
     diagnostics = dict(merged.diagnostics)
     if model.pooling_by_default:
         diagnostics["pooling"] = f"{model.pooling[0]}, since the model names none; gaflow.SentenceEncoder takes others"
+    if abs(merged.output) > 1 - _ROUNDING and _is_rounding(merged.scores) and similarity.output.target == "cosine":
+        warnings = [diagnostics.get("warning"), _ONLY_ROUNDING]
+        diagnostics["warning"] = "; ".join(str(warning) for warning in warnings if warning is not None)
     return replace(
         merged,
         text=pair.text,
@@ -107,6 +115,11 @@ def merge_pair(
         diagnostics=diagnostics,
         token_matches=similarity.token_matches,
     )
+
+
+def _is_rounding(scores: np.ndarray) -> bool:
+    largest = float(np.abs(scores).max(initial=0.0))
+    return 0 < largest < _ROUNDING
 
 
 def _join(flows: Sequence[Flow | None]) -> Flow | None:

@@ -8,12 +8,13 @@ tokenizers cannot read are errors too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, TextError
+from gaflow.inputs.columns import is_frame
 from gaflow.inputs.media import Media
 from gaflow.inputs.offsets import search_spans, tidy_spans
 from gaflow.inputs.segmentation import Span
@@ -102,7 +103,14 @@ def check_text(text: object, name: str = "text") -> TextAndPair:
 def _check_string(text: object, name: str) -> str:
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise ArgumentTypeError(Argument(name), f" must be a string or a (text, pair) tuple of strings, not {kind}")
+        advice = ""
+        if is_frame(text):
+            advice = "; pass one of its columns"
+        elif isinstance(text, Iterable):
+            advice = "; pass a list for many texts"
+        raise ArgumentTypeError(
+            Argument(name), f" must be a string or a (text, pair) tuple of strings, not {kind}{advice}"
+        )
     if not text.strip():
         problem = "only whitespace" if text else "empty"
         raise TextError(Argument(name), f" is {problem}; give at least one word")

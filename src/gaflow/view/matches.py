@@ -21,6 +21,7 @@ class MatchCell:
 
     level: int  # its shade
     number: str
+    is_best: bool  # of its row
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def match_table(att: Attribution) -> MatchTable | None:
     form = number_format(largest)
     rows = []
     for scores in matches.scores.tolist():
-        rows.append(tuple(MatchCell(level_of(score, largest), form(score)) for score in scores))
+        best = max(scores)
+        rows.append(tuple(MatchCell(level_of(score, largest), form(score), score == best) for score in scores))
     return MatchTable(
         words=tuple(word.text for word in matches.words),
         pair_words=tuple(word.text for word in matches.pair_words),

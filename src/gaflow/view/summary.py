@@ -29,6 +29,7 @@ TableRow = tuple[str, str, str]
 
 NO_CERTIFICATE = "This method solves no flow problem, so there is no certificate."
 _WARNING = "warning"  # diagnostic that is a sentence
+_LONGEST_NOTE = 300  # characters of a diagnostic: a file may hold any string
 _ROUNDING = 1e-12  # a difference of two flows that is this small, relative to them, is 0
 _CERTIFICATE_MEANINGS = {
     "conservation": "largest imbalance at a node, relative to the flow",
@@ -251,7 +252,7 @@ class Summary:
         lines = []
         for name, value in self.att.diagnostics.items():
             if name not in (_WARNING, VALUE_AGAINST):
-                text = shortened(value) if isinstance(value, str) else f"{value:.4g}"
+                text = shortened(value, _LONGEST_NOTE) if isinstance(value, str) else f"{value:.4g}"
                 lines.append(f"{one_line(name.replace('_', ' '))} {text}")
         return lines
 
