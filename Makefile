@@ -69,7 +69,7 @@ docs: install
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
 	@echo "open build/site/index.html"
 
-# the notebooks in examples/notebooks, run anew
+# run the notebooks in examples/notebooks again
 notebooks: install
 	$(BIN)/python examples/notebooks/make.py
 

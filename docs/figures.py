@@ -1,4 +1,4 @@
-"""The figures of the paper and of the documentation, drawn anew: `python docs/figures.py [FOLDER]`.
+"""Draws the figures of the paper and of the documentation: `python docs/figures.py [FOLDER]`.
 
 Figures 1 to 4 and 10 show networks small enough to check by hand; 5, 6, 7 and 9 the showcase sentence, explained with
 the embedded model. (Figure 8 has masking curves, which are in benchmarks/results.) The same versions of the libraries

@@ -126,7 +126,7 @@ def test_the_table_of_intervals():
 
 
 def test_the_table_of_path_flow_and_its_rivals():
-    header, rows = page_table("### path_flow beside LIME and IG")
+    header, rows = page_table("### path_flow against LIME and IG")
     assert header[2::3] == ["path_flow − lime", "path_flow − ig"]
     metrics = {
         "AOPC, top": ("aopc", "top"),

@@ -77,8 +77,8 @@ def flag(name: str, description: str) -> Any:
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
 Pair = Annotated[str | None, option("TEXT", "The second text of a pair; the context of a question.")]
 Model = Annotated[str | None, option("MODEL", "Hub id or folder; default: built in.")]
-TrustRemoteCode = Annotated[bool, flag("--trust-remote-code", "Run the code that the model brings along.")]
-TaskName = Annotated[str | None, option("NAME", "fill-mask, question-answering ...; default: what the model is for.")]
+TrustRemoteCode = Annotated[bool, flag("--trust-remote-code", "Run the code that comes with the model.")]
+TaskName = Annotated[str | None, option("NAME", "fill-mask, question-answering ...; default: the task of the model.")]
 TargetLabel = Annotated[
     str | None, option("LABEL", "Label, index, 'A minus B', 'word=TAG', answer, word; default: predicted.")
 ]
@@ -89,12 +89,14 @@ Device = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, mps ...; defau
 Html = Annotated[Path | None, path_option("FILE", "Write a self-contained page to FILE.")]
 FlowHtml = Annotated[Path | None, path_option("FILE", "Write an interactive page of the flow to FILE.")]
 OutputFolder = Annotated[
-    Path, path_option("DIR", "Folder of the results; an unfinished run goes on in it.", "--out", "-o")
+    Path, path_option("DIR", "Folder of the results. An unfinished run in it is continued.", "--out", "-o")
 ]
 TextColumn = Annotated[str, option("NAME", "Column of the texts.")]
 PairColumn = Annotated[str | None, option("NAME", "Column of second texts.")]
 LabelColumn = Annotated[str | None, option("NAME", "Column of the true labels.")]
-LabelNamesOption = Annotated[str | None, option("A,B,...", "What the model calls labels 0, 1, ...; or 'x=A,y=B'.")]
+LabelNamesOption = Annotated[
+    str | None, option("A,B,...", "Names of labels 0, 1, ..., or pairs 'x=A,y=B'.")
+]
 RowLimit = Annotated[int | None, number("Only the first N rows.")]
 Split = Annotated[str, option("NAME", "Split of a hub data set.")]
 Subset = Annotated[str | None, option("NAME", "Configuration of a hub data set.")]

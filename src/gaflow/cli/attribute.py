@@ -56,23 +56,23 @@ def attribute(
     ] = None,
     target: TargetLabel = None,
     batch_size: BatchSize = 16,
-    shard_size: Annotated[int, number("Texts of one file.")] = 1000,
+    shard_size: Annotated[int, number("Texts per file.")] = 1000,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     limit: RowLimit = None,
     sample: Annotated[int | None, number("N texts, half shorter, half longer than the mode.")] = None,
-    seed: Annotated[int, number("Of the sample.")] = 0,
+    seed: Annotated[int, number("Seed of the sample.")] = 0,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
     engine: Annotated[str, option("NAME", "local, or ray: many machines.")] = "local",
-    workers: Annotated[int | None, number("Of a Ray cluster; default: all it has room for.")] = None,
+    workers: Annotated[int | None, number("Workers of a Ray cluster; default: as many as fit.")] = None,
     as_json: Json = False,
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
 
-    If the run is interrupted, start the same command again: it goes on with the first unfinished file.
+    If the run is interrupted, run the same command again. It continues with the first unfinished file.
 
     \b
     Examples:

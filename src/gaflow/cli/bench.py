@@ -79,9 +79,9 @@ def bench(
     replacement: Replacement = None,
     sample: Sample = PAPER_SAMPLE,
     limit: RowLimit = None,
-    seed: Annotated[int, number("Of the sample and the random control.")] = 0,
+    seed: Annotated[int, number("Seed of the sample and the random control.")] = 0,
     batch_size: BatchSize = 16,
-    shard_size: Annotated[int, number("Texts that a kill costs at most.")] = 250,
+    shard_size: Annotated[int, number("Texts that are computed again after an interruption, at most.")] = 250,
     truncation: Truncation = False,
     bounds: Bounds = False,
     soft: Annotated[bool, flag("--soft", "Soft-NC and Soft-NS too.")] = False,
@@ -91,10 +91,10 @@ def bench(
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> int:
-    """Judge how faithful methods are, by masking the tokens that they score highest and lowest.
+    """Measure how faithful methods are, by masking the tokens with the highest and lowest scores.
 
     One trace of each text serves all methods; stored attributions are used as they are. If the run is interrupted,
-    start the same command again: it goes on where it was. 'gaflow report DIR' makes tables and figures of the
+    run the same command again to continue. 'gaflow report DIR' makes tables and figures of the
     results.
 
     \b

@@ -67,7 +67,7 @@ def compare(
     svg: Annotated[Path | None, path_option("FILE", "Draw tokens x methods to FILE (.svg, .pdf or .png).")] = None,
     flow_html: FlowHtml = None,
 ) -> None:
-    """Show what several methods say about TEXT, side by side.
+    """Explain TEXT by several methods and show them side by side.
 
     \b
     Examples:

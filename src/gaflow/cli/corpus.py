@@ -26,7 +26,7 @@ _HEADS = ("share", "interval", "texts", "lift", "words")
 @app.command()
 def corpus(
     folder: Annotated[Path, typer.Argument(parser=as_path, metavar="DIR", help="What 'gaflow attribute' wrote.")],
-    method: Annotated[str | None, option("NAME", "Whose scores; needed if DIR has several methods.")] = None,
+    method: Annotated[str | None, option("NAME", "Method whose scores count; needed if DIR has several.")] = None,
     length: Annotated[int, number("The most words of an n-gram.")] = 1,
     minimum: Annotated[int, number("Leave out words in fewer texts of a class.")] = 10,
     top: Annotated[int, number("How many words to list for each class.", "K")] = 10,

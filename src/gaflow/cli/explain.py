@@ -65,13 +65,13 @@ def explain(
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
     save: Annotated[
-        Path | None, path_option("FILE", "Write all to FILE (.safetensors or .json), for gaflow.load.")
+        Path | None, path_option("FILE", "Save the result to FILE (.safetensors or .json) for gaflow.load.")
     ] = None,
     html: Html = None,
     flow_html: FlowHtml = None,
     svg: Annotated[Path | None, path_option("FILE", "Draw heat strip and bars to FILE (.svg, .pdf or .png).")] = None,
 ) -> None:
-    """Show what each token of TEXT contributed to the prediction.
+    """Show how much each token of TEXT contributed to the prediction.
 
     \b
     Examples:

@@ -63,7 +63,7 @@ def info(
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
-    """Show what would be traced of MODEL, and what it would cost. Its weights are not loaded.
+    """Show whether gaflow can explain MODEL, and how much memory it takes. Weights are not loaded.
 
     \b
     Example:
