@@ -160,8 +160,13 @@ def test_a_token_that_cannot_be_seen_is_written_out():
 
 def test_the_share_of_special_tokens_is_reported():
     notes = tree_of(make("dog", scores=np.array([2.0, 1, 1]))).all(".note")
-    assert "[CLS], [SEP]" in notes[0].text
-    assert "75.0%" in notes[0].text
+    (special,) = [note.text for note in notes if "[CLS], [SEP]" in note.text]
+    assert "75.0%" in special
+
+
+def test_a_page_explains_its_shares():
+    assert len(tree_of(make("dog", scores=np.array([2.0, 1, 1]))).all(".shares")) == 1
+    assert tree_of(make("dog", scores=np.zeros(3))).all(".shares") == []
 
 
 def test_a_certificate_is_shown_in_words_and_numbers():
