@@ -94,9 +94,7 @@ OutputFolder = Annotated[
 TextColumn = Annotated[str, option("NAME", "Column of the texts.")]
 PairColumn = Annotated[str | None, option("NAME", "Column of second texts.")]
 LabelColumn = Annotated[str | None, option("NAME", "Column of the true labels.")]
-LabelNamesOption = Annotated[
-    str | None, option("A,B,...", "Names of labels 0, 1, ..., or pairs 'x=A,y=B'.")
-]
+LabelNamesOption = Annotated[str | None, option("A,B,...", "Names of labels 0, 1, ..., or pairs 'x=A,y=B'.")]
 RowLimit = Annotated[int | None, number("Only the first N rows.")]
 Split = Annotated[str, option("NAME", "Split of a hub data set.")]
 Subset = Annotated[str | None, option("NAME", "Configuration of a hub data set.")]
