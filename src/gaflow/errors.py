@@ -118,7 +118,7 @@ class DiskFullError(GaflowError, OSError):
 
 
 class GaflowWarning(UserWarning):
-    """Something that the user should know about a result, while the work goes on."""
+    """Something that you should know about a result. The work continues."""
 
 
 class TooLargeError(GaflowError, MemoryError):

@@ -232,7 +232,7 @@ class _Pool:
         raise JobError(
             f"{problem}: {reason} If memory ran out there, use a smaller ",
             Argument("batch_size"),
-            "; what is finished is kept, and the same call goes on",
+            "; finished files are kept, and the same call continues",
         ) from None
 
     def _texts_underway(self) -> int:

@@ -29,7 +29,7 @@ _WAVE_HEIGHT = 110.0
 
 @checked
 def media(att: Attribution) -> Picture:
-    """A figure of a picture beside its heat map, or of a sound's wave over its shaded frames."""
+    """A figure of a picture next to its heat map, or of a sound's wave over its shaded frames."""
     if isinstance(att.media, Image):
         scores = att.scores[~att.special_mask]
     elif isinstance(att.media, Sound):
