@@ -15,13 +15,12 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 import gaflow
-from benchmarks.report import provenance, write
+from benchmarks.report import commit, write
 from gaflow.benchmark import bench
 from gaflow.benchmark.folder_layout import slug
 from gaflow.data import open_data
@@ -70,7 +69,7 @@ def judge(folder: Path, options: argparse.Namespace) -> None:
     )
     training = json.loads((folder / "training.json").read_text())
     accuracy = training["judged"]["accuracy"] if "judged" in training else training["accuracy"]["test"]
-    summary = {"accuracy": accuracy, "texts": outcome.texts, "training": training}
+    summary = {"accuracy": accuracy, "texts": outcome.texts, "commit": commit(), "training": training}
     (options.out / f"{folder.name}.json").write_text(json.dumps(summary, indent=1) + "\n")
     print(f"{folder.name}: {outcome.texts} texts, left out {outcome.left_out}", flush=True)
 
@@ -88,6 +87,22 @@ def read(out: Path, name: str) -> Judged:
         top[method] = np.stack([evaluation.per_text("aopc", "top")[row] for evaluation, row in pairs])
         bottom[method] = np.stack([evaluation.per_text("aopc", "bottom")[row] for evaluation, row in pairs])
     return Judged(data, family, int(seed), summary["accuracy"], summary["texts"], top, bottom)
+
+
+def sources(out: Path, names: list[str]) -> list[str]:
+    """Machines, versions and commits of the stored results, a line for each different one."""
+    lines = []
+    for name in names:
+        manifest = json.loads((out / "bench" / slug(name) / REPLACEMENTS[0] / "evaluation.json").read_text())[
+            "manifest"
+        ]
+        versions = manifest["versions"]
+        software = ", ".join(f"{library} {versions[library]}" for library in ("python", "torch", "transformers"))
+        of_commit = json.loads((out / f"{name}.json").read_text())["commit"]
+        line = f"- machine: {manifest['processor']}; {software}; commit {of_commit}; seed {manifest['seed']}"
+        if line not in lines:
+            lines.append(line)
+    return lines
 
 
 def table(judged: list[Judged]) -> list[str]:
@@ -141,9 +156,9 @@ def main(arguments: list[str] | None = None) -> None:
         for name in names:
             judge(options.models / name, options)
     if options.table:
-        judged = [read(options.out, path.stem) for path in sorted(options.out.glob("*-*-*.json"))]
-        settings: dict[str, Any] = {"texts": options.texts, "seed": options.seed}
-        lines = ["# Other architectures", "", provenance(**settings), *table(judged), ""]
+        names = [path.stem for path in sorted(options.out.glob("*-*-*.json"))]
+        judged = [read(options.out, name) for name in names]
+        lines = ["# Other architectures", "", *sources(options.out, names), "", *table(judged), ""]
         print("written to", write(options.table, "\n".join(lines)).name)
 
 

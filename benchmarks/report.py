@@ -14,8 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def provenance(**settings: object) -> str:
-    """A few Markdown lines that say where a table comes from; `COMMIT` names it where the history is not at hand."""
-    commit = os.environ.get("COMMIT") or _run("git", "describe", "--always", "--dirty", "--abbrev=10")
+    """A few Markdown lines that say where a table comes from."""
     names = ", ".join(f"{name} {value}" for name, value in settings.items())
     if torch.cuda.is_available():
         machine = torch.cuda.get_device_name()
@@ -23,8 +22,13 @@ def provenance(**settings: object) -> str:
         machine = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
     return (
         f"- machine: {machine}\n- software: Python {platform.python_version()}, torch {torch.__version__}\n"
-        f"- commit: {commit}, {datetime.date.today().isoformat()}\n- settings: {names}\n"
+        f"- commit: {commit()}, {datetime.date.today().isoformat()}\n- settings: {names}\n"
     )
+
+
+def commit() -> str:
+    """The commit that runs; `COMMIT` names it where the history is not at hand."""
+    return os.environ.get("COMMIT") or _run("git", "describe", "--always", "--dirty", "--abbrev=10")
 
 
 def _processor() -> str:
