@@ -1,11 +1,13 @@
 import ast
 import importlib
+import re
 from collections import defaultdict
 
 import pytest
 
 from tests.support.rooms import (
     CONTRIBUTING,
+    END,
     FACADE,
     FILES,
     MAY_IMPORT,
@@ -69,6 +71,25 @@ def test_a_room_exports_its_public_names(room):
 
 def test_the_map_in_contributing_is_that_of_the_code():
     assert CONTRIBUTING.read_text(encoding="utf-8") == written(), "run python -m tests.support.rooms"
+
+
+def test_the_files_and_names_of_the_table_of_changes_exist():
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    _, _, after_rooms = text.partition(END)
+    rows = [line for line in after_rooms.splitlines() if line.startswith("| ")]
+    root = CONTRIBUTING.parent
+    missing = []
+    for row in rows:
+        for path in re.findall(r"`([a-z_/]+\.(?:py|json|md|toml))`", row):
+            if not (SOURCE / path).exists() and not (root / path).exists():
+                missing.append(path)
+        names = re.findall(r"`([a-z_/]+\.py)`: `(\w+)`", row)
+        names += [(path, name) for name, path in re.findall(r"`(\w+)` in `([a-z_/]+\.py)`", row)]
+        for path, name in names:
+            if not re.search(rf"\b{name}\b", (SOURCE / path).read_text(encoding="utf-8")):
+                missing.append(f"{path}: {name}")
+    assert rows
+    assert missing == []
 
 
 def test_no_two_public_classes_share_a_name():
