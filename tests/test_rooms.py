@@ -86,7 +86,8 @@ def test_the_files_and_names_of_the_table_of_changes_exist():
         names = re.findall(r"`([a-z_/]+\.py)`: `(\w+)`", row)
         names += [(path, name) for name, path in re.findall(r"`(\w+)` in `([a-z_/]+\.py)`", row)]
         for path, name in names:
-            if not re.search(rf"\b{name}\b", (SOURCE / path).read_text(encoding="utf-8")):
+            file = SOURCE / path if (SOURCE / path).exists() else root / path
+            if not re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")):
                 missing.append(f"{path}: {name}")
     assert rows
     assert missing == []

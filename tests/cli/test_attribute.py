@@ -125,7 +125,7 @@ def test_bad_input_is_refused_in_one_line(capfd, data, folder, tmp_path, args, m
 
 
 def test_a_missing_input_or_output_is_refused(capfd, data, tmp_path):
-    assert "no such file" in refused(capfd, "attribute", tmp_path / "no.csv", "-o", tmp_path / "out")
+    assert str(tmp_path / "no.csv") in refused(capfd, "attribute", tmp_path / "no.csv", "-o", tmp_path / "out")
     assert "Missing option" in refused(capfd, "attribute", data)
 
 

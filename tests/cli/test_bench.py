@@ -137,7 +137,7 @@ def test_bad_input_is_refused_in_one_line(capfd, data, folder, tmp_path, args, m
 
 def test_files_that_cannot_be_used_are_refused_in_one_line(capfd, folder, data, tmp_path):
     args = ["-o", tmp_path / "out", "--model", folder, "--methods", "cat"]
-    assert "no such file" in refused(capfd, "bench", tmp_path / "no.csv", *args)
+    assert str(tmp_path / "no.csv") in refused(capfd, "bench", tmp_path / "no.csv", *args)
     (tmp_path / "empty.jsonl").write_text("")
     assert "holds no rows" in refused(capfd, "bench", tmp_path / "empty.jsonl", *args)
     (tmp_path / "folder").mkdir()

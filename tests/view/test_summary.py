@@ -23,9 +23,10 @@ def test_the_headline_and_the_facts_say_what_was_explained():
 
 def test_a_contrast_says_whose_probability_it_is_and_what_the_model_predicts():
     facts = summarize(make(prediction="negative", target=(1, 0), label="positive minus negative")).facts()
-    assert "first of the two" in facts[0]
-    assert facts[1].endswith("logits 1.946")
-    assert any(fact.endswith("predicts negative") for fact in facts)
+    predicted = summarize(make(prediction="negative", target=1, label="positive")).facts()
+    assert facts[0] not in predicted
+    assert facts[1].endswith(" 1.946")
+    assert any(fact.endswith(" negative") for fact in facts)
 
 
 def test_names_from_outside_stay_on_one_line_without_control_characters():
