@@ -229,6 +229,7 @@ def test_the_cut_of_potentials_is_the_exact_one_within_the_gap(seed, barrier, ne
     exact = min_cut(flow, nearest=nearest, exact=True)
     gap = float(flow.certificate.gap)
     assert exact.excess is None
+    assert cut.excess is not None
     assert cut.excess == cut.value - float(flow.value)
     assert -1e-12 <= cut.excess <= gap + 1e-12
     assert cut.value == pytest.approx(exact.value, abs=gap + 1e-12)
