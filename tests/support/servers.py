@@ -1,9 +1,12 @@
 """Servers in this process, and requests of them."""
 
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from gaflow.web import Limits, ServerSettings, create_app
@@ -43,3 +46,20 @@ def check_problem(response: Any) -> None:
     assert problem["detail"]
     assert "Traceback" not in response.text
     assert ".py" not in response.text
+
+
+@contextmanager
+def running(**settings: Any) -> Iterator[str]:
+    """A server on a free port of this machine, in a thread of its own; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    config = uvicorn.Config(create_app(ServerSettings(**settings)), log_level="error", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield address
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        listener.close()

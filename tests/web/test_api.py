@@ -48,7 +48,7 @@ def check_attribution(values: dict[str, Any], att: gaflow.Attribution) -> None:
 
 def test_an_explanation_is_that_of_python(result, att):
     check_attribution(result["attribution"], att)
-    assert [diagram["name"] for diagram in result["diagrams"]] == ["peeled_flow, for", "peeled_flow, against"]
+    assert result["drawing"]["names"] == ["peeled_flow, for", "peeled_flow, against"]
 
 
 def test_a_target_and_a_method_can_be_named(client, explainer):
@@ -92,7 +92,7 @@ def test_a_changed_network_is_solved_as_in_python(client, result, att, request_e
     answer = post(client, "solve", {"id": result["id"], **request_edits, "edges": 100})
     check_attribution(answer["attribution"], att.edit(**edits))
     assert answer["attribution"]["certificate"]["converged"]
-    assert len(answer["diagrams"]) == 2
+    assert len(answer["drawing"]["methods"]) == 2
 
 
 def test_a_changed_network_can_be_changed_again(client, result, att):

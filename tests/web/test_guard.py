@@ -98,3 +98,16 @@ def test_every_answer_has_the_safety_headers(client):
         assert response.headers["x-content-type-options"] == "nosniff"
         assert response.headers["cache-control"] == "no-store"
         assert "access-control-allow-origin" not in response.headers
+
+
+def test_the_page_and_its_files_need_no_token_and_no_other_files_are_served(guarded):
+    index = guarded.get("/")
+    assert index.headers["content-type"] == "text/html; charset=utf-8"
+    for name in ("style.css", "explorer.js", "api.js", "elements.js", "flow.js"):
+        response = guarded.get(f"/static/{name}")
+        assert response.status_code == 200
+        assert response.headers["content-type"].split(";")[0] in ("text/css", "text/javascript")
+    for name in ("nothing.js", "index.html", "..%2fapi.py", "%2e%2e%2fapi.py", "__init__.py"):
+        check_problem(guarded.get(f"/static/{name}"))
+    for written in ("<script>", "onclick", "style=", "://"):
+        assert written not in index.text

@@ -99,6 +99,11 @@ def style(*sheets: str) -> Markup:
     return Markup(_sheet(*sheets).replace(".gaflow", f".{scope(*sheets)}"))
 
 
+def open_style(*sheets: str) -> str:
+    """The style sheet for pages that are served: its styles hold for every element of class `gaflow`."""
+    return _sheet(*sheets)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(

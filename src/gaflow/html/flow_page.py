@@ -30,7 +30,7 @@ from gaflow.flow.result import VALUE_AGAINST
 from gaflow.html.document import NEGATIVE, document, render, static
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.shades import LEVELS
-from gaflow.view.summary import Attributions, NamedAttribution, of_same_text, summarize
+from gaflow.view.summary import Attributions, Legend, NamedAttribution, Summary, of_same_text, summarize
 from gaflow.view.text import shortened, visible
 
 STORED_EDGES = 1800  # of a method, besides a path from each token at either end to the other
@@ -90,32 +90,45 @@ def split_signed(name: str, att: Attribution) -> list[NamedAttribution]:
 def _document(named: Sequence[NamedAttribution], stored: int) -> str:
     summaries = [summarize(att, name) for name, att in named]
     first = summaries[0]
-    att = first.att
-    positive = first.score_legend(NEGATIVE, first.largest, signed=False)
-    signed = first.score_legend(NEGATIVE, first.largest, signed=True)
-    data = {
-        "tokens": [visible(token) for token in att.tokens],
-        "labels": [shortened(token, _LABEL) or "␣" for token in att.tokens],
-        "special": att.special_mask.astype(int).tolist(),
-        "runs": [run.tokens for run in first.runs],
-        "levels": LEVELS,
-        "drawn_edges": _DRAWN_EDGES,
-        "legends": {"positive": positive.words, "signed": signed.words},
-        "methods": [diagram_data(method_att, stored) for _, method_att in named],
-    }
+    positive, signed = _legends(first)
     body = render(
         "flow.html",
         summaries=summaries,
         legend=signed if first.signed else positive,
         levels=LEVELS,
-        list_all_tokens=len(att.tokens) * len(summaries) <= _LISTED_TOKENS,
-        data=data,
+        list_all_tokens=len(first.att.tokens) * len(summaries) <= _LISTED_TOKENS,
+        data=drawing_data(named, stored),
     )
-    title = f"{first.label}: the flow of {shortened(att.text)}"
-    return document(title, body, kind="flow", sheets=("flow.css",), script=static("flow.js"))
+    title = f"{first.label}: the flow of {shortened(first.att.text)}"
+    script = static("flow.js") + static("flow_start.js")
+    return document(title, body, kind="flow", sheets=("flow.css",), script=script)
 
 
-def diagram_data(att: Attribution, stored: int) -> dict[str, Any]:
+def drawing_data(named: Sequence[NamedAttribution], stored: int) -> dict[str, Any]:
+    """What static/flow.js draws of one text: `stored` edges of each flow at most, besides complete paths."""
+    _, att = named[0]
+    summary = summarize(att)
+    positive, signed = _legends(summary)
+    return {
+        "tokens": [visible(token) for token in att.tokens],
+        "labels": [shortened(token, _LABEL) or "␣" for token in att.tokens],
+        "special": att.special_mask.astype(int).tolist(),
+        "runs": [run.tokens for run in summary.runs],
+        "levels": LEVELS,
+        "drawn_edges": _DRAWN_EDGES,
+        "legends": {"positive": positive.words, "signed": signed.words},
+        "methods": [_method_data(method_att, stored) for _, method_att in named],
+    }
+
+
+def _legends(summary: Summary) -> tuple[Legend, Legend]:
+    """The scales of scores without signs and with them."""
+    positive = summary.score_legend(NEGATIVE, summary.largest, signed=False)
+    signed = summary.score_legend(NEGATIVE, summary.largest, signed=True)
+    return positive, signed
+
+
+def _method_data(att: Attribution, stored: int) -> dict[str, Any]:
     """What the script needs of a method; scores to six digits."""
     scores = [float(f"{score:.6g}") for score in att.scores.tolist()]
     data: dict[str, Any] = {"scores": scores, "value": 0.0, "layers": [], "edges": [], "ends": []}

@@ -45,7 +45,7 @@ class TargetBody(TextBody):
 
     target: Label = None
     edges: Annotated[int, Field(ge=0, le=3600)] = Field(
-        0, description="If not 0, the answer has diagrams of the strongest edges of each flow."
+        0, description="If not 0, the answer has a drawing with so many of the strongest edges of each flow."
     )
 
     @property

@@ -1,21 +1,22 @@
-"use strict";
-// Draws the flow of one text from the data in the page, and shows where the flow of a token goes.
+// Draws the flow of one text, and shows where the flow of a token goes. The static page and the explorer share it.
 //
+// mountFlow(page, data, options) draws into an element that has the parts of templates/flow.html.
+// options: pick (edges can be clicked), onPick({layer, tokens, edge}), start ({method, layer, selected}: where to begin).
+// It returns {state(), mark(cut)}: mark shows the edges of a cut, [{layer, i, j, capacity}, ...], widest first.
 // data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
 //   levels (shades on either side of 0); drawn_edges (before a token is pointed at); legends; methods.
 // method: scores (per token); value of the flow; layers[k][i] (through-flow of token i in node layer k, 0 is the input);
 //   edges[k] = [i, j, amount, ...] (from token i of layer k + 1 to token j of layer k, weakest first);
 //   ends (see endOf); caption. Amounts are millionths of the flow.
-(() => {
-  const page = document.querySelector("main");
+export function mountFlow(page, data, options = {}) {
+  const start = options.start || {};
   const svg = page.querySelector(".drawing");
-  const data = JSON.parse(document.getElementById("flow-data").textContent);
   const tokenCount = data.tokens.length;
   const spans = [...page.querySelectorAll(".text span:not(.unread)")];
 
-  let method = data.methods[0];
-  let layer = null; // the node layer in focus; null: all of them
-  let selected = null; // {layer, tokens} that was clicked or focused
+  let method = data.methods[start.method || 0];
+  let layer = start.layer ?? null; // the node layer in focus; null: all of them
+  let selected = start.selected || null; // {layer, tokens} that was clicked or focused
   let hovered = null; // {layer, tokens} below the pointer
   let paths = []; // SVG elements of the edges, per layer
   let circles = []; // SVG elements of the nodes, per node layer
@@ -94,7 +95,9 @@
     for (let e = 0; e < edges.length; e += 3) {
       const rise = (edges[e] - edges[e + 1]) * layout.row;
       const curve = `M${x(k)} ${y(edges[e + 1])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
-      drawn.push(append(group("edges"), "path", {d: curve}));
+      const path = append(group("edges"), "path", {d: curve});
+      if (options.pick) path.dataset.edge = [k, edges[e], edges[e + 1]];
+      drawn.push(path);
     }
     return drawn;
   }
@@ -356,12 +359,18 @@
   });
   page.addEventListener("pointerleave", () => { hovered = null; show(); });
   page.addEventListener("click", event => {
+    const edge = options.pick && event.target instanceof Element && event.target.closest("[data-edge]");
+    if (edge) {
+      options.onPick({edge: edge.dataset.edge.split(",").map(Number)});
+      return;
+    }
     const choice = choiceAt(event);
     if (!choice) return;
     hovered = null;
     if (choice.tokens.length) focusToken(choice.tokens[0]);
     selected = choice;
     show();
+    if (options.onPick) options.onPick(choice);
   });
   page.addEventListener("focusin", event => {
     if (!event.target.closest(".names")) return;
@@ -387,6 +396,21 @@
 
   page.classList.add("live");
   for (const name of [".controls", ".says", ".help"]) find(name).hidden = false;
-  find(".choose").selectedIndex = 0; // browsers restore the choice when a page is loaded again
-  switchTo(0);
-})();
+  find(".choose").selectedIndex = data.methods.indexOf(method); // browsers restore the choice of a page loaded again
+  switchTo(data.methods.indexOf(method));
+
+  // Marks the edges of a cut; those that are not drawn otherwise are added.
+  function mark(cut) {
+    for (const path of svg.querySelectorAll(".cut")) path.remove();
+    const half = layout.column / 2;
+    for (const {layer: k, i, j, capacity} of cut) {
+      if (k < 0 || k >= lastLayer()) continue;
+      const rise = (i - j) * layout.row;
+      const width = Math.max(layout.widestEdge * capacity / cut[0].capacity, 1).toFixed(2);
+      const curve = `M${x(k)} ${y(j)}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
+      append(group("edges"), "path", {class: "cut", d: curve, "stroke-width": width});
+    }
+  }
+
+  return {mark, state: () => ({method: data.methods.indexOf(method), layer, selected})};
+}

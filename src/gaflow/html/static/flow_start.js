@@ -1,0 +1,1 @@
+mountFlow(document.querySelector("main"), JSON.parse(document.getElementById("flow-data").textContent));

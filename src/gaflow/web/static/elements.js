@@ -1,0 +1,76 @@
+// Elements of the page. Every text is set as text, never as HTML.
+
+export function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+function svgElement(tag, attributes = {}) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+export const number = value => String(Number(value.toPrecision(4)));
+
+export function table(head, rows) {
+  const cells = row => row.map((cell, k) => element(k ? "td" : "th", k ? {} : {scope: "row"}, String(cell)));
+  const top = element("tr", {}, ...head.map(name => element("th", {scope: "col"}, name)));
+  const body = rows.map(row => element("tr", {}, ...cells(row)));
+  return element("table", {}, element("thead", {}, top), element("tbody", {}, ...body));
+}
+
+// The texts of an attribution as spans, one for each run of tokens that the drawing shades. Offsets count characters,
+// as Python does, not the 16-bit units of JavaScript.
+function shadedText(att, data) {
+  const sources = [[...att.text], [...(att.pair || "")]];
+  const passages = [[], []];
+  const ends = [0, 0];
+  for (const run of data.runs) {
+    const segment = att.segments[run[0]];
+    const from = Math.min(...run.map(i => att.offsets[i][0]));
+    const to = Math.max(...run.map(i => att.offsets[i][1]));
+    passages[segment].push(sources[segment].slice(ends[segment], from).join(""));
+    passages[segment].push(element("span", {}, sources[segment].slice(from, to).join("")));
+    ends[segment] = to;
+  }
+  const parts = element("div");
+  passages.forEach((passage, segment) => {
+    if (!sources[segment].length) return;
+    passage.push(sources[segment].slice(ends[segment]).join(""));
+    parts.append(element("p", {class: "text", dir: "auto"}, ...passage));
+  });
+  return parts;
+}
+
+// The frame that mountFlow draws into; it has the parts of templates/flow.html of the static page.
+export function flowFrame(att, data) {
+  const options = data.names.map((name, k) => element("option", {value: k}, name));
+  const choose = element("label", {}, "Flow ", element("select", {class: "choose"}, ...options));
+  choose.hidden = data.names.length < 2;
+  const back = element("button", {type: "button", class: "back"}, "◀ ", element("span", {}, "layer below"));
+  const on = element("button", {type: "button", class: "on"}, element("span", {}, "layer above"), " ▶");
+  const all = element("button", {type: "button", class: "all"}, "all layers");
+  const layer = element("output", {class: "layer"}, "all layers");
+  const steps = element("span", {class: "steps", role: "group", "aria-label": "Layer"}, back, layer, on, all);
+  const shade = level => element("i", level ? {class: (level < 0 ? "n" : "p") + Math.abs(level)} : {});
+  const strip = (name, levels) => element("span", {class: `strip ${name}`}, ...levels.map(shade));
+  const levels = [...Array(data.levels + 1).keys()];
+  const below = levels.slice(1).reverse().map(level => -level);
+  const low = element("span", {class: "low"});
+  const high = element("span", {class: "high"});
+  const scale = element("span", {class: "scale"}, low, " ", strip("below", below), strip("", levels), " ", high);
+  const svg = svgElement("svg", {class: "drawing", role: "group"});
+  for (const name of ["heads", "edges", "nodes", "bars", "names"]) svg.append(svgElement("g", {class: name}));
+  const help = "Point at a token, a node or a word to see where its flow goes; click to keep it. " +
+    "Keys: ↑ ↓ other tokens, ← → other layers, Esc everything again.";
+  return element("div", {class: "flow"},
+    element("div", {class: "controls"}, choose, steps),
+    element("p", {class: "legend"}, scale, " ", element("span", {class: "of"})),
+    shadedText(att, data),
+    element("p", {class: "says", "aria-live": "polite"}),
+    element("div", {class: "scroll"}, svg),
+    element("p", {class: "help note"}, help));
+}
