@@ -1,4 +1,4 @@
-"""`gaflow serve`: explanations over HTTP, on this machine."""
+"""`gaflow serve`: the explorer, a page and an API on this machine."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def serve(
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Answer requests for explanations over HTTP, and solve changed networks. Ctrl-C ends it.
+    """Open the explorer: a page that explains texts and changes their networks, and an API. Ctrl-C ends it.
 
-    The first line printed is the address. The API is at /api/v1, and /api/v1/openapi.json describes it.
+    The first line printed is the address of the page. /api/v1/openapi.json describes the API.
 
     \b
     Examples:

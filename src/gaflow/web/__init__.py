@@ -1,4 +1,4 @@
-"""The explorer's server: explanations as a JSON API on one machine, and networks that can be changed."""
+"""The explorer: a page and a JSON API that explain texts, and solve their networks again when they are changed."""
 
 from gaflow.web.application import create_app
 from gaflow.web.server_settings import Limits, ServerSettings

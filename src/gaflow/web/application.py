@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from gaflow.errors import GaflowError
-from gaflow.web import pages
+from gaflow.web import page_files
 from gaflow.web.api import router
 from gaflow.web.explorer import Explorer
 from gaflow.web.guard import Guard
@@ -45,7 +45,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     )
     app.state.explorer = explorer
     app.include_router(router)
-    app.include_router(pages.router)
+    app.include_router(page_files.router)
     app.add_exception_handler(GaflowError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
