@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOMS = ("attribution", "benchmark", "data", "evaluation", "explainer", "flow", "html", "inputs", "jobs", "methods")
-ROOMS += ("models", "plots", "schemas", "tasks", "terminal", "view")
+ROOMS += ("models", "plots", "schemas", "tasks", "terminal", "view", "web")
 
 
 class Page(HTMLParser):
