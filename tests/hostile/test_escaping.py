@@ -74,7 +74,7 @@ def test_pages_have_no_element_or_attribute_but_their_own(att, name):
     tree = parse(html)
     for node in tree.walk():
         assert {(node.tag, attribute) for attribute in (*node.attributes, "")} <= elements(name)
-    assert all(node.attributes.get("type") in (None, "application/json") for node in tree.all("script"))
+    assert all(node.attributes.get("type") in ("module", "application/json") for node in tree.all("script"))
 
 
 @pytest.mark.slow
