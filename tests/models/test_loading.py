@@ -9,14 +9,14 @@ from transformers.utils import logging
 
 from gaflow.errors import ArgumentError, GaflowError, UnsupportedModelError
 from gaflow.models import loading
-from gaflow.models.loading import load_model, outline
+from gaflow.models.loading import LoadOptions, load_model, outline
 from gaflow.tasks import TASKS
 from tests.support.models import bert, wordpiece
 from tests.support.task_models import CASES, tagger
 
 
 def load(model=None, tokenizer=None, task=None, device=None, dtype=None):
-    return load_model(model, tokenizer, task, device, dtype)
+    return load_model(model, tokenizer, task, LoadOptions(device=device, dtype=dtype))
 
 
 @pytest.fixture

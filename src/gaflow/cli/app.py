@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -64,6 +65,17 @@ def as_path(value: str) -> Path:
     return Path(value)
 
 
+def as_settings(value: str) -> dict[str, Any]:
+    """Settings from the command line, as a JSON object."""
+    try:
+        settings = json.loads(value)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise typer.BadParameter(f"{value!r} is no JSON object")
+    return settings
+
+
 def path_option(metavar: str, description: str, *names: str) -> Any:
     """An option that is a path."""
     return typer.Option(*names, parser=as_path, metavar=metavar, help=description)
@@ -77,6 +89,18 @@ def flag(name: str, description: str) -> Any:
 TextOrDash = Annotated[str, typer.Argument(metavar="TEXT|-", help="The text; - reads it from stdin.")]
 Pair = Annotated[str | None, option("TEXT", "The second text of a pair; the context of a question.")]
 Model = Annotated[str | None, option("MODEL", "Hub id or folder; default: built in.")]
+Dtype = Annotated[str | None, option("NAME", "float16, bfloat16 ..., or auto: as it is stored; default: float32.")]
+Revision = Annotated[str | None, option("NAME", "Branch, tag or commit of a model on the hub.")]
+DeviceMapOption = Annotated[str | None, option("NAME", "Spread the model over all devices: auto, balanced ...")]
+Quantization = Annotated[
+    dict[str, Any] | None,
+    typer.Option(
+        "--quantization-config",
+        parser=as_settings,
+        metavar="JSON",
+        help='Load it quantised: \'{"quant_method": "bitsandbytes", "load_in_4bit": true}\'.',
+    ),
+]
 TrustRemoteCode = Annotated[bool, flag("--trust-remote-code", "Run the code that comes with the model.")]
 TaskName = Annotated[str | None, option("NAME", "fill-mask, question-answering ...; default: the task of the model.")]
 TargetLabel = Annotated[

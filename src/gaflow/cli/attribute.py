@@ -9,12 +9,16 @@ import typer
 from gaflow.cli.app import (
     BatchSize,
     Device,
+    DeviceMapOption,
+    Dtype,
     Json,
     LabelColumn,
     LabelNamesOption,
     Model,
     OutputFolder,
     PairColumn,
+    Quantization,
+    Revision,
     RowLimit,
     Split,
     Subset,
@@ -65,6 +69,10 @@ def attribute(
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
+    dtype: Dtype = None,
+    revision: Revision = None,
+    device_map: DeviceMapOption = None,
+    quantization_config: Quantization = None,
     trust_remote_code: TrustRemoteCode = False,
     engine: Annotated[str, option("NAME", "local, or ray: many machines.")] = "local",
     workers: Annotated[int | None, number("Workers of a Ray cluster; default: as many as fit.")] = None,
@@ -101,7 +109,15 @@ def attribute(
     next(data_set.read(), None)  # a wrong column should not cost the loading of a model
     with until_interrupted() as stop, progress_bar("explaining") as progress:
         model_device = "cpu" if engine == "ray" else device  # Ray's workers have the devices
-        explainer = Explainer(model, device=model_device, trust_remote_code=trust_remote_code)
+        explainer = Explainer(
+            model,
+            device=model_device,
+            dtype=dtype,
+            revision=revision,
+            device_map=device_map,
+            quantization_config=quantization_config,
+            trust_remote_code=trust_remote_code,
+        )
         outcome = run_job(
             explainer,
             data_set,

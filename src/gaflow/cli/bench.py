@@ -17,12 +17,16 @@ from gaflow.benchmark.stored_scores import holds_attributions
 from gaflow.cli.app import (
     BatchSize,
     Device,
+    DeviceMapOption,
+    Dtype,
     Json,
     LabelColumn,
     LabelNamesOption,
     Model,
     OutputFolder,
     PairColumn,
+    Quantization,
+    Revision,
     RowLimit,
     Split,
     Subset,
@@ -88,6 +92,10 @@ def bench(
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
+    dtype: Dtype = None,
+    revision: Revision = None,
+    device_map: DeviceMapOption = None,
+    quantization_config: Quantization = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> int:
@@ -137,7 +145,15 @@ def bench(
         ),
     )
     with until_interrupted() as stop:
-        explainer = Explainer(model, device=device, trust_remote_code=trust_remote_code)
+        explainer = Explainer(
+            model,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            device_map=device_map,
+            quantization_config=quantization_config,
+            trust_remote_code=trust_remote_code,
+        )
         outcomes = run_benchmark(
             explainer, sources, out, settings, lambda name: progress_bar(f"benchmark of {one_line(name)}"), stop
         )

@@ -11,11 +11,15 @@ from typing import Annotated
 from gaflow.attribution.attribution import Attribution
 from gaflow.cli.app import (
     Device,
+    DeviceMapOption,
+    Dtype,
     FlowHtml,
     Html,
     Json,
     Model,
     Pair,
+    Quantization,
+    Revision,
     TargetLabel,
     TaskName,
     TextOrDash,
@@ -61,6 +65,10 @@ def compare(
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
+    dtype: Dtype = None,
+    revision: Revision = None,
+    device_map: DeviceMapOption = None,
+    quantization_config: Quantization = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
     html: Html = None,
@@ -81,7 +89,16 @@ def compare(
     check_flow_page("--flow-html", flow_html, names)
     text_or_pair = read_text(text, pair)
     with spinner("comparing") as progress:
-        explainer = Explainer(model, task=task, device=device, trust_remote_code=trust_remote_code)
+        explainer = Explainer(
+            model,
+            task=task,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            device_map=device_map,
+            quantization_config=quantization_config,
+            trust_remote_code=trust_remote_code,
+        )
         explain = partial(
             explainer.compare,
             text_or_pair,

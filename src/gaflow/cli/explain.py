@@ -9,11 +9,15 @@ from gaflow.arguments import whole_number
 from gaflow.attribution.words import unit_of
 from gaflow.cli.app import (
     Device,
+    DeviceMapOption,
+    Dtype,
     FlowHtml,
     Html,
     Json,
     Model,
     Pair,
+    Quantization,
+    Revision,
     TargetLabel,
     TaskName,
     TextOrDash,
@@ -62,6 +66,10 @@ def explain(
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,
+    dtype: Dtype = None,
+    revision: Revision = None,
+    device_map: DeviceMapOption = None,
+    quantization_config: Quantization = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
     save: Annotated[
@@ -92,7 +100,16 @@ def explain(
     check_picture("--svg", svg)
     text_or_pair = read_text(text, pair)
     with spinner("explaining") as progress:
-        explainer = Explainer(model, task=task, device=device, trust_remote_code=trust_remote_code)
+        explainer = Explainer(
+            model,
+            task=task,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            device_map=device_map,
+            quantization_config=quantization_config,
+            trust_remote_code=trust_remote_code,
+        )
         att = explainer(
             text_or_pair,
             method,

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from gaflow.arguments import whole_number
-from gaflow.cli.app import BatchSize, Device, Json, TaskName, TrustRemoteCode, app, number, option
+from gaflow.cli.app import BatchSize, Device, Json, Revision, TaskName, TrustRemoteCode, app, number, option
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
@@ -60,6 +60,7 @@ def info(
     ] = None,
     batch_size: BatchSize = 1,
     device: Device = None,
+    revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
@@ -71,7 +72,7 @@ def info(
     """
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with spinner("reading"):
-        loaded = outline(model, task, trust_remote_code)
+        loaded = outline(model, task, trust_remote_code, revision)
         name = method or LEADING
         flow_method = find_method(name)
         if not isinstance(flow_method, FlowMethod):

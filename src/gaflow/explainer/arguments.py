@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gaflow.explainer.windows import Windows
 from gaflow.methods import Method
+from gaflow.models.loading import DeviceMap
 from gaflow.progress import Progress
 
 AnyMethod = str | Method | Callable[[Tensor, Tensor], Tensor]
@@ -32,4 +33,7 @@ class ExplainOptions(Options, total=False):
     task: str | None
     device: torch.device | str | None
     dtype: torch.dtype | str | None
+    revision: str | None
+    device_map: DeviceMap | None
+    quantization_config: Any
     trust_remote_code: bool

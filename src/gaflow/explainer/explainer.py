@@ -26,7 +26,7 @@ from gaflow.explainer.token_ids import attribute_token_ids, find_attention_mask
 from gaflow.explainer.windows import Windows, mean_logits
 from gaflow.inputs.columns import as_items
 from gaflow.methods import METHODS, Method, find_method
-from gaflow.models.loading import load_model
+from gaflow.models.loading import DeviceMap, LoadOptions, load_model
 from gaflow.progress import Progress, is_watched, reporting
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
@@ -41,7 +41,10 @@ class Explainer:
         tokenizer: of a model object; an image processor or a feature extractor for pictures and sounds.
         task: a name such as "text-classification" or "fill-mask". None takes it from the model's class.
         device: where a model that is loaded by name goes. None is the GPU if there is one.
-        dtype: of a model that is loaded by name. None is float32.
+        dtype: of a model that is loaded by name. None is float32, "auto" the one that its weights are stored in.
+        revision: a branch, a tag or a commit of a model on the hub.
+        device_map: spreads a model that is loaded by name over devices, main memory and disk, as in Transformers.
+        quantization_config: of Transformers, such as `BitsAndBytesConfig(load_in_4bit=True)`, or a dict of settings.
         trust_remote_code: run the code that a model or tokenizer brings along. Without it, such a model is refused.
 
     A model object stays where it is, and every call leaves it exactly as it was. Labels, padding and length limit are
@@ -60,9 +63,20 @@ class Explainer:
         task: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
+        revision: str | None = None,
+        device_map: DeviceMap | None = None,
+        quantization_config: Any = None,
         trust_remote_code: bool = False,
     ):
-        loaded = load_model(model, tokenizer, task, device, dtype, trust_remote_code)
+        options = LoadOptions(
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            device_map=device_map,
+            quantization_config=quantization_config,
+            trust_remote_code=trust_remote_code,
+        )
+        loaded = load_model(model, tokenizer, task, options)
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
         self._cheaper_method = CheaperMethod()
 

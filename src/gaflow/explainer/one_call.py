@@ -10,6 +10,7 @@ from gaflow.arguments import checked
 from gaflow.attribution.attribution import Attribution
 from gaflow.explainer.arguments import AnyMethod, ExplainOptions, Options
 from gaflow.explainer.explainer import Explainer
+from gaflow.models.loading import DeviceMap
 from gaflow.tasks import Input
 from gaflow.tasks.targets import Target
 
@@ -45,6 +46,9 @@ def explain(
     task: str | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
+    device_map: DeviceMap | None = None,
+    quantization_config: object = None,
     trust_remote_code: bool = False,
     **options: Unpack[Options],
 ) -> Attribution | list[Attribution]:
@@ -55,5 +59,15 @@ def explain(
         >>> gaflow.explain("a very smart dog").words()
         >>> gaflow.explain(["a good film", "a bad one"], "org/name", "agf", target="positive")
     """
-    explainer = Explainer(model, tokenizer, task=task, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    explainer = Explainer(
+        model,
+        tokenizer,
+        task=task,
+        device=device,
+        dtype=dtype,
+        revision=revision,
+        device_map=device_map,
+        quantization_config=quantization_config,
+        trust_remote_code=trust_remote_code,
+    )
     return explainer(text, method, target, **options)

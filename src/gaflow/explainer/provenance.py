@@ -13,9 +13,9 @@ import atexit
 import json
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +26,8 @@ import torch
 
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import Method
-from gaflow.models.restore import modules_of
+from gaflow.models.memory import device_of, hooks_of_accelerate
+from gaflow.models.restore import modules_of, uncompiled
 
 if TYPE_CHECKING:
     from gaflow.explainer.explainer import Explainer
@@ -62,26 +63,29 @@ def describe_model(explainer: Explainer) -> Description:
         "config": _describe_config(model.config),
         "labels": list(explainer.head.labels),
         **_hash_model(model),
-        **_hash_input_reader(type(model), explainer.tokenizer),
+        **_hash_input_reader(type(uncompiled(model)), explainer.tokenizer),
         "limit": explainer.runner.limit,
     }
 
 
 def _describe_loaded(model: PretrainedModel) -> Description:
     """What can be told of a model without reading its weights."""
+    model = uncompiled(model)
     weight = next(model.parameters(), torch.empty(0))
+    device = device_of(model).type
     return {
         "name": _model_name(model),
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
         "attention": getattr(model.config, "_attn_implementation", None),
-        "autocast": _autocast(weight.device.type),
+        "autocast": _autocast(device),
         "dtype": str(weight.dtype).removeprefix("torch."),
-        "device": weight.device.type,
+        "device": device,
     }
 
 
 def _hash_model(model: PretrainedModel) -> Description:
+    model = uncompiled(model)
     return {"modules": _hash_modules(model), "weights": _hash_weights(model)}
 
 
@@ -297,15 +301,35 @@ def _autocast(device: str) -> str | None:
 
 def _hash_weights(model: torch.nn.Module) -> str:
     digest = sha256()
+    offloaded = _offloaded_weights(model)
     for name, value in sorted(model.state_dict().items()):
+        if value.is_meta and name in offloaded:
+            value = offloaded[name]()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(_tensor_bytes(value))
     return digest.hexdigest()
 
 
+def _offloaded_weights(model: torch.nn.Module) -> dict[str, Callable[[], torch.Tensor]]:
+    """Functions that fetch the weights which accelerate keeps in main memory or on disk."""
+    offloaded: dict[str, Callable[[], torch.Tensor]] = {}
+    for prefix, module in model.named_modules():
+        for hook in hooks_of_accelerate(module):
+            weights = getattr(hook, "weights_map", None)
+            if weights is None:
+                continue
+            for name in dict(module.named_parameters(recurse=hook.place_submodules)):
+                path = f"{prefix}.{name}" if prefix else name
+                offloaded[path] = partial(weights.__getitem__, name)
+    return offloaded
+
+
 def _tensor_bytes(tensor: torch.Tensor | None) -> bytes:
     if tensor is None or not tensor.numel():
         return b""
+    if hasattr(tensor, "__tensor_flatten__"):  # a quantised weight, which holds integers and scales
+        names, _ = tensor.__tensor_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
+        return b"".join(_tensor_bytes(getattr(tensor, name)) for name in names)
     flat = tensor.detach().cpu().contiguous().flatten()
     return flat.view(torch.uint8).numpy().tobytes()
 

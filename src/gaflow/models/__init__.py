@@ -3,7 +3,7 @@
 from gaflow.models.adapters import ADAPTERS, REFUSED, Adapter
 from gaflow.models.cost import Estimate, Geometry, MethodCost, estimate
 from gaflow.models.forward import ForwardPass, compute_logits, forward
-from gaflow.models.loading import Loaded, load_model
+from gaflow.models.loading import Loaded, LoadOptions, load_model
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import Trace, TracedModel, backward
 
@@ -14,6 +14,7 @@ __all__ = [
     "Estimate",
     "ForwardPass",
     "Geometry",
+    "LoadOptions",
     "Loaded",
     "MethodCost",
     "Trace",

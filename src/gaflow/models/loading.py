@@ -9,9 +9,9 @@ weights are tensors, never other pickled objects.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,17 @@ from torch import nn
 
 from gaflow.arguments import boolean, check_characters, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
+from gaflow.extras import need
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.models.custom_model import CustomModel
+from gaflow.models.memory import device_of
+from gaflow.models.restore import uncompiled
 from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_encoder, is_cross_encoder, read_pipeline
 from gaflow.tasks import TASKS, task_of
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
+DeviceMap = str | int | torch.device | Mapping[str, str | int | torch.device]
 _ASSETS = Path(__file__).parents[1] / "assets"
 
 
@@ -40,20 +44,33 @@ class Loaded:
     task: str
 
 
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model that is loaded by name is loaded. None leaves the choice to gaflow."""
+
+    device: torch.device | str | None = None  # None: the GPU if there is one
+    dtype: torch.dtype | str | None = None  # None: float32; "auto": as the weights are stored
+    revision: str | None = None  # a branch, a tag or a commit of the hub; None: the newest
+    device_map: DeviceMap | None = None  # spreads the model over devices, main memory and disk
+    quantization_config: Any = None  # of transformers, or a dict of its settings
+    trust_remote_code: bool = False
+
+    @property
+    def remote(self) -> dict[str, Any]:
+        """What every download of a file needs."""
+        return {"revision": self.revision, "trust_remote_code": self.trust_remote_code}
+
+
 def load_model(
-    model: PretrainedModel,
-    tokenizer: Tokenizer,
-    task: str | None,
-    device: torch.device | str | None,
-    dtype: torch.dtype | str | None,
-    trust_remote_code: bool = False,
+    model: PretrainedModel, tokenizer: Tokenizer, task: str | None, options: LoadOptions | None = None
 ) -> Loaded:
     """Model, tokenizer and task from None (the embedded model), a name, a path, a model or a pipeline."""
+    options = options or LoadOptions()
     _check_task(task)
-    trust = boolean("trust_remote_code", trust_remote_code)
+    boolean("trust_remote_code", options.trust_remote_code)
     if model is None or isinstance(model, str | Path):
-        name = _folder_or_name(model)
-        return _from_name(name, tokenizer, task, _usable(device), _as_dtype(dtype) or torch.float32, trust)
+        return _from_name(_folder_or_name(model), tokenizer, task, options)
+    _check_not_loaded(options)
     if is_bi_encoder(model):
         tokenizer = tokenizer or model.tokenizer
         model = from_object(model)
@@ -78,9 +95,9 @@ def load_model(
         kind = kinds.get(TASKS[task].processor, "feature extractor")
         raise ArgumentError(f"a model object needs its {kind}: Explainer(model, {kind.replace(' ', '_')})")
     if isinstance(tokenizer, str | Path):
-        tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
+        tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, options, "tokenizer")
     _check_tokenizer(tokenizer, task)
-    _check_device_and_dtype(model, device, _as_dtype(dtype))
+    _check_device_and_dtype(model, options.device, _as_dtype(options.dtype))
     return Loaded(_with_pooling(model, task), tokenizer, task)
 
 
@@ -89,40 +106,59 @@ def _check_task(task: str | None) -> None:
         one_of("task", task, [None, *TASKS])
 
 
-def outline(model: str | Path | None, task: str | None = None, trust_remote_code: bool = False) -> Loaded:
+def _check_not_loaded(options: LoadOptions) -> None:
+    """Refuse settings of the loading for a model object."""
+    for name in ("revision", "device_map", "quantization_config"):
+        if getattr(options, name) is not None:
+            problem = " is for models that gaflow loads by name; load your model with it, or leave it out"
+            raise ArgumentError(Argument(name), problem)
+
+
+def outline(
+    model: str | Path | None, task: str | None = None, trust_remote_code: bool = False, revision: str | None = None
+) -> Loaded:
     """A model by name or path (None: the embedded one) without its weights: on the meta device, at no cost."""
     _check_task(task)
     name = _folder_or_name(model)
-    trust = boolean("trust_remote_code", trust_remote_code)
+    options = LoadOptions(revision=revision, trust_remote_code=boolean("trust_remote_code", trust_remote_code))
+    _check_revision(name, revision)
     with _without_progress_bars(), _naming(name):
-        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
-        config, task = _load_config(name, task, trust, pipeline)
+        pipeline = _find_pipeline(name, task, options)
+        config, task = _load_config(name, task, options, pipeline)
         with torch.device("meta"):
+            trust = options.trust_remote_code
             empty = _model_class(task).from_config(config, dtype=torch.float32, trust_remote_code=trust)
             if task == "similarity":
                 empty = _with_pooling(empty, task) if pipeline is None else pipeline.build(empty)
-    return Loaded(empty.eval(), _load_tokenizer(name, task, trust, pipeline=pipeline), task)
+    return Loaded(empty.eval(), _load_tokenizer(name, task, options, pipeline=pipeline), task)
 
 
-def _from_name(
-    name: str, tokenizer: Tokenizer, task: str | None, device: torch.device, dtype: torch.dtype, trust: bool
-) -> Loaded:
+def _from_name(name: str, tokenizer: Tokenizer, task: str | None, options: LoadOptions) -> Loaded:
+    _check_revision(name, options.revision)
+    device = _usable(options.device)
+    dtype = "auto" if options.dtype == "auto" else _as_dtype(options.dtype) or torch.float32
     with _without_progress_bars(), _naming(name):
-        pipeline = read_pipeline(partial(_find_file, name)) if task in (None, "similarity") else None
-        config, task = _load_config(name, task, trust, pipeline)
+        commit = _commit_of(name, options.revision)
+        if commit is not None:
+            options = replace(options, revision=commit)  # all files are of one commit
+        pipeline = _find_pipeline(name, task, options)
+        config, task = _load_config(name, task, options, pipeline)
+        placement = _placement(config, options, device)
         model, report = _model_class(task).from_pretrained(
             name,
             config=config,
             subfolder=_subfolder(pipeline),
             dtype=dtype,
             output_loading_info=True,
-            trust_remote_code=trust,
             weights_only=True,
+            **options.remote,
+            **placement,
         )
         if tokenizer is None:
-            tokenizer = _load_tokenizer(name, task, trust, pipeline=pipeline)
+            tokenizer = _load_tokenizer(name, task, options, pipeline=pipeline)
         elif isinstance(tokenizer, str | Path):
-            tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, trust, "tokenizer")
+            own = replace(options, revision=None)  # the revision is the model's
+            tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, own, "tokenizer")
     _check_tokenizer(tokenizer, task)
     missing = sorted(report["missing_keys"])
     if task == "similarity":
@@ -134,7 +170,40 @@ def _from_name(
         )
     if task == "similarity":
         model = _with_pooling(model, task) if pipeline is None else pipeline.build(model)
-    return Loaded(model.to(device).eval(), tokenizer, task)
+    if not placement:
+        model = model.to(device)
+    model.config._commit_hash = commit  # where older versions of transformers note it themselves
+    return Loaded(model.eval(), tokenizer, task)
+
+
+def _check_revision(name: str, revision: str | None) -> None:
+    if revision is not None and Path(name).is_dir():
+        raise ArgumentError(Argument("revision", revision), f" is for models on the hub, and {name!r} is a folder")
+
+
+def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) -> dict[str, Any]:
+    """The settings that make transformers place and quantise the weights; empty if gaflow moves the model itself."""
+    if options.device is not None and options.device_map is not None:
+        raise ArgumentError(Argument("device"), " and ", Argument("device_map"), " exclude each other; pass one")
+    quantization_config = options.quantization_config
+    is_quantised = quantization_config is not None or getattr(config, "quantization_config", None) is not None
+    device_map = options.device_map
+    if device_map is None and is_quantised:
+        device_map = {"": str(device)}  # quantised weights are not moved afterwards
+    if device_map is None:
+        return {}
+    need("accelerate", None, "quantised models and device_map need accelerate")
+    placement: dict[str, Any] = {"device_map": device_map}
+    if quantization_config is not None:
+        placement["quantization_config"] = quantization_config
+    return placement
+
+
+def _find_pipeline(name: str, task: str | None, options: LoadOptions) -> Pipeline | None:
+    """The modules of a model of sentence-transformers; None if it is none."""
+    if task not in (None, "similarity"):
+        return None
+    return read_pipeline(partial(_find_file, name, revision=options.revision))
 
 
 def _with_pooling(model: PretrainedModel, task: str) -> PretrainedModel:
@@ -144,7 +213,7 @@ def _with_pooling(model: PretrainedModel, task: str) -> PretrainedModel:
     return SentenceEncoder(model)
 
 
-def _find_file(name: str, file: str, subfolder: str) -> Path | None:
+def _find_file(name: str, file: str, subfolder: str, revision: str | None = None) -> Path | None:
     """A file of a folder or of a model on the hub; None if there is none."""
     folder = Path(name)
     if folder.is_dir():
@@ -156,11 +225,25 @@ def _find_file(name: str, file: str, subfolder: str) -> Path | None:
         name,
         file,
         subfolder=subfolder,
+        revision=revision,
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
     return None if cached is None else Path(cached)
+
+
+def _commit_of(name: str, revision: str | None) -> str | None:
+    """The commit of the hub that a revision means; None for a folder."""
+    if Path(name).is_dir():
+        return None
+    from transformers.utils.hub import extract_commit_hash
+
+    for file in ("config.json", "modules.json"):
+        path = _find_file(name, file, "", revision)
+        if path is not None:
+            return extract_commit_hash(str(path), None)
+    return None
 
 
 def _subfolder(pipeline: Pipeline | None) -> str:
@@ -219,12 +302,12 @@ def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     return torch_dtype
 
 
-def _load_config(name: str, task: str | None, trust: bool, pipeline: Pipeline | None) -> tuple[Any, str]:
+def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pipeline | None) -> tuple[Any, str]:
     """The model's config and its task."""
     import transformers
 
     subfolder = _subfolder(pipeline)
-    config = transformers.AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=trust)
+    config = transformers.AutoConfig.from_pretrained(name, subfolder=subfolder, **options.remote)
     for size in _SIZES:
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
@@ -254,14 +337,14 @@ def _model_class(task: str) -> Any:
 
 
 def _load_tokenizer(
-    name: str, task: str, trust: bool, argument: str = "model", pipeline: Pipeline | None = None
+    name: str, task: str, options: LoadOptions, argument: str = "model", pipeline: Pipeline | None = None
 ) -> Any:
     """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
     processor = getattr(transformers, TASKS[task].processor)
     with _naming(name, argument):
-        return processor.from_pretrained(name, subfolder=_subfolder(pipeline), trust_remote_code=trust)
+        return processor.from_pretrained(name, subfolder=_subfolder(pipeline), **options.remote)
 
 
 def _check_tokenizer(tokenizer: object, task: str) -> None:
@@ -273,6 +356,7 @@ def _check_tokenizer(tokenizer: object, task: str) -> None:
 
 def _task_of(model: nn.Module, task: str | None) -> str:
     """The task of a model object, by its class; `task` decides where the class does not show it."""
+    model = uncompiled(model)
     name = type(model).__name__
     class_task = model.task if isinstance(model, CustomModel) else task_of(name, _main_input(type(model)))
     if task is None:
@@ -303,14 +387,15 @@ def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None,
     weight = next(model.parameters(), None)
     if weight is None:
         return
-    if weight.device.type == "meta":
+    model_device = device_of(model)
+    if model_device.type == "meta":
         raise ArgumentError(Argument("model"), " is on the meta device, where weights have no values; load its weights")
     if device is not None:
         expected = _as_device(device)
-        same_index = expected.index is None or expected.index == weight.device.index
-        if expected.type != weight.device.type or not same_index:
+        same_index = expected.index is None or expected.index == model_device.index
+        if expected.type != model_device.type or not same_index:
             raise ArgumentError(
-                f"the model is on {weight.device}, not on ",
+                f"the model is on {model_device}, not on ",
                 Argument("device", str(device)),
                 f"; your model is not moved for you: call model.to({str(device)!r}) first, or leave the argument out",
             )

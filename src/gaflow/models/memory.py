@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -26,9 +26,29 @@ _MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")  # o
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model expects its input: one that is spread over several devices reads on the first."""
+    """Where a model expects its input: one that is spread over several devices reads on the first.
+
+    Weights that accelerate keeps elsewhere are on the meta device, and its hooks know where they will be used.
+    """
     weight = next(model.parameters(), None)
-    return torch.device("cpu") if weight is None else weight.device
+    if weight is None:
+        return torch.device("cpu")
+    if not weight.is_meta:
+        return weight.device
+    for module in model.modules():
+        for hook in hooks_of_accelerate(module):
+            device = getattr(hook, "execution_device", None)
+            if device is not None:
+                return torch.device(device)
+    return weight.device
+
+
+def hooks_of_accelerate(module: nn.Module) -> Sequence[Any]:
+    """The hooks by which accelerate places the weights of a module."""
+    hook = getattr(module, "_hf_hook", None)
+    if hook is None:
+        return ()
+    return getattr(hook, "hooks", (hook,))  # several in a row are one
 
 
 def geometry_of(model: nn.Module) -> Geometry | None:

@@ -158,8 +158,20 @@ def _check_weights(model: nn.Module, modules: Sequence[nn.Module], weights: Sequ
     if quantised:
         layers = ", ".join(sorted(quantised))
         raise unsupported(model, f"torch has no gradients through its quantised layers ({layers}); load it unquantised")
+    if any(_is_packed(module) for module in modules):
+        raise unsupported(
+            model,
+            "a pass without gradients has packed its 4-bit weights for this CPU, and they have no gradients; "
+            "load it again, or use a GPU, where nothing is packed",
+        )
     if not weights:
         raise unsupported(model, "none of its weights is a floating-point number, so nothing has a gradient")
+
+
+def _is_packed(module: nn.Module) -> bool:
+    """Whether bitsandbytes has laid out the weight of a 4-bit layer for fast passes on this CPU."""
+    state = getattr(module._parameters.get("weight"), "quant_state", None)
+    return getattr(state, "packing_format_for_cpu", False)
 
 
 def _configs(modules: Sequence[nn.Module]) -> list[Any]:

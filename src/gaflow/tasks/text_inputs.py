@@ -85,7 +85,7 @@ def masks_of(token_ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def read_prompts(reader: InputReader, texts: Sequence[object], names: Sequence[str]) -> list[Encoding]:
-    """Texts to be continued, which end with their last own token."""
+    """Texts to be continued, which end with their last own token: what the tokenizer puts after them is left out."""
     prompts = []
     for encoding, name in zip(read_single(reader, texts, names), names, strict=True):
         if encoding.truncated:
@@ -94,6 +94,15 @@ def read_prompts(reader: InputReader, texts: Sequence[object], names: Sequence[s
                 " is longer than the model takes, and truncation would cut off its end, after which the next token "
                 "comes; leave out some of its beginning",
             )
-        last = max(k for k, segment in enumerate(encoding.segments) if segment >= 0)
-        prompts.append(encoding.select(range(last + 1)))
+        prompts.append(encoding.select(range(_length_of_own(encoding))))
     return prompts
+
+
+def _length_of_own(encoding: Encoding) -> int:
+    """The number of tokens up to the last one that stands in the text, which may be a marker of a chat template."""
+    length = 0
+    for position, segment in enumerate(encoding.segments):
+        start, end = encoding.offsets[position]
+        if segment >= 0 or end > start:
+            length = position + 1
+    return length
