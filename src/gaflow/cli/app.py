@@ -65,7 +65,7 @@ def as_path(value: str) -> Path:
     return Path(value)
 
 
-def as_settings(value: str) -> dict[str, Any]:
+def as_settings(value: str) -> dict[str, object]:
     """Settings from the command line, as a JSON object."""
     try:
         settings = json.loads(value)
@@ -93,7 +93,7 @@ Dtype = Annotated[str | None, option("NAME", "float16, bfloat16 ..., or auto: as
 Revision = Annotated[str | None, option("NAME", "Branch, tag or commit of a model on the hub.")]
 DeviceMapOption = Annotated[str | None, option("NAME", "Spread the model over all devices: auto, balanced ...")]
 Quantization = Annotated[
-    dict[str, Any] | None,
+    dict[str, object] | None,
     typer.Option(
         "--quantization-config",
         parser=as_settings,

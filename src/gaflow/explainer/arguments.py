@@ -35,5 +35,5 @@ class ExplainOptions(Options, total=False):
     dtype: torch.dtype | str | None
     revision: str | None
     device_map: DeviceMap | None
-    quantization_config: Any
+    quantization_config: object
     trust_remote_code: bool

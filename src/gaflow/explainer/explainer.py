@@ -65,7 +65,7 @@ class Explainer:
         dtype: torch.dtype | str | None = None,
         revision: str | None = None,
         device_map: DeviceMap | None = None,
-        quantization_config: Any = None,
+        quantization_config: object = None,
         trust_remote_code: bool = False,
     ):
         options = LoadOptions(

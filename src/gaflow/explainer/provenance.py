@@ -318,7 +318,7 @@ def _offloaded_weights(model: torch.nn.Module) -> dict[str, Callable[[], torch.T
             weights = getattr(hook, "weights_map", None)
             if weights is None:
                 continue
-            for name in dict(module.named_parameters(recurse=hook.place_submodules)):
+            for name in dict(module.named_parameters(recurse=getattr(hook, "place_submodules", False))):
                 path = f"{prefix}.{name}" if prefix else name
                 offloaded[path] = partial(weights.__getitem__, name)
     return offloaded

@@ -52,11 +52,11 @@ class LoadOptions:
     dtype: torch.dtype | str | None = None  # None: float32; "auto": as the weights are stored
     revision: str | None = None  # a branch, a tag or a commit of the hub; None: the newest
     device_map: DeviceMap | None = None  # spreads the model over devices, main memory and disk
-    quantization_config: Any = None  # of transformers, or a dict of its settings
+    quantization_config: object = None  # of transformers, or a dict of its settings
     trust_remote_code: bool = False
 
     @property
-    def remote(self) -> dict[str, Any]:
+    def remote(self) -> dict[str, object]:
         """What every download of a file needs."""
         return {"revision": self.revision, "trust_remote_code": self.trust_remote_code}
 
@@ -157,8 +157,8 @@ def _from_name(name: str, tokenizer: Tokenizer, task: str | None, options: LoadO
         if tokenizer is None:
             tokenizer = _load_tokenizer(name, task, options, pipeline=pipeline)
         elif isinstance(tokenizer, str | Path):
-            own = replace(options, revision=None)  # the revision is the model's
-            tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, own, "tokenizer")
+            newest = replace(options, revision=None)  # the revision is that of the model
+            tokenizer = _load_tokenizer(_folder_or_name(tokenizer, "tokenizer"), task, newest, "tokenizer")
     _check_tokenizer(tokenizer, task)
     missing = sorted(report["missing_keys"])
     if task == "similarity":
@@ -181,7 +181,7 @@ def _check_revision(name: str, revision: str | None) -> None:
         raise ArgumentError(Argument("revision", revision), f" is for models on the hub, and {name!r} is a folder")
 
 
-def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) -> dict[str, Any]:
+def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) -> dict[str, object]:
     """The settings that make transformers place and quantise the weights; empty if gaflow moves the model itself."""
     if options.device is not None and options.device_map is not None:
         raise ArgumentError(Argument("device"), " and ", Argument("device_map"), " exclude each other; pass one")
@@ -193,7 +193,7 @@ def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) 
     if device_map is None:
         return {}
     need("accelerate", None, "quantised models and device_map need accelerate")
-    placement: dict[str, Any] = {"device_map": device_map}
+    placement: dict[str, object] = {"device_map": device_map}
     if quantization_config is not None:
         placement["quantization_config"] = quantization_config
     return placement

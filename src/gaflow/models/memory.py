@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -43,7 +43,7 @@ def device_of(model: nn.Module) -> torch.device:
     return weight.device
 
 
-def hooks_of_accelerate(module: nn.Module) -> Sequence[Any]:
+def hooks_of_accelerate(module: nn.Module) -> Sequence[object]:
     """The hooks by which accelerate places the weights of a module."""
     hook = getattr(module, "_hf_hook", None)
     if hook is None:
