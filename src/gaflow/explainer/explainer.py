@@ -8,6 +8,7 @@ The task decides what a text and a target are (`gaflow.tasks`); the loop over te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Unpack, overload
 
@@ -36,15 +37,11 @@ class Explainer:
     """Explains the predictions of one model.
 
     Args:
-        model: a hub id, a local path, a transformers model (with its tokenizer) or a transformers pipeline. None is
-            the embedded demo model.
+        model: a hub id, a path, a transformers model (with its tokenizer) or a pipeline. None is the demo model.
         tokenizer: of a model object; an image processor or a feature extractor for pictures and sounds.
         task: a name such as "text-classification" or "fill-mask". None takes it from the model's class.
-        device: where a model that is loaded by name goes. None is the GPU if there is one.
-        dtype: of a model that is loaded by name. None is float32, "auto" the one that its weights are stored in.
-        revision: a branch, a tag or a commit of a model on the hub.
-        device_map: spreads a model that is loaded by name over devices, main memory and disk, as in Transformers.
-        quantization_config: of Transformers, such as `BitsAndBytesConfig(load_in_4bit=True)`, or a dict of settings.
+        device, dtype: of a model that is loaded by name. None is the GPU if there is one, and float32.
+        revision, device_map, quantization_config: as in Transformers, for a model that is loaded by name.
         trust_remote_code: run the code that a model or tokenizer brings along. Without it, such a model is refused.
 
     A model object stays where it is, and every call leaves it exactly as it was. Labels, padding and length limit are
@@ -68,14 +65,8 @@ class Explainer:
         quantization_config: object = None,
         trust_remote_code: bool = False,
     ):
-        options = LoadOptions(
-            device=device,
-            dtype=dtype,
-            revision=revision,
-            device_map=device_map,
-            quantization_config=quantization_config,
-            trust_remote_code=trust_remote_code,
-        )
+        options = LoadOptions(device, dtype, revision, device_map)
+        options = replace(options, quantization_config=quantization_config, trust_remote_code=trust_remote_code)
         loaded = load_model(model, tokenizer, task, options)
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
         self._cheaper_method = CheaperMethod()
