@@ -40,7 +40,7 @@ _NOT_DECISIVE = {  # keys of a config that change no number, or that are recorde
     "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",
     "transformers_version", "use_cache",
 }  # fmt: skip
-_NOT_SETTINGS = ("name_or_path", "training")  # attributes of modules: where it lies, and a flag that passes set
+_NOT_SETTINGS = ("name_or_path", "training", "_is_torch_compile")  # of modules: where it lies, and marks
 _TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the backend do not show
     "add_prefix_space", "do_lower_case", "model_input_names", "padding_side", "split_special_tokens", "truncation_side",
 )  # fmt: skip
@@ -131,7 +131,7 @@ class _InputReader:
     """The tokenizer of an explainer. It is hashed once: an explainer expects that it stays as it is."""
 
     def __init__(self, model: PretrainedModel, tokenizer: Tokenizer):
-        self.model_class = type(model)
+        self.model_class = type(uncompiled(model))
         self.tokenizer = tokenizer
 
     @cached_property
