@@ -104,6 +104,7 @@ def test_own_names_are_found_without_importing_plug_ins(tmp_path, monkeypatch, f
         ("mine", "from gaflow.methods import Random\nX = Random()", "calls itself 'random'"),
         ("mine", "class M:\n    name = 'mine'\n    def __call__(self, trace): ...\nX = M()", "no info"),
         ("mine", "raise ValueError('\\x1b[31m')", "x1b"),
+        ("mine", "raise SystemExit('not on this machine')", "SystemExit: not on this machine"),
     ],
 )
 def test_a_broken_plug_in_names_itself_and_breaks_nothing_else(tmp_path, monkeypatch, fresh, name, code, reason):
@@ -122,6 +123,15 @@ def test_a_broken_plug_in_names_itself_and_breaks_nothing_else(tmp_path, monkeyp
     if name == "mine":
         with pytest.raises(UnknownMethodError, match="plug-in 'mine'"):
             find_method("mine")
+
+
+def test_where_warnings_are_errors_a_broken_plug_in_hides_no_other(tmp_path, monkeypatch, fresh):
+    install(tmp_path, "a-broken-plugin", {"gaflow.methods": {"broken": "nowhere:X"}})
+    install_example(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(GaflowWarning, match="broken"):
+        list(METHODS)
+    assert list(METHODS)[-1] == "last_attention"
 
 
 def test_of_two_packages_with_one_name_the_first_counts(tmp_path, monkeypatch):

@@ -56,12 +56,15 @@ class Registry(dict[str, Item]):
             if self._loaded:
                 return
             self._loaded = True
+            messages = []
             for point in sorted(entry_points(group=self.group), key=_package):
                 reason = self._add(point)
                 if reason is not None:
                     self.broken.setdefault(point.name, reason)
-                    message = f"{self.group}: {point.name!r} of the package {_package(point)!r} is left out: {reason}"
-                    warnings.warn(visible(message), GaflowWarning, stacklevel=3)
+                    origin = f"{self.group}: {point.name!r} of the package {_package(point)!r}"
+                    messages.append(f"{origin} is left out: {reason}")
+        for message in messages:  # after all are loaded, because warnings may be errors
+            warnings.warn(visible(message), GaflowWarning, stacklevel=3)
 
     def _add(self, point: EntryPoint) -> str | None:
         """Add the object of an entry point; the reason if that is not possible."""
@@ -72,7 +75,7 @@ class Registry(dict[str, Item]):
         try:
             item = point.load()
             self._check(point.name, item)
-        except Exception as error:  # code of strangers, which may do anything
+        except (Exception, SystemExit) as error:  # whatever importing a package may do, but for Ctrl-C
             first_line = str(error).strip().split("\n")[0]
             return f"{type(error).__name__}: {first_line}"
         self[point.name] = item

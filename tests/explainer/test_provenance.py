@@ -5,11 +5,13 @@ import pickle
 import subprocess
 import sys
 import weakref
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
@@ -136,6 +138,64 @@ def test_settings_that_are_records_are_told():
             raise AssertionError
 
     assert describe_method(Own({"a": (1, 2)}))["settings"] == {"inner": {"a": [1, 2]}, "name": "own"}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A setting that is a record and a function."""
+
+    share: float
+
+    def __call__(self, trace):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("setting", "other"),
+    [
+        (np.arange(5000.0), np.where(np.arange(5000) == 2500, -1.0, np.arange(5000))),
+        (np.zeros((2, 3)), np.zeros((3, 2))),
+        (np.array(["a", "b"]), np.array(["a", "c"])),
+        (torch.tensor(0.123450), torch.tensor(0.123451)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+        (partial(max, 1), partial(max, 2)),
+        (partial(max), partial(min)),
+        (Baseline(0.1), Baseline(0.2)),
+        ({"a", "b"}, {"a", "c"}),
+    ],
+    ids=lambda setting: type(setting).__name__,
+)
+def test_two_settings_of_different_numbers_are_never_told_alike(setting, other):
+    @dataclass(frozen=True)
+    class Own:
+        setting: Any
+        name: str = "own"
+
+        def __call__(self, trace):
+            raise AssertionError
+
+    described = describe_method(Own(setting))
+    assert json.loads(json.dumps(described)) == described
+    assert describe_method(Own(copy.deepcopy(setting))) == described
+    assert describe_method(Own(other)) != described
+
+
+def test_settings_are_told_alike_in_every_process():
+    class Bare:
+        pass
+
+    @dataclass(frozen=True)
+    class Own:
+        names: Any = frozenset("abcdef")
+        bare: Any = field(default_factory=Bare)
+        name: str = "own"
+
+        def __call__(self, trace):
+            raise AssertionError
+
+    settings = describe_method(Own())["settings"]
+    assert settings["names"] == sorted(settings["names"])
+    assert settings["bare"] == describe_method(Own())["settings"]["bare"]
 
 
 def test_an_attribution_says_which_model_and_settings_it_comes_from():

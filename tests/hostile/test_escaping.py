@@ -53,6 +53,25 @@ def hostile_attributions(draw):
     )
 
 
+@st.composite
+def hostile_similarities(draw):
+    """The similarity of two texts, with strings from outside wherever one can be."""
+    att = attributions()["similar"]
+    text = draw(hostile_texts) + " x"
+    text_pair = draw(hostile_texts) + " y"
+    ends = {0: len(text), 1: len(text_pair), -1: 0}
+    tokens = draw(st.lists(hostile_texts, min_size=len(att.tokens), max_size=len(att.tokens)))
+    return replace(
+        att,
+        text=text,
+        text_pair=text_pair,
+        offsets=tuple((max(0, ends[segment] - 1), ends[segment]) for segment in att.segments),
+        tokens=tuple(tokens),
+        label=draw(hostile_texts),
+        output_kind=draw(hostile_texts),
+    )
+
+
 def is_harmless(text):
     return FORBIDDEN.search(text.replace(FLAG, "")) is None
 
@@ -77,10 +96,29 @@ def test_pages_have_no_element_or_attribute_but_their_own(att, name):
     assert all(node.attributes.get("type") in ("module", "application/json") for node in tree.all("script"))
 
 
+@given(att=hostile_similarities(), name=st.sampled_from(["page", "notebook", "several"]))
+def test_tables_of_matches_have_no_element_or_attribute_but_their_own(att, name):
+    html = PAGES[name](att)
+    assert is_harmless(html)
+    for node in parse(html).walk():
+        assert {(node.tag, attribute) for attribute in (*node.attributes, "")} <= elements(name)
+
+
+@pytest.mark.slow
+@given(att=hostile_similarities())
+def test_figures_of_matches_have_no_element_but_their_own(att):
+    check_figure(FIGURES["matches"](att))
+
+
 @pytest.mark.slow
 @given(att=hostile_attributions(), name=st.sampled_from(sorted(FIGURES)))
 def test_figures_have_no_element_but_their_own(att, name):
-    drawing = FIGURES[name](att)
+    check_figure(FIGURES[name](att))
+
+
+def check_figure(drawing):
+    if not drawing:  # there is nothing to draw
+        return
     assert is_harmless(drawing)
     tags = {node.tag.rpartition("}")[2] for node in ET.fromstring(drawing).iter()}
     ours = {"svg", "metadata", "RDF", "Work", "type", "title", "date", "format", "creator", "Agent", "defs", "style"}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import gaflow
-from gaflow import benchmark, data, evaluation, html, jobs, plots
+from gaflow import benchmark, corpora, data, evaluation, html, jobs, plots
 from gaflow.errors import GaflowError
 from tests.support.models import SENTENCE, bert
+from tests.support.task_models import bert as task_model
 
 Call = tuple[Callable[..., Any], dict[str, Any]]
-ROOMS = (gaflow, evaluation, benchmark, plots, html, jobs, data)
+ROOMS = (gaflow, evaluation, benchmark, plots, html, jobs, data, corpora)
 TEXTS = [SENTENCE, "a bad film"]
 
 
@@ -79,6 +81,21 @@ def saved() -> Path:
 @cache
 def job() -> Path:
     return jobs.attribute(explainer(), TEXTS, mkdtemp(), ["rawatt"]).folder
+
+
+@cache
+def words() -> Any:
+    return gaflow.corpus(job(), minimum=1)
+
+
+@cache
+def similarity() -> gaflow.Attribution:
+    return gaflow.Explainer(*task_model("similarity"), task="similarity")(("a dog", "a good dog"), "agf")
+
+
+def explanation() -> Any:
+    tokens = attribution().tokens
+    return SimpleNamespace(values=attribution().scores, base_values=0.5, data=tokens, output_names=["positive"])
 
 
 @cache
@@ -164,6 +181,28 @@ CALLS: dict[str, Callable[[], Call]] = {
         gaflow.Attribution.from_captum,
         {"record": attribution().to_captum(), "text": "the dog's ok", "method": "captum"},
     ),
+    "Attribution.from_shap": lambda: (
+        gaflow.Attribution.from_shap,
+        {"explanation": explanation(), "text": "the dog's ok", "method": "shap"},
+    ),
+    "Attribution.sentences": lambda: (attribution().sentences, {"split": lambda text: [text]}),
+    "SentenceEncoder": lambda: (
+        gaflow.SentenceEncoder,
+        {
+            "encoder": bert()[0].base_model, "pooling": "mean", "dense": [], "normalize": False, "measure": "dot",
+            "max_length": 9,
+        },
+    ),
+    "corpus": lambda: (
+        gaflow.corpus,
+        {
+            "folder": job(), "method": None, "length": 2, "minimum": 1, "fold_case": True, "examples": 1,
+            "confidence": 0.9,
+        },
+    ),
+    "corpus_page": lambda: (corpora.corpus_page, {"table": words(), "path": None, "top": 5, "lift": 2.0}),
+    "shortcuts": lambda: (corpora.shortcuts, {"table": words(), "lift": 2.0}),
+    "plots.matches": lambda: (plots.matches, {"att": similarity()}),
     "schema": lambda: (gaflow.schema, {"name": "attribution"}),
     "Attribution.to_captum": lambda: (attribution().to_captum, {"true_label": "positive"}),
     "Attribution.to_html": lambda: (attribution().to_html, {"path": None, "words": False, "sentences": False}),
@@ -372,7 +411,8 @@ def test_every_public_function_is_called():
                 missing.append(name)
     for owner in (gaflow.Explainer, gaflow.Attribution, gaflow.Evaluation, gaflow.Flow):
         for name, method in vars(owner).items():
-            takes_arguments = inspect.isfunction(method) and len(inspect.signature(method).parameters) > 1
+            function = method.__func__ if isinstance(method, classmethod) else method
+            takes_arguments = inspect.isfunction(function) and len(inspect.signature(function).parameters) > 1
             if name[0] != "_" and takes_arguments and f"{owner.__name__}.{name}" not in CALLS:
                 missing.append(f"{owner.__name__}.{name}")
     assert set(missing) <= {"draw_sample", "rows_of", "survey"}  # which take what `open_data` checked

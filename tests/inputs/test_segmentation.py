@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from gaflow.errors import ArgumentError
+from gaflow.errors import ArgumentError, ArgumentTypeError
 from gaflow.inputs.segmentation import sentence_spans, word_spans
 
 
@@ -143,3 +145,11 @@ def test_a_splitter_of_ones_own_decides():
     assert [(s.start, s.end, s.tokens) for s in sentences] == [(0, 14, (0, 1, 2)), (16, 20, (3,))]
     with pytest.raises(ArgumentError, match="split returned 'ONE"):
         sentence_spans(text, spans, range(4), lambda text: [text.upper()])
+
+
+@pytest.mark.parametrize("result", ["a text", None, 3, [1], [None, "a"]])
+def test_a_splitter_returns_a_list_of_strings(result):
+    splitter: Any = lambda _: result  # noqa: E731
+    with pytest.raises(ArgumentTypeError) as caught:
+        sentence_spans("a text", [(0, 6)], range(1), splitter)
+    assert caught.value.argument == "split"

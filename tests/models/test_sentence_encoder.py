@@ -12,6 +12,7 @@ import gaflow
 from gaflow.errors import ArgumentError, GaflowError, GaflowWarning, UnsupportedModelError
 from gaflow.models.sentence_encoder import POOLINGS, Dense
 from tests.support.models import SIZE, wordpiece
+from tests.support.sentence_folders import write_folder
 from tests.support.task_models import bert, sentence_encoder
 
 PAIR = ("although this dog is not cute, it is very smart.", "a smart dog")
@@ -87,28 +88,6 @@ def test_an_encoder_is_a_transformers_model():
 
 
 # folders in the layout of sentence-transformers
-
-
-def write_folder(path, *, modules, settings=None, encoder_settings=None, encoder_path=""):
-    """A folder of a model; `modules` are pairs of a class name and a config, after the encoder."""
-    encoder, tokenizer = bert("similarity")
-    (path / encoder_path).mkdir(exist_ok=True)
-    encoder.save_pretrained(path / encoder_path)
-    tokenizer.save_pretrained(path / encoder_path)
-    entries = [{"idx": 0, "name": "0", "path": encoder_path, "type": "sentence_transformers.models.Transformer"}]
-    for number, (kind, config) in enumerate(modules, start=1):
-        folder = f"{number}_{kind}"
-        entries.append(
-            {"idx": number, "name": str(number), "path": folder, "type": f"sentence_transformers.models.{kind}"}
-        )
-        (path / folder).mkdir()
-        (path / folder / "config.json").write_text(json.dumps(config))
-    (path / "modules.json").write_text(json.dumps(entries))
-    if settings is not None:
-        (path / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    if encoder_settings is not None:
-        (path / encoder_path / "sentence_bert_config.json").write_text(json.dumps(encoder_settings))
-    return encoder, tokenizer
 
 
 @pytest.mark.parametrize("encoder_path", ["", "0_Transformer"])

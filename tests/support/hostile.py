@@ -84,6 +84,9 @@ def attributions() -> dict[str, Attribution]:
         output_kind="start + end logit",
         truncated=True,
     )
+    similar = make("a <b> & 'c'", "the pair", flow=False)
+    tokens = similar.segments.index(1)  # of the first text
+    matches = np.linspace(-1, 1, tokens * (len(similar.tokens) - tokens)).reshape(tokens, -1)
     sound = replace(
         make("dog is cute", flow=False),
         text="a sound",
@@ -95,6 +98,7 @@ def attributions() -> dict[str, Attribution]:
         "sound": sound,
         "picture": gaflow.load(STORED / "picture.safetensors"),
         "plain": make(origin=ORIGIN),
+        "similar": replace(similar, token_matches=matches),
     }
 
 
@@ -364,12 +368,16 @@ FIGURES: dict[str, Callable[[Attribution], str]] = {
     "figure": lambda att: svg(att.plot()),
     "layers": lambda att: svg(att.plot_layers()) if att.layers is not None else "",
     "diagram": lambda att: svg(att.plot_flow()) if att.flow is not None else "",
+    "matches": lambda att: svg(att.plot_matches()) if att.token_matches is not None else "",
 }
 TEXTS: dict[str, Callable[[Attribution], str]] = {
     "terminal": lambda att: in_terminal(lambda console: render(att, console, sentences=att.media is None)),
     "comparison": lambda att: in_terminal(lambda console: render_all({"a": att}, console)),
     "repr": repr,
     "dict": lambda att: json.dumps(att.to_dict(), allow_nan=False),
+    "graph": lambda att: json.dumps(att.to_graph(), allow_nan=False),
+    "highlighted": lambda att: json.dumps(att.highlighted(words=True), allow_nan=False),
+    "list": lambda att: json.dumps(att.as_list(), allow_nan=False),
 }
 RENDERERS = PAGES | FIGURES | TEXTS
 

@@ -6,7 +6,9 @@ library does not say (a probability, the place of a token in the text) stays emp
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from gaflow.arguments import checked, vector, whole_number
 from gaflow.attribution.words import pieces_of, words_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.extras import need
-from gaflow.inputs.encoding import locate
+from gaflow.inputs.encoding import check_readable, locate
 
 if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
@@ -210,24 +212,30 @@ def _output_node(att: Attribution, depth: int) -> dict[str, Any]:
 
 def fields_from_shap(explanation: object, text: str | None, method: str) -> dict[str, Any]:
     """The fields of the Attribution that an explanation of one text and one output is."""
-    values = np.asarray(getattr(explanation, "values", None))
-    if values.ndim != 1:
+    shap_explanation: Any = explanation
+    try:
+        values = shap_explanation.values
+        base_values = shap_explanation.base_values
+        data = shap_explanation.data
+        names = shap_explanation.output_names
+    except AttributeError as error:
+        raise ArgumentTypeError(Argument("explanation"), f" must be a shap.Explanation: {error}") from error
+    if getattr(values, "ndim", 1) != 1:
         raise ArgumentError(
             Argument("explanation"),
             f" has values of the shape {values.shape}; choose one text and one output, as in explanation[0, :, 'yes']",
         )
-    shap_explanation: Any = explanation
-    base_value = float(np.asarray(shap_explanation.base_values).reshape(-1)[0])
-    names = shap_explanation.output_names
-    label = names if isinstance(names, str) else (names or ["output"])[0]
-    fields = _from_tokens(_token_strings("explanation", shap_explanation.data), values, text)
-    return fields | {
+    tokens = _token_strings("explanation", data)
+    scores = vector("explanation", values, len(tokens))
+    base_value = _first_number("explanation", base_values)
+    label = _first_name(names)
+    return _from_tokens(tokens, scores, text) | {
         "method": method,
-        "target": str(label),
-        "label": str(label),
-        "prediction": str(label),
+        "target": label,
+        "label": label,
+        "prediction": label,
         "probability": None,
-        "output": base_value + float(values.sum()),
+        "output": _first_number("explanation", base_value + float(scores.sum())),
         "diagnostics": {"baseline_output": base_value},
     }
 
@@ -238,18 +246,19 @@ def fields_from_captum(record: object, text: str | None, method: str) -> dict[st
     try:
         tokens = _token_strings("record", captum_record.raw_input_ids)
         scores = vector("record", captum_record.word_attributions, len(tokens))
-        output = float(captum_record.attr_score)
-        probability = float(captum_record.pred_prob)
-        error_of_sum = float(captum_record.convergence_score)
-    except (AttributeError, TypeError) as error:
+        output = _first_number("record", captum_record.attr_score)
+        probability = _first_number("record", captum_record.pred_prob)
+        error_of_sum = _first_number("record", captum_record.convergence_score)
+        label = str(captum_record.attr_class)
+        prediction = str(captum_record.pred_class)
+    except AttributeError as error:
         raise ArgumentTypeError(Argument("record"), f" must be a Captum VisualizationDataRecord: {error}") from error
-    label = str(captum_record.attr_class)
-    is_prediction = label == str(captum_record.pred_class) and 0 <= probability <= 1
+    is_prediction = label == prediction and 0 <= probability <= 1
     return _from_tokens(tokens, scores, text) | {
         "method": method,
         "target": label,
         "label": label,
-        "prediction": str(captum_record.pred_class),
+        "prediction": prediction,
         "probability": probability if is_prediction else None,
         "output": output,
         "diagnostics": {"convergence_delta": error_of_sum},
@@ -257,15 +266,38 @@ def fields_from_captum(record: object, text: str | None, method: str) -> dict[st
 
 
 def _token_strings(argument: str, tokens: object) -> list[str]:
-    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable) or getattr(tokens, "ndim", 1) == 0:
         raise ArgumentError(Argument(argument), " must hold tokens, one string for each score")
-    return [str(token) for token in tokens]
+    strings = [check_readable(str(token), argument) for token in tokens]
+    if not strings:
+        raise ArgumentError(Argument(argument), " has no tokens")
+    return strings
+
+
+def _first_number(argument: str, value: object) -> float:
+    """A finite number, or the first one of an array."""
+    try:
+        number = float(np.asarray(value, dtype=np.float64).flat[0])
+    except (TypeError, ValueError, OverflowError, IndexError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentError(Argument(argument), f" must hold finite numbers, not {reprlib.repr(value)}")
+    return number
+
+
+def _first_name(names: object) -> str:
+    """The name of the output, or the first one of a list."""
+    if isinstance(names, Iterable) and not isinstance(names, str) and getattr(names, "ndim", 1):
+        names = next(iter(names), None)
+    return "output" if names is None else str(names)
 
 
 def _from_tokens(tokens: Sequence[str], scores: np.ndarray, text: str | None) -> dict[str, Any]:
     """Text, offsets and segments of tokens. Without a text, the tokens are put together to one."""
     markers = {token for token in tokens if not token or _MARKER.fullmatch(token)}
-    if text is None:
+    if text is not None:
+        check_readable(text, "text")
+    else:
         spaced = any(token != token.strip() for token in tokens)  # SHAP keeps the blanks between words
         ordinary = [token for token in tokens if token not in markers]
         text = ("" if spaced else " ").join(ordinary)

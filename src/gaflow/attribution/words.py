@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from gaflow.arguments import checked
 from gaflow.errors import Argument, ArgumentError
 from gaflow.inputs.segmentation import Span, SplitSentences, TokenGroup, sentence_spans, word_spans
 
@@ -64,6 +65,7 @@ def words_of(att: Attribution) -> list[TextUnit]:
     return _units(att, word_spans)
 
 
+@checked
 def sentences_of(att: Attribution, split: SplitSentences | None = None) -> list[TextUnit]:
     """The sentences of the text, then of the pair, in order, as far as the model has read.
 

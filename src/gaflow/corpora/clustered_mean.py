@@ -56,7 +56,7 @@ class ClusteredMean:
         error = self.standard_error
         if math.isnan(error):
             return math.nan, math.nan
-        margin = student_quantile(0.5 + confidence / 2, self.texts - 1) * error
+        margin = -student_quantile((1 - confidence) / 2, self.texts - 1) * error  # of the lower end, exact near 0
         return self.mean - margin, self.mean + margin
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gaflow.arguments import checked, location, whole_number
+from gaflow.corpora.importances import check_table
 from gaflow.corpora.shortcuts import shortcuts
 from gaflow.files import write_atomically
 from gaflow.html.document import document, render
@@ -23,6 +24,7 @@ def corpus_page(table: DataFrame, path: str | Path | None = None, *, top: int = 
 
     `top` is the number of n-grams in each table, `lift` the least one of a plausible shortcut.
     """
+    check_table(table)
     whole_number("top", top)
     largest = float(np.abs(table["share"].to_numpy()).max(initial=0.0))
     classes = {}

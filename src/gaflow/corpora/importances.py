@@ -15,6 +15,7 @@ certain. Memory grows with the number of n-grams that are frequent enough, not w
 from __future__ import annotations
 
 import heapq
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count as counter
@@ -27,7 +28,7 @@ import numpy as np
 from gaflow.arguments import checked, location, whole_number
 from gaflow.corpora.clustered_mean import ClusteredMean
 from gaflow.corpora.ngrams import Occurrence, Snippet, cut_snippet, find_ngrams
-from gaflow.errors import Argument, ArgumentError, DataError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, DataError
 from gaflow.extras import need
 from gaflow.jobs.stored import Stored, read_attributions
 
@@ -38,6 +39,7 @@ COLUMNS = (
     "class", "words", "length", "texts", "count", "share", "low", "high", "frequency", "push", "lift", "lift_low",
     "gold_rate", "examples",
 )  # fmt: skip
+_NO_NUMBERS = ("class", "words", "examples")
 _PLACES = 1 << 22  # of the table of counts
 _MOST_COUNTED = np.iinfo(np.uint32).max
 
@@ -124,6 +126,34 @@ def corpus(
         of_class = classes.setdefault(str(stored.label or ""), _Class())
         _add_text(of_class, stored, occurrences, counts, minimum, settings)
     return _table(classes, minimum, confidence, {"method": name, "texts": texts, "left_out": left_out})
+
+
+def check_table(table: DataFrame) -> None:
+    """Refuse a table that has not the columns of those that `corpus` returns."""
+    need("pandas", "data", "a table of importances needs pandas")
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise ArgumentTypeError(Argument("table"), f" must be a DataFrame, not {reprlib.repr(table)}")
+    names = list(table.columns)
+    for column in COLUMNS:
+        if names.count(column) != 1:
+            problem = f" must be a table that gaflow.corpus returned, with one column {column!r}"
+            raise ArgumentError(Argument("table"), problem)
+        values = table[column]
+        is_right = values.dtype.kind in "iuf"
+        if column in _NO_NUMBERS:
+            is_right = all(_is_cell(column, value) for value in values)
+        if len(values) and not is_right:
+            problem = f" must be a table that gaflow.corpus returned, but its column {column!r} has other values"
+            raise ArgumentError(Argument("table"), problem)
+
+
+def _is_cell(column: str, value: object) -> bool:
+    """Whether a column without numbers can have a value."""
+    if column == "examples":
+        return isinstance(value, list | tuple) and all(isinstance(example, Snippet) for example in value)
+    return isinstance(value, str)
 
 
 def _count_texts(path: Path, method: str | None, settings: _Settings) -> tuple[str, np.ndarray]:

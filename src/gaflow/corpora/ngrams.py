@@ -59,7 +59,7 @@ def find_ngrams(stored: Stored, longest: int, fold_case: bool) -> list[Occurrenc
     occurrences = []
     for segment, words in enumerate(sources):
         names = [word.text.casefold() if fold_case else word.text for word in words]
-        for length in range(1, longest + 1):
+        for length in range(1, min(longest, len(words)) + 1):
             for start in range(len(words) - length + 1):
                 run = words[start : start + length]
                 score = math.fsum(word.score for word in run)

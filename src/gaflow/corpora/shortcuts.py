@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gaflow.arguments import checked, positive_number
+from gaflow.corpora.importances import check_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,6 +27,7 @@ def shortcuts(table: DataFrame, *, lift: float = 3.0) -> DataFrame:
 
     >>> gaflow.corpora.shortcuts(gaflow.corpus("attributions")).head()
     """
+    check_table(table)
     positive_number("lift", lift)
     certain = table.loc[(table["lift_low"] >= lift) & (table["low"] > 0)]
     return certain.sort_values("lift_low", ascending=False, kind="stable", ignore_index=True)

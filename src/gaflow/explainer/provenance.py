@@ -13,7 +13,7 @@ import atexit
 import json
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
@@ -22,6 +22,7 @@ from pathlib import Path
 from platform import machine, python_version
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
@@ -353,22 +354,48 @@ def describe_method(method: Method) -> Description:
     """A method's name and all its settings; functions are described by their name alone."""
     settings = getattr(method, "options", {})  # of flow methods, by their flat names
     if not settings and is_dataclass(method):
-        settings = {field.name: getattr(method, field.name) for field in fields(method)}
+        settings = _field_values(method)
     return {"name": method.name, "settings": _describe_setting(settings)}
+
+
+def _field_values(record: object) -> Description:
+    return {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]
 
 
 def _describe_setting(value: object) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, np.ndarray):
+        value = torch.as_tensor(value) if value.dtype.kind in "biufc" else value.tolist()
+    if isinstance(value, torch.Tensor):  # whose repr shows a few digits of a few numbers
+        return _describe_array(value)
     if isinstance(value, Mapping):
         return {str(name): _describe_setting(inner) for name, inner in value.items()}
+    if isinstance(value, Set):
+        return sorted(map(repr, value))  # in an order that is the same in every process
     if isinstance(value, Sequence):
         return [_describe_setting(inner) for inner in value]
+    if isinstance(value, partial):
+        return _describe_setting({"function": value.func, "arguments": value.args, "keywords": value.keywords})
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"class": _qualified_name(type(value)), **_describe_setting(_field_values(value))}
     if callable(value):
-        module = getattr(value, "__module__", "")
-        name = getattr(value, "__qualname__", type(value).__name__)
-        return f"{module}.{name}"
+        return _qualified_name(value)
+    if type(value).__repr__ is object.__repr__:  # which shows an address
+        return _qualified_name(type(value))
     return repr(value)
+
+
+def _qualified_name(value: object) -> str:
+    """The name of a class or a function; of other objects that of their class."""
+    module = getattr(value, "__module__", "")
+    name = getattr(value, "__qualname__", type(value).__name__)
+    return f"{module}.{name}"
+
+
+def _describe_array(array: torch.Tensor) -> Description:
+    digest = sha256(_tensor_bytes(array)).hexdigest()
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest}
 
 
 def describe_environment(device: str, threads: int | None = None) -> Description:

@@ -114,6 +114,11 @@ def _check_string(text: object, name: str) -> str:
     if not text.strip():
         problem = "only whitespace" if text else "empty"
         raise TextError(Argument(name), f" is {problem}; give at least one word")
+    return check_readable(text, name)
+
+
+def check_readable(text: str, name: str) -> str:
+    """The text, without characters that no tokenizer reads."""
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         kind = "a NUL character" if unreadable[0] == "\0" else "a lone surrogate"

@@ -15,15 +15,16 @@ text with capitals, where a small letter follows. A token belongs to the sentenc
 
 from __future__ import annotations
 
+import reprlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 import regex
 
-from gaflow.errors import Argument, ArgumentError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 
 Span = tuple[int, int]  # first character, and the one after the last
 SplitSentences = Callable[[str], Sequence[str]]  # text -> its sentences, in order
@@ -161,9 +162,14 @@ def sentence_spans(
 
 def _split_by(split: SplitSentences, text: str) -> list[Span]:
     """Spans of the sentences that the user's splitter returns, found in the text in order."""
+    pieces = split(text)
+    if isinstance(pieces, str) or not isinstance(pieces, Iterable):
+        raise ArgumentTypeError(Argument("split"), f" returned {reprlib.repr(pieces)}, and not a list of strings")
     sentences = []
     position = 0
-    for sentence in split(text):
+    for sentence in pieces:
+        if not isinstance(sentence, str):
+            raise ArgumentTypeError(Argument("split"), f" returned a list with {reprlib.repr(sentence)} in it")
         piece = sentence.strip()
         start = text.find(piece, position)
         if start < 0:

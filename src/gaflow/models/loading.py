@@ -31,6 +31,7 @@ from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_enc
 from gaflow.tasks import TASKS, task_of
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
+_MOST_LAYERS = 4096  # making them takes time and memory, even without weights
 DeviceMap = str | int | torch.device | Mapping[str, str | int | torch.device]
 _ASSETS = Path(__file__).parents[1] / "assets"
 
@@ -312,12 +313,24 @@ def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pi
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
             raise UnsupportedModelError(f"the config of {name!r} has {size} = {value}, and no model has; mend its file")
+    for size, count in _layer_counts(config):
+        if count > _MOST_LAYERS:
+            raise UnsupportedModelError(f"the config of {name!r} has {size} = {count}, and no model has; mend its file")
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
     if task is None and pipeline is not None:
         task = "similarity"
     return config, task or "text-classification"
+
+
+def _layer_counts(config: ModelConfig) -> Iterator[tuple[str, int]]:
+    """How many layers a model has, by the names in its config and in those of its parts."""
+    for name, value in vars(config).items():
+        if isinstance(value, int) and name.endswith(("layers", "n_layer")):
+            yield name, value
+        elif hasattr(value, "model_type"):
+            yield from _layer_counts(value)
 
 
 def _architecture(config: ModelConfig) -> str | None:

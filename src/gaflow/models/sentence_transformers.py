@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gaflow.arguments import is_whole_number
 from gaflow.errors import GaflowWarning, UnsupportedModelError
 from gaflow.inputs.transformers_types import PretrainedModel
 from gaflow.models.sentence_encoder import POOLINGS, Dense, SentenceEncoder
@@ -132,10 +133,13 @@ def read_pipeline(find_file: FindFile) -> Pipeline | None:
     kinds = []
     for entry in entries:
         path = PurePosixPath(entry["path"])
-        if path.is_absolute() or ".." in path.parts:
+        if path.is_absolute() or ".." in path.parts or "\\" in entry["path"]:
             raise _refused(f"modules.json names {entry['path']!r}, which is outside of its folder")
+        library, _, kind = str(entry["type"]).rpartition(".")
+        if library.partition(".")[0] != _LIBRARY:
+            raise _refused(f"its module {entry['type']!r} is code of its own, which may compute anything")
         paths.append("" if path == PurePosixPath() else str(path))
-        kinds.append(str(entry["type"]).rpartition(".")[2])
+        kinds.append(kind)
     if not kinds or kinds[0] != "Transformer":
         raise _refused(f"it begins with {kinds[:1]}, not with a Transformer")
     modules = []
@@ -177,13 +181,16 @@ def _pipeline(modules: Sequence[_Module], settings: Config, encoder_settings: Co
     measure = str(getattr(measure, "value", measure))
     if measure not in MEASURES:
         raise _refused(f"it compares embeddings by {measure!r}, but gaflow by {' or '.join(MEASURES)}")
+    max_length = encoder_settings.get("max_seq_length")
+    if max_length is not None and not (is_whole_number(max_length) and max_length > 0):
+        raise _refused(f"its max_seq_length is {max_length!r}, and not a number of tokens")
     _warn_about_texts(settings, encoder_settings)
     return Pipeline(
         pooling=_poolings(modules[0].config),
         dense=dense,
         normalize=normalize,
         measure=measure,
-        max_length=encoder_settings.get("max_seq_length"),
+        max_length=max_length,
         encoder_folder=folder,
     )
 
@@ -199,6 +206,8 @@ def _poolings(config: Config) -> tuple[str, ...]:
             raise _refused(f"its pooling is {name!r}, but gaflow knows {', '.join(POOLINGS)}")
     if not names:
         raise _refused("its pooling has no mode")
+    if len(set(names)) < len(names):
+        raise _refused("its pooling has a mode twice")
     return tuple(names)
 
 
@@ -222,7 +231,6 @@ def _dense(config: Config, linear: nn.Linear, activation: nn.Module | None) -> D
 
 
 def _read_dense(find_file: FindFile, path: str, config: Config) -> Dense:
-    linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
     file = find_file("model.safetensors", path)
     if file is not None:
         from safetensors.torch import load_file
@@ -233,6 +241,11 @@ def _read_dense(find_file: FindFile, path: str, config: Config) -> Dense:
         if file is None:
             raise _refused(f"there are no weights of the Dense layer in {path!r}")
         weights = torch.load(file, map_location="cpu", weights_only=True)
+    sizes = (config["out_features"], config["in_features"])
+    actual = tuple(weights["linear.weight"].shape)
+    if actual != sizes:  # before a layer of this size is made, which may be of any size
+        raise _refused(f"a Dense layer has weights of the shape {actual}, but its config says {sizes}")
+    linear = nn.Linear(*reversed(sizes), bias=config.get("bias", True))
     linear.load_state_dict({key.removeprefix("linear."): weight for key, weight in weights.items()})
     activation_name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if activation_name not in _ACTIVATIONS:
