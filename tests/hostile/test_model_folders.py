@@ -54,9 +54,9 @@ def test_no_module_lies_outside_of_the_folder(tmp_path, path, number):
 
 @pytest.mark.parametrize("foreign", ["custom.Transformer", "Transformer", "not_sentence_transformers.Transformer"])
 def test_a_module_with_code_of_its_own_is_not_taken_for_one_of_the_library(tmp_path, foreign):
-    own = {"path": "1_Pooling", "type": f"{LIBRARY}.Pooling"}
+    pooling = {"path": "1_Pooling", "type": f"{LIBRARY}.Pooling"}
     with pytest.raises(UnsupportedModelError, match="code of its own"):
-        explain(with_modules(tmp_path, [{"path": "", "type": foreign}, own]))
+        explain(with_modules(tmp_path, [{"path": "", "type": foreign}, pooling]))
 
 
 @pytest.mark.parametrize(
