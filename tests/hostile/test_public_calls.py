@@ -230,6 +230,13 @@ CALLS: dict[str, Callable[[], Call]] = {
             "soft": False, "batch_size": 2, "tokens_per_pass": None, "truncation": False, "seed": 0, "progress": False,
         },
     ),
+    "edges": lambda: (
+        evaluation.edges,
+        {
+            "explainer": explainer(), "texts": TEXTS, "scores": {"agf": pair()}, "replacement": "zero", "levels": (50,),
+            "target": None, "truncation": False, "seed": 0, "progress": False,
+        },
+    ),
     "Bounds": lambda: (evaluation.Bounds, {"exact": 2, "beam": 2, "longest": 9}),
     "Soft": lambda: (evaluation.Soft, {"draws": 2, "scale": "range", "seed": 0}),
     "aso": lambda: (
