@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from gaflow import Explainer
+from gaflow import ArgumentError, Explainer
 from gaflow.evaluation.faithfulness import evaluate
 from gaflow.evaluation.soft_masking import Soft, by_range, by_rank
 from tests.support.evaluated import METHODS, TEXTS
@@ -192,3 +192,10 @@ def test_bad_settings_are_refused(settings, match):
 def test_a_scale_that_gives_no_chances_is_refused(double):
     with pytest.raises(ValueError, match=r"'random'.*gave"):
         evaluate(double, TEXTS[:1], methods=[], soft=Soft(scale=lambda scores: scores + 1))
+
+
+@pytest.mark.parametrize("probabilities", [[0.5, 1.5], [-0.5, 0.5], [0.5]])
+def test_every_probability_of_a_scale_lies_between_0_and_1(probabilities):
+    soft = Soft(scale=lambda scores: np.array(probabilities))
+    with pytest.raises(ArgumentError, match="scale"):
+        soft._probabilities(np.zeros(2), "agf")

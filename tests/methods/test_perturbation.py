@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 from itertools import product
 from math import comb, factorial
+from typing import Any
 
 import captum.attr
 import numpy as np
@@ -755,3 +756,11 @@ def test_occlusion_is_what_is_lost_without_a_token():
                 assert att.scores[position] == pytest.approx(loss, abs=1e-5)
         assert att.scores[0] == att.scores[-1] == 0
     assert Occlusion().info.libraries == ()
+
+
+def test_settings_at_the_edge_of_what_is_allowed():
+    assert Lime(samples=2).samples == 2
+    odd: Any = 1
+    with pytest.raises(TypeError, match="paired"):
+        KernelShap(paired=odd)
+    assert METHODS["occlusion"].info.passes == "1 forward per token"

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import gaflow
-from gaflow.errors import ArgumentError
+from gaflow.errors import ArgumentError, UnsupportedModelError
 from gaflow.flow.barrier.solve import solve
 from gaflow.inputs.batch import Batch
 from gaflow.methods import METHODS, AttnLrp, FlowMethod
 from gaflow.methods.balanced import with_gradients
-from gaflow.methods.peeling import Peeling
+from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance
 from tests.support.models import FAMILIES, SENTENCE, bert, gpt2, wordpiece
 from tests.support.task_models import CASES
 from tests.support.tracing import SHORT, logit_terms, make_batch, trace, trace_logit
@@ -262,7 +262,9 @@ def test_balanced_gradients_combine_with_nodes():
     assert FlowMethod("agf", gradients="balanced").name == "agf(gradients='balanced')"
 
 
-@pytest.mark.parametrize("settings", [{"rounds": 0}, {"share": 0.0}, {"rounds": 12, "share": 0.1}, {"rounds": 1.5}])
+@pytest.mark.parametrize(
+    "settings", [{"rounds": 0}, {"share": 0.0}, {"rounds": 12, "share": 0.1}, {"rounds": 1.5}, {"replacement": 1.5}]
+)
 def test_the_number_of_rounds_and_their_share_are_checked(settings):
     with pytest.raises((ArgumentError, TypeError)):
         Peeling(**settings)
@@ -272,6 +274,30 @@ def test_shares_are_rounded_down_and_never_by_an_error_of_rounding():
     assert [Peeling(11, 0.1).count(context, 10) for context in range(11)] == list(range(11))
     assert [Peeling(5, 0.1).count(context, 12) for context in range(5)] == [0, 1, 2, 3, 4]
     assert Peeling(5, 0.1).count(4, 2) == 0
+
+
+def test_two_rounds_are_a_pass_more_than_one():
+    two = replace(PEELED, rounds=2, share=0.2)(traced()).values
+    assert not torch.allclose(two, ONE(traced()).values)
+
+
+def test_capacities_are_the_parts_of_one_sign():
+    network = SignedNetwork(torch.tensor([[[[0.0, 2.0], [-3.0, 0.0]]]]), torch.tensor([[[1.0, -4.0]]]))
+    assert network.capacities().tolist() == [[[[1.0, 2.0], [0.0, 0.0]]]]
+    assert network.capacities(-1).tolist() == [[[[0.0, 0.0], [3.0, 4.0]]]]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "gradient"),
+    [((), ()), ((torch.ones(1, 2, 3),), (None,)), ((torch.ones(1, 5, 3),), (torch.ones(1, 5, 3),))],
+    ids=["no states", "no gradient", "another length"],
+)
+def test_a_trace_without_states_of_the_tokens_is_refused(hidden, gradient):
+    trace_of_two: Any = SimpleNamespace(
+        hidden=hidden, hidden_gradient=gradient, mask=torch.ones(1, 2, dtype=torch.bool)
+    )
+    with pytest.raises(UnsupportedModelError, match="hidden state"):
+        input_relevance(trace_of_two)
 
 
 def test_a_tokenizer_without_mask_or_pad_uses_what_there_is():

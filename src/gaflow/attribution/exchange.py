@@ -235,7 +235,7 @@ def fields_from_shap(explanation: object, text: str | None, method: str) -> dict
         "label": label,
         "prediction": label,
         "probability": None,
-        "output": _first_number("explanation", base_value + float(scores.sum())),
+        "output": _first_number("explanation", base_value + sum(scores.tolist())),
         "diagnostics": {"baseline_output": base_value},
     }
 
