@@ -129,7 +129,8 @@ CALLS: dict[str, Callable[[], Call]] = {
         gaflow.Explainer,
         {
             "model": bert()[0], "tokenizer": bert()[1], "task": "text-classification",
-            "device": "cpu", "dtype": "float32", "trust_remote_code": False,
+            "device": "cpu", "dtype": "float32", "revision": None, "device_map": None, "quantization_config": None,
+            "trust_remote_code": False,
         },
     ),
     "Explainer.__call__": lambda: (
@@ -161,7 +162,8 @@ CALLS: dict[str, Callable[[], Call]] = {
         gaflow.explain,
         {
             "text": ["a dog"], "model": bert()[0], "method": "agf", "target": [0], "tokenizer": bert()[1],
-            "task": None, "device": None, "dtype": None, "trust_remote_code": False, "batch_size": 1,
+            "task": None, "device": None, "dtype": None, "revision": None, "device_map": None,
+            "quantization_config": None, "trust_remote_code": False, "batch_size": 1,
         },
     ),
     "Windows": lambda: (gaflow.Windows, {"size": 8, "reads": 2}),
@@ -292,7 +294,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "axioms": lambda: (gaflow.axioms, {"result": attribution(), "layer": None, "tolerance": 1e-6}),
     "dense_network": lambda: (gaflow.dense_network, {"information": information(), "direction": "backward"}),
     "max_flow": lambda: (gaflow.max_flow, network_options() | {"direction": "backward", "integral": True}),
-    "min_cut": lambda: (gaflow.min_cut, network_options() | {"nearest": "output", "integral": False}),
+    "min_cut": lambda: (gaflow.min_cut, network_options() | {"nearest": "output", "integral": False, "exact": False}),
     "min_cost_circulation": lambda: (
         gaflow.min_cost_circulation,
         {"tail": [0, 1], "head": [1, 0], "lower": [0, 1], "upper": [3, 2], "cost": [-1, 0]},

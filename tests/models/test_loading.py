@@ -102,7 +102,7 @@ def test_a_model_object_needs_its_tokenizer():
 
 @pytest.mark.parametrize("model", [3, nn.Linear(2, 2), ["bert"], object()])
 def test_what_is_no_model_is_a_type_error(model):
-    with pytest.raises(TypeError, match=f"not {type(model).__name__}"):
+    with pytest.raises(TypeError, match=type(model).__name__):
         load(model, wordpiece())
 
 
@@ -126,7 +126,7 @@ def test_the_task_is_seen_from_the_models_class():
         load(BertModel(model.config), tokenizer)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "sentences"])  # see test_sentence_encoder.py
 def test_a_model_of_any_task_is_loaded_from_a_folder(name, tmp_path):
     case = CASES[name]
     model, tokenizer = case.make()

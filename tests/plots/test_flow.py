@@ -290,7 +290,7 @@ def test_what_cannot_be_drawn_is_refused():
     one = flow[0]
     with pytest.raises(ValueError, match=r"batch of 2.*flow\[0\]"):
         plots.flow_diagram(flow)
-    with pytest.raises(TypeError, match="flow must be a Flow"):
+    with pytest.raises(TypeError, match="flow must be"):
         plots.flow_diagram(flow.edges)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"tokens.* 3 .* 2"):
         plots.flow_diagram(one, ["a", "b"])

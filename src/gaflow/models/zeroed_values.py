@@ -284,7 +284,8 @@ class ObservedText:
 
 def observe_text(traced_model: TracedModel, item: int, *, residual: bool = False) -> ObservedText:
     """A pass of a text of the batch without its padding; `residual` also finds the residual sums."""
-    tokens = int(traced_model.batch.mask[item].sum())
+    is_media = traced_model.batch.encodings[item].media is not None
+    tokens = None if is_media else int(traced_model.batch.mask[item].sum())  # pictures and sounds have no padding
     batch = traced_model.batch.select([item], tokens)
     alone = TracedModel(traced_model.model, batch, [traced_model.terms[item]])
     model = uncompiled(alone.model)
