@@ -62,7 +62,7 @@ def test_numbers_by_hand(tmp_path):
     assert dull["push"] == 0
     assert np.isnan(dull["low"])  # one text
     assert row(table, "bad", "dull")["share"] == pytest.approx(1 / 2)
-    assert table.attrs == {"method": "agf", "texts": 4, "left_out": 0}
+    assert table.attrs == {"method": "agf", "texts": 4, "left_out": 0, "provenance": {}}
     assert table[table["class"] == "good"]["push"].sum() == pytest.approx(1)
     assert table[table["class"] == "good"]["frequency"].sum() == pytest.approx(1)
 
@@ -143,6 +143,9 @@ def test_a_stored_run_is_read_by_method(tmp_path):
         gaflow.corpus(tmp_path / "run")
     table: Any = gaflow.corpus(tmp_path / "run", method="attcat", minimum=1)
     assert table.attrs["method"] == "attcat"
+    provenance = explainer("a good film", "attcat").provenance
+    assert table.attrs["provenance"] == provenance
+    assert provenance["weights"] in corpus_page(table)
     expected = {}
     for text in ("a good film", "a bad film", "good dog"):
         att = explainer(text, "attcat")

@@ -13,6 +13,7 @@ from gaflow.corpora.importances import check_table
 from gaflow.corpora.shortcuts import shortcuts
 from gaflow.files import write_atomically
 from gaflow.html.document import document, render
+from gaflow.view.summary import provenance_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,6 +37,7 @@ def corpus_page(table: DataFrame, path: str | Path | None = None, *, top: int = 
         classes=classes,
         shortcuts=_records(shortcuts(table, lift=lift).head(top)),
         attributes=table.attrs,
+        provenance=provenance_rows(table.attrs.get("provenance", {})),
         lift=lift,
         largest=largest,
         isnan=lambda value: value != value,
