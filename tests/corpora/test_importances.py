@@ -201,6 +201,25 @@ def test_the_page_escapes_words_classes_and_texts_and_has_examples(tmp_path):
     assert "row 1" in page
 
 
+def test_the_page_has_words_against_a_class_apart(tmp_path):
+    texts = [("good", {"superb": 3.0, "dull": -1.0}, None), ("good", {"superb": 2.0, "dull": -1.5}, None)]
+    page = corpus_page(gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=1))
+    pro, _, against = page.partition("Against this class")
+    for part, word, other in ((pro, "superb", "dull"), (against, "dull", "superb")):
+        assert f"<b><bdi>{word}</bdi>" in part
+        assert f"<b><bdi>{other}</bdi>" not in part
+
+
+def test_intervals_stay_within_the_shares_that_are_possible(tmp_path):
+    texts = [("x", {"dog": 1.0}, None), ("x", {"dog": 1.0, "film": -2.0}, None)]
+    table: Any = gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=2)
+    dog = row(table, "x", "dog")
+    assert dog["share"] == pytest.approx(2 / 3)
+    assert (dog["low"], dog["high"]) == (-1.0, 1.0)  # of two texts
+    single = row(gaflow.corpus(tmp_path / "a.parquet", minimum=1), "x", "film")
+    assert np.isnan(single["low"])
+
+
 def test_a_page_of_no_words_is_a_page(tmp_path):
     table: Any = gaflow.corpus(write(tmp_path / "a.parquet", TEXTS), minimum=100)
     assert table.empty

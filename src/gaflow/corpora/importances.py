@@ -98,7 +98,8 @@ def corpus(
         confidence: of the intervals.
 
     Returns a DataFrame, by class and then by share, the highest first. `low` and `high` are the ends of an interval of
-    `share` that takes texts, not occurrences, as independent. `lift_low` is the lower end for `lift`. `gold_rate` is
+    `share` that takes texts, not occurrences, as independent. `lift_low` is the lower end for `lift`, with the average
+    share of all words taken as known. `gold_rate` is
     the fraction of texts with the n-gram whose true class is this one, NaN if no true classes are stored.
     `table.attrs` has the method, the number of texts that were read and left out, and the provenance of the scores.
 
@@ -240,7 +241,7 @@ def _rows(classes: dict[str, _Class], minimum: int, confidence: float) -> Iterat
                 continue
             occurrences = of_class.occurrences[importance.length]
             usual = of_class.positive[importance.length] / occurrences  # share above 0 of any n-gram of this length
-            low, high = shares.interval(confidence)
+            low, high = np.clip(shares.interval(confidence), -1.0, 1.0).tolist()  # as all shares are
             frequency = shares.occurrences / occurrences
             lift = importance.positive.mean / usual if usual > 0 else 0.0
             lift_low = importance.positive.interval(confidence)[0] / usual if usual > 0 else 0.0
