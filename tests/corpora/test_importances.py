@@ -203,7 +203,8 @@ def test_the_page_escapes_words_classes_and_texts_and_has_examples(tmp_path):
 
 def test_the_page_has_words_against_a_class_apart(tmp_path):
     texts = [("good", {"superb": 3.0, "dull": -1.0}, None), ("good", {"superb": 2.0, "dull": -1.5}, None)]
-    page = corpus_page(gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=1))
+    table: Any = gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=1)
+    page = corpus_page(table)
     pro, _, against = page.partition("Against this class")
     for part, word, other in ((pro, "superb", "dull"), (against, "dull", "superb")):
         assert f"<b><bdi>{word}</bdi>" in part
