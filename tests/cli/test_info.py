@@ -11,6 +11,7 @@ from gaflow.models.cost import Geometry, estimate, solve_flops
 from gaflow.models.loading import outline
 from tests.support.commands import gives, refused, saved
 from tests.support.models import FAMILIES, SENTENCE, bert
+from tests.support.sentence_folders import write_folder
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -42,6 +43,14 @@ def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp
     assert re.search(r"a text of +64 tokens: attention \(3, 4, 64, 64\)", output)
     assert "BertForSequenceClassification (bert), text-classification" in output
     assert "negative, positive, neutral" in output
+
+
+def test_info_says_how_the_embeddings_of_a_sentence_encoder_are_made(capfd, tmp_path):
+    write_folder(tmp_path, modules=[("Pooling", {"pooling_mode": "max"}), ("Normalize", {})])
+    document = json.loads(gives(capfd, "info", tmp_path, "--json"))
+    assert (document["task"], document["output"]) == ("similarity", "cosine similarity, max pooling")
+    assert (document["dtype"], document["labels"]) == ("float32", [])
+    assert "max pooling" in gives(capfd, "info", tmp_path)
 
 
 @pytest.mark.parametrize("length", ["0", "65"])

@@ -25,6 +25,7 @@ from gaflow.models.loading import Loaded, outline
 from gaflow.models.memory import budget, format_bytes
 from gaflow.tasks import TASKS
 from gaflow.tasks.classification import list_labels
+from gaflow.tasks.similarity import SimilarityHead
 from gaflow.terminal.console import make_console, show, table
 from gaflow.view.text import one_line
 
@@ -36,6 +37,7 @@ _ROWS = {  # of the table: title -> facts and wordings; a row without a value is
     "model": "{class} ({type}), {task}",
     "parameters": "{parameters:,}, {weights} in {dtype}",
     "labels": "{labels}",
+    "output": "{output}",
     "tokenizer": "{tokenizer}{vocabulary}",
     "longest text": "{limit}",
     "attention": "{layers} layers, {heads} heads{source}",
@@ -102,6 +104,7 @@ def _model_facts(loaded: Loaded) -> Facts:
     model = loaded.model
     tokenizer = loaded.tokenizer
     parameters = list(model.parameters())
+    head = TASKS[loaded.task].head(model, tokenizer)
     adapter = find_adapter(model)
     tokenizer_name = type(tokenizer).__name__  # or that of what reads pictures and sounds
     vocabulary = None
@@ -114,8 +117,9 @@ def _model_facts(loaded: Loaded) -> Facts:
         "task": loaded.task,
         "parameters": sum(parameter.numel() for parameter in parameters),
         "weights": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "labels": list(TASKS[loaded.task].head(model, tokenizer).labels),
+        "dtype": str(parameters[0].dtype).removeprefix("torch."),
+        "labels": list(head.labels),
+        "output": head.describe(head.measure).output_kind if isinstance(head, SimilarityHead) else None,
         "tokenizer": tokenizer_name,
         "vocabulary": vocabulary,
         "limit": length_limit(model, tokenizer),
@@ -165,9 +169,13 @@ def _wordings(facts: Facts, default_method: bool) -> dict[str, str]:
     """The words of the table that are not plain facts; empty where there is nothing to say."""
     cost = facts["estimate"]
     seconds = cost["seconds"]
-    words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "contexts"), "")
+    words = dict.fromkeys(("vocabulary", "source", "condition", "together_with", "contexts", "labels"), "")
     if facts["vocabulary"]:
         words["vocabulary"] = f", {facts['vocabulary']:,} tokens"
+    if facts["labels"]:
+        words["labels"] = list_labels(facts["labels"])
+    elif facts["output"] is None:
+        words["labels"] = "its vocabulary"
     if facts["adapter"]:
         words["source"] += f"; read by an adapter: {facts['adapter']}"
     if not facts["padding"]:
@@ -180,7 +188,7 @@ def _wordings(facts: Facts, default_method: bool) -> dict[str, str]:
         words["contexts"] = f"{format_bytes(cost['contexts'])} for traces without the strongest tokens"
     return words | {
         "limit": "no limit" if facts["limit"] is None else f"{facts['limit']} tokens",
-        "labels": list_labels(facts["labels"]) if facts["labels"] else "its vocabulary",
+        "output": facts["output"] or "",
         "weights": format_bytes(facts["weights"]),
         "trace": format_bytes(cost["trace"]),
         "flow": format_bytes(cost["flow"]),

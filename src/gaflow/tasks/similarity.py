@@ -100,7 +100,7 @@ def read_pairs(reader: InputReader, pairs: Sequence[object], names: Sequence[str
     for pair, name in zip(pairs, names, strict=True):
         if not isinstance(pair, tuple) or len(pair) != 2:
             kind = f"a tuple of {len(pair)}" if isinstance(pair, tuple) else type(pair).__name__
-            raise ArgumentTypeError(Argument(name), f" must be a (text, text) tuple for similarity, not {kind}")
+            raise ArgumentTypeError(Argument(name), f" must be two texts for similarity, a tuple, not {kind}")
         for k, text in enumerate(pair):
             if isinstance(text, tuple):
                 raise ArgumentTypeError(Argument(f"{name}[{k}]"), " must be a string, not a tuple")
