@@ -30,7 +30,7 @@ MEMORY = "peak memory of the process"
 class Ratios:
     """One operation over all rounds."""
 
-    milliseconds: float  # of this commit, median; MiB for memory
+    amount: float  # of this commit, median: milliseconds, or MiB of memory
     change: tuple[float, ...]  # this commit over the earlier one, per round
     noise: tuple[float, ...]  # this commit over itself, per round
 
@@ -111,7 +111,7 @@ def report(commit: str, ratios: dict[str, Ratios], **settings: object) -> str:
     for name, ratio in ratios.items():
         unit = " MiB" if name == MEMORY else ""
         median = statistics.median(ratio.change)
-        cells = [name, f"{ratio.milliseconds:,.1f}{unit}", f"{median:.2f}", _range(ratio.change), _range(ratio.noise)]
+        cells = [name, f"{ratio.amount:,.1f}{unit}", f"{median:.2f}", _range(ratio.change), _range(ratio.noise)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
