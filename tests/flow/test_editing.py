@@ -246,6 +246,7 @@ def test_a_plain_maximum_flow_needs_a_barrier():
         ({"skip_layers": [LAYERS]}, "skip_layers"),
         ({"widen": {(0, 0, 0): -1.0}}, "widen"),
         ({"widen": {(0, 0, 0): np.inf}}, "widen"),
+        ({"widen": {(0, 0, 0): 1e308}}, "widen"),
         ({"widen": {(0, 0, 0): "2"}}, "widen"),
         ({"sources": [TOKENS]}, "sources"),
         ({"sources": []}, "sources"),

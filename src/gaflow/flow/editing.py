@@ -33,6 +33,7 @@ from gaflow.flow.result import Flow
 
 Edge = tuple[int, int, int]  # layer, i, j: from node i of node layer `layer + 1` to node j of node layer `layer`
 Node = tuple[int, int]  # node layer, token
+_LARGEST_WIDENED = 1e290  # capacity; sums of larger ones overflow
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class Edits:
         for edge, factor in self.widen.items():
             layer, i, j = _numbers("widen", edge, (layers, t, t))
             capacity[:, layer, i, j] *= _factor(factor)
+        if self.widen and capacity.max() > max(_LARGEST_WIDENED, original.max().item()):
+            largest = f" makes a capacity of {capacity.max():.3g}; take a smaller factor"
+            raise ArgumentError(Argument("widen"), largest)
         skipped = _skipped_layers(self.skip_layers, layers)
         for layer in skipped:
             capacity[:, layer] = _straight(original[:, layer], capacity, layer, skipped)
