@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Gemma3Config
 
 from gaflow import Explainer, GaflowError, explain
 from gaflow.models.loading import outline
-from tests.support.commands import from_stdin, gives, refused
-from tests.support.foreign import tokenizer_with_code, with_code, with_pickle
+from tests.support.commands import from_stdin, gives, refused, saved
+from tests.support.foreign import tokenizer_with_code, with_code, with_config, with_pickle
 from tests.support.models import bert
 
 COMMANDS = (["explain", "a dog", "--model"], ["compare", "a dog", "--methods", "agf", "--model"], ["info"])
@@ -95,3 +96,26 @@ def test_pickled_tensors_are_weights_like_others(tmp_path):
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     plain = Explainer(model, tokenizer)("a dog", "agf")
     assert Explainer(folder, device="cpu")("a dog", "agf").scores == pytest.approx(plain.scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize(
+    "kernel", ["kernels-community/flash-attn", "org/name@main:f", "flash_attention_2", {"": "a/b"}]
+)
+def test_kernels_that_a_config_names_are_not_fetched_from_the_hub(tmp_path, name, kernel):
+    folder = with_config(saved(bert(), tmp_path), {name: kernel})
+    plain = Explainer(*bert())("a dog", "agf")
+    assert Explainer(folder, device="cpu")("a dog", "agf").scores == pytest.approx(plain.scores, abs=1e-6)
+    assert outline(folder).model.config._attn_implementation in ("eager", "sdpa")
+
+
+def test_kernels_that_a_part_of_a_config_names_are_not_fetched_either(tmp_path):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
+    text_config = {**sizes, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 99}
+    vision_config = {**sizes, "image_size": 32, "patch_size": 16}
+    config = Gemma3Config(text_config=text_config, vision_config=vision_config).to_dict()  # type: ignore[arg-type]
+    config["text_config"]["attn_implementation"] = "org/name"
+    config["architectures"] = ["Gemma3ForSequenceClassification"]
+    folder = with_config(saved(bert(), tmp_path), config)
+    model = outline(folder).model
+    assert model.config.text_config._attn_implementation in ("eager", "sdpa")
