@@ -197,6 +197,9 @@ def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) 
     need("accelerate", None, "quantised models and device_map need accelerate")
     placement: dict[str, object] = {"device_map": device_map}
     if quantization_config is not None:
+        if not isinstance(quantization_config, Mapping) and not hasattr(quantization_config, "quant_method"):
+            problem = f" must be a quantisation config of transformers or a dict, not {quantization_config!r}"
+            raise ArgumentTypeError(Argument("quantization_config"), problem)
         placement["quantization_config"] = quantization_config
     return placement
 
