@@ -11,6 +11,7 @@ from gaflow.models.loading import outline
 from tests.support.commands import from_stdin, gives, refused, saved
 from tests.support.foreign import tokenizer_with_code, with_code, with_config, with_pickle
 from tests.support.models import bert
+from tests.support.servers import client_of, post
 
 COMMANDS = (["explain", "a dog", "--model"], ["compare", "a dog", "--methods", "agf", "--model"], ["info"])
 
@@ -60,6 +61,18 @@ def test_a_data_set_run_refuses_foreign_code_even_if_stdin_agrees(tmp_path, monk
         args = (command, tmp_path / "texts.csv", "-o", tmp_path / "out", "--model", folder)
         assert "--trust-remote-code" in refused(capfd, *args)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_server_refuses_foreign_code_even_if_stdin_agrees(tmp_path, monkeypatch):
+    folder = with_code(tmp_path, tmp_path / "ran")
+    from_stdin(monkeypatch, b"y\ny\n")
+    with client_of(models=[str(folder)]) as client:
+        for path in ("explain", "predictions"):
+            assert post(client, path, {"text": "a dog"}, 422)["argument"] == "trust_remote_code"
+    assert not (tmp_path / "ran").exists()
+    with client_of(models=[str(folder)], trust_remote_code=True) as client:
+        post(client, "predictions", {"text": "a dog"})
+    assert (tmp_path / "ran").exists()
 
 
 def test_foreign_code_runs_where_it_is_trusted(tmp_path, capfd):
