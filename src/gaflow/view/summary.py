@@ -258,14 +258,8 @@ class Summary:
 
     @property
     def provenance(self) -> list[tuple[str, str]]:
-        """Where the scores come from, as names and values; entries that are None are left out."""
-        rows = []
-        for name, value in self.att.provenance.items():
-            if isinstance(value, Mapping):
-                value = ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
-            if value is not None:
-                rows.append((one_line(name), one_line(str(value))))
-        return rows
+        """Where the scores come from, as names and values."""
+        return provenance_rows(self.att.provenance)
 
     def share(self, score: float) -> str:
         """A score's share of all scores."""
@@ -435,3 +429,14 @@ def _certificate_numbers(certificate: Certificate) -> tuple[TableRow, ...]:
             text = f"{value:.4g}"
         rows.append((name, text, meaning))
     return tuple(rows)
+
+
+def provenance_rows(provenance: Mapping[str, object]) -> list[tuple[str, str]]:
+    """A provenance as names and values; entries that are None are left out."""
+    rows = []
+    for name, value in provenance.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
+        if value is not None:
+            rows.append((one_line(name), one_line(str(value))))
+    return rows
