@@ -55,6 +55,15 @@ def test_both_flows_of_signed_scores_are_solved_again(barrier):
     assert gaflow.axioms(edited).ok
 
 
+def test_both_flows_are_changed_alike_by_generators():
+    att = attribution(signed=True)
+    edges = [(1, 0, 1), (0, 2, 2)]
+    edited = att.edit(cut_edges=iter(edges), cut_nodes=iter([(1, 3)]), skip_layers=iter([2]))  # type: ignore[arg-type]
+    expected = att.edit(cut_edges=edges, cut_nodes=[(1, 3)], skip_layers=[2])
+    np.testing.assert_array_equal(edited.scores, expected.scores)
+    assert edited.diagnostics == expected.diagnostics
+
+
 def test_the_scored_layer_stays():
     att = attribution().at_layer(2)
     edited = att.edit(cut_nodes=[(1, 3)])

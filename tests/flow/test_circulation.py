@@ -94,6 +94,14 @@ def test_the_example_of_the_documentation():
     assert cost == -1
 
 
+@pytest.mark.parametrize("dead_end", [(0, 2), (2, 0)])
+def test_an_edge_to_or_from_nowhere_carries_nothing(dead_end):
+    tail, head = dead_end
+    flow, cost = min_cost_circulation([0, 1, tail], [1, 0, head], [0, 0, 0], [5, 2, 4], [0, -1, -9])
+    assert flow.tolist() == [2, 2, 0]
+    assert cost == -2
+
+
 def test_a_network_without_edges_has_a_circulation_of_nothing():
     flow, cost = min_cost_circulation([], [], [], [], [])
     assert flow.tolist() == []
@@ -112,9 +120,11 @@ def test_costs_beyond_64_bits_are_summed_exactly():
     ("changes", "message"),
     [
         ({"tail": [0, -1]}, "tail must hold numbers that are not negative"),
-        ({"head": [2**31, 0]}, "head must hold numbers that are not negative"),
+        ({"tail": [2**30, 0]}, "tail must hold numbers that are not negative"),
+        ({"head": [2**30, 0]}, "head must hold numbers that are not negative"),
+        ({"lower": [2**62, 0]}, "lower must hold numbers that are not negative"),
         ({"lower": [-1, 0]}, "lower must hold numbers that are not negative"),
-        ({"lower": [0, 9]}, "lower of edge 1 is 9, which is more than its upper bound 4"),
+        ({"lower": [4, 9]}, "lower of edge 1 is 9, which is more than its upper bound 4"),
         ({"upper": [2**61, 2**61]}, "upper must hold numbers that are not negative"),
         ({"cost": [1]}, "cost has 1 values where 2 are needed"),
         ({"cost": [[1, 2]]}, "cost must be a list"),

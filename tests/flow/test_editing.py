@@ -232,6 +232,19 @@ def test_a_plain_maximum_flow_needs_a_barrier():
     torch.testing.assert_close(flow.target, solve(information, epsilon=1e-3).target, rtol=1e-9, atol=0)
 
 
+def test_changes_may_be_arrays_and_generators():
+    flow = solve(whole_numbers())
+    expected = edit(flow, cut_edges=[(0, 1, 2), (1, 1, 1)], groups=[[1, 2]], sources=[0, 1], widen={(2, 0, 0): 2.0})
+    actual = edit(
+        flow,
+        cut_edges=np.array([[0, 1, 2], [1, 1, 1]]),  # type: ignore[arg-type]
+        groups=(iter([token, token + 1]) for token in (1,)),  # type: ignore[arg-type]
+        sources=np.array([0, 1]),
+        widen={(np.int64(2), 0, 0): np.float32(2)},  # type: ignore[dict-item]
+    )
+    torch.testing.assert_close(actual.edges, expected.edges, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize(
     ("changes", "argument"),
     [
@@ -246,6 +259,7 @@ def test_a_plain_maximum_flow_needs_a_barrier():
         ({"skip_layers": [LAYERS]}, "skip_layers"),
         ({"widen": {(0, 0, 0): -1.0}}, "widen"),
         ({"widen": {(0, 0, 0): np.inf}}, "widen"),
+        ({"widen": {(0, 0, 0): 1e308}}, "widen"),
         ({"widen": {(0, 0, 0): "2"}}, "widen"),
         ({"sources": [TOKENS]}, "sources"),
         ({"sources": []}, "sources"),

@@ -99,6 +99,20 @@ def test_a_gamma_that_takes_the_terminals_away_is_warned_of(t):
     assert max_flow(information, integral=False, terminal="tokens").value.item() == t * t
 
 
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_terminals_are_lost_if_those_of_one_end_are(narrow):
+    information = torch.ones(2, 3, 3, dtype=torch.float64)
+    information[narrow] = 1e-30
+    with pytest.warns(GaflowWarning, match=r"gamma is 1e\+17"):
+        assert max_flow(information, terminal="adjacent").value.item() == 0
+
+
+def test_terminals_of_dead_nodes_are_no_reason_to_warn():
+    information = torch.zeros(2, 3, 3, dtype=torch.float64)
+    information[:, :2, 1:] = 25
+    assert max_flow(information, terminal=50.0).value.item() == 40  # one path; gamma is 0.1, and 25 becomes 2
+
+
 def test_ten_tokens_survive_a_gamma_of_a_tenth():
     network = dense_network(torch.full((1, 10, 10), 25.0, dtype=torch.float64))
     assert network.gamma == 0.1

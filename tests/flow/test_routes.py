@@ -105,7 +105,7 @@ def test_a_flow_by_hand_reads_from_the_input_upwards():
     assert (decomposition.rest, decomposition.rest_share, len(decomposition)) == (0, 0, 3)
     two = routes(flow, 2)
     assert list(two) == list(decomposition)[:2]
-    assert two[-1] == decomposition[1]
+    assert two[-1] == Route((2, 0, 1), 1.0, 0.25)
     assert (two.rest, two.rest_share) == (1, 0.25)
     assert routes(flow, 0) == Routes((), 4.0, 4.0)
 

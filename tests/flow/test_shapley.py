@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from gaflow.errors import ArgumentError
+from gaflow.errors import ArgumentError, MissingExtraError
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.maxflow.score_ranges import score_ranges
-from gaflow.flow.maxflow.shapley import MAX_ORDERS, shapley, shapley_estimate
+from gaflow.flow.maxflow.shapley import MAX_EXACT_TOKENS, MAX_ORDERS, shapley, shapley_estimate
 from tests.flow.test_score_ranges import linear_program
 from tests.support.networks import random_attention, random_information
 
@@ -140,6 +141,29 @@ def test_the_standard_error_is_that_of_marginal_contributions():
     assert error.tolist() == pytest.approx([expected, expected], rel=1e-12)
     assert not torch.equal(values, shapley(information, 100, seed=1))
     assert torch.equal(values, shapley(information, 100, seed=0))
+
+
+def test_as_many_tokens_as_coalitions_allow_have_exact_values():
+    values, error = shapley_estimate(random_attention(1, 2, MAX_EXACT_TOKENS))
+    assert error.tolist() == [0.0] * MAX_EXACT_TOKENS
+    assert (values > 0).all()
+
+
+def test_two_orders_are_enough_for_an_error():
+    values, error = shapley_estimate(random_attention(1, 2, 5), 2)
+    assert torch.isfinite(values).all()
+    assert error.sum().item() > 0
+
+
+def test_a_missing_library_is_reported_before_wrong_capacities(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
+    with pytest.raises(MissingExtraError):
+        shapley(-torch.ones(1, 2, 2))
+
+
+def test_a_negative_seed_is_refused_even_where_nothing_is_drawn():
+    with pytest.raises(ArgumentError, match="seed"):
+        shapley(torch.ones(1, 2, 2), seed=-1)
 
 
 def test_more_tokens_than_coalitions_allow_are_sampled():

@@ -10,11 +10,13 @@ import pytest
 import gaflow
 from gaflow.benchmark import bench, report
 from gaflow.cli import main
+from gaflow.corpora import corpus_page
 from gaflow.data import open_data
 from gaflow.errors import DataError, DiskFullError, GaflowError
 from gaflow.files import write_atomically
 from gaflow.html import flow_page, page
 from gaflow.jobs import attribute, read_attributions
+from gaflow.web import ServerSettings, create_app
 from tests.support.commands import refused
 from tests.support.models import bert
 from tests.support.reports import evaluation
@@ -57,6 +59,10 @@ CALLS = {  # argument -> a call with an empty one
     "folder ": lambda att: gaflow.Evaluation.load(""),
     "model": lambda att: gaflow.Explainer(""),
     "tokenizer": lambda att: gaflow.Explainer(EXPLAINER.model, ""),
+    "folder  ": lambda att: gaflow.corpus(""),
+    "path       ": lambda att: corpus_page(gaflow.corpus(".", minimum=1), ""),
+    "open": lambda att: create_app(ServerSettings(folders=[""])),  # type: ignore[list-item]
+    "model ": lambda att: create_app(ServerSettings(models=[""])),
 }
 
 
@@ -85,6 +91,10 @@ def test_an_empty_path_is_refused_and_not_taken_for_the_current_folder(inside, a
         (["explain", "a dog", "--flow-html", ""], "--flow-html"),
         (["compare", "a dog", "--html", ""], "--html"),
         (["explain", "a dog", "--model", ""], "--model"),
+        (["corpus", ""], "DIR"),
+        (["corpus", ".", "--html", ""], "--html"),
+        (["serve", "--open", ""], "--open"),
+        (["serve", ""], "model"),
     ],
 )
 @pytest.mark.usefixtures("plain", "inside")
@@ -114,6 +124,10 @@ def test_the_command_line_refuses_an_empty_path_by_the_name_of_its_option(capfd,
         ["info", "--length", "0"],
         ["report", ".", "--resamples", "0"],
         ["report", ".", "--seed", "-1"],
+        ["corpus", ".", "--top", "0"],
+        ["corpus", ".", "--length", "0"],
+        ["corpus", ".", "--minimum", "0"],
+        ["serve", "--port", "-1"],
     ],
 )
 @pytest.mark.usefixtures("plain")
@@ -241,6 +255,9 @@ HALF_PATHS = {  # argument -> a call with a path that cannot be encoded
     "out": lambda att: bench(EXPLAINER, TEXTS, HALF),
     "out ": lambda att: report(".", HALF),
     "source": lambda att: open_data(HALF),
+    "folder  ": lambda att: gaflow.corpus(HALF),
+    "open": lambda att: create_app(ServerSettings(folders=[HALF])),  # type: ignore[list-item]
+    "model ": lambda att: create_app(ServerSettings(models=[HALF])),
     "model": lambda att: gaflow.Explainer(HALF),
     "tokenizer": lambda att: gaflow.Explainer(EXPLAINER.model, HALF),
 }

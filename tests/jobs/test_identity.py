@@ -11,8 +11,9 @@ from gaflow.jobs import attribute
 from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import Manifest
 from tests.support.manifests import as_first_written, edit_manifest
-from tests.support.models import bert
+from tests.support.models import FAMILIES, bert
 from tests.support.runs import files
+from tests.support.task_models import sentence_encoder
 
 TEXTS = [f"a dog {'is very ' * k}smart" for k in range(5)]
 MODEL = {"name": "x", "weights": "p", "config": {"hidden_act": "gelu"}, "tokenizer": {"sha256": "t"}}
@@ -169,8 +170,31 @@ def replace_forward(bert_model):
     )
 
 
+def exchange_function(bert_model):
+    bert_model.pooler.act = torch.relu
+
+
+def add_constant(bert_model):
+    bert_model.pooler.scale = torch.tensor(2.0)
+
+
+def add_list(bert_model):
+    bert_model.encoder.factors = [1, {"of": (2, torch.float32)}]
+
+
 @pytest.mark.parametrize(
-    "change", [exchange_layer, exchange_for_a_namesake, change_scaling, turn_positions, add_hook, replace_forward]
+    "change",
+    [
+        exchange_layer,
+        exchange_for_a_namesake,
+        change_scaling,
+        turn_positions,
+        add_hook,
+        replace_forward,
+        exchange_function,
+        add_constant,
+        add_list,
+    ],
 )
 def test_a_model_that_was_changed_in_memory_is_another_model(tmp_path, change):
     run(explainer_with(), tmp_path / "job", stop_after=2)
@@ -180,12 +204,61 @@ def test_a_model_that_was_changed_in_memory_is_another_model(tmp_path, change):
         run(changed, tmp_path / "job")
 
 
+@pytest.mark.parametrize("settings", [{"pooling": "cls"}, {"pooling": ["mean", "max"]}, {"measure": "dot"}])
+def test_another_pooling_is_another_model(settings):
+    hashes = set()
+    for changes in ({}, settings):
+        model, tokenizer = sentence_encoder(**changes)
+        hashes.add(describe_model(gaflow.Explainer(model, tokenizer, task="similarity"))["modules"])
+    assert len(hashes) == 2
+
+
+class Head(torch.nn.Module):
+    """A classifier around an encoder, which has to be called in a way of its own."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+        self.weights = torch.nn.Parameter(torch.ones(2, encoder.config.hidden_size))
+
+    def forward(self, ids, mask):
+        return self.encoder(ids, attention_mask=mask).last_hidden_state[:, 0] @ self.weights.T
+
+
+def test_a_module_of_your_own_that_is_called_in_another_way_is_another_model():
+    model, tokenizer = bert()
+    head = Head(model.base_model)
+
+    def call(inputs):
+        return head(inputs["input_ids"], inputs["attention_mask"])
+
+    def call_without_mask(inputs):
+        return head(inputs["input_ids"], None)
+
+    hashes = set()
+    for function in (call, call_without_mask):
+        custom = gaflow.CustomModel(head, ["a", "b"], call=function)
+        hashes.add(describe_model(gaflow.Explainer(custom, tokenizer))["modules"])
+    assert len(hashes) == 2
+
+
 def test_explaining_does_not_make_another_model_of_it():
     explainer = explainer_with()
     before = describe_model(explainer)
     explainer(TEXTS[0])
     explainer(TEXTS[1], "lime")
     assert describe_model(explainer) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_explaining_does_not_make_another_model_of_any_family(family):
+    explainer = gaflow.Explainer(*FAMILIES[family]())
+    before = describe_model(explainer)
+    explainer(TEXTS, "agf")
+    assert describe_model(explainer) == before
+    again = gaflow.Explainer(*FAMILIES[family]())
+    assert describe_model(again) == before
 
 
 def test_another_automatic_precision_is_another_model(tmp_path):

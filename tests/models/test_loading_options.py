@@ -92,6 +92,12 @@ def test_a_device_and_a_device_map_exclude_each_other(folder):
     assert caught.value.argument == "device"
 
 
+def test_a_wrong_quantisation_is_refused_by_name(folder):
+    with pytest.raises(gaflow.GaflowError) as caught:
+        gaflow.Explainer(folder, quantization_config="8bit")
+    assert caught.value.argument == "quantization_config"
+
+
 def test_a_wrong_device_map_is_named_in_one_line(folder):
     with pytest.raises(gaflow.GaflowError) as caught:
         gaflow.Explainer(folder, device_map="nowhere")

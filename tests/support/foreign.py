@@ -62,5 +62,11 @@ def with_pickle(folder: Path, marker: Path) -> Path:
     return model
 
 
+def with_config(model: Path, changes: dict[str, object]) -> Path:
+    """A model's folder whose config says something else."""
+    _update(model / "config.json", changes)
+    return model
+
+
 def _update(path: Path, changes: dict[str, object]) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -39,6 +39,7 @@ def test_this_machine_has_several_names(client, host):
         {"Origin": "http://evil.example"},
         {"Origin": "http://127.0.0.1:9000"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},

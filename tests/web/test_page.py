@@ -10,7 +10,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import gaflow
+from gaflow.errors import visible
 from tests.support.browser import browser  # noqa: F401
+from tests.support.hostile import INJECTIONS
 from tests.support.servers import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -177,6 +179,26 @@ def test_a_hostile_text_is_only_a_text(browser, address):  # noqa: F811
         explain(page, text)
         assert page.inner_text(".view .text") == text
         assert page.locator(".view img, .view script").count() == 0
+
+
+def test_what_hides_in_a_text_is_written_out(browser, address):  # noqa: F811
+    text = "a \u202egood\u200e \x07film \U000e0041 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+    with opened(browser, address) as page:
+        explain(page, text)
+        assert page.inner_text(".view .text") == visible(text)
+        assert visible(page.inner_text("main")) == page.inner_text("main")
+
+
+def test_the_page_writes_characters_as_python_does(browser, address):  # noqa: F811
+    texts = ["\r\n a\rb\tc", *[chr(code) for code in range(0x3000)], *INJECTIONS]
+    texts += [chr(code) for code in (*range(0xFDC0, 0x10000), *range(0x1F3F0, 0x1F400), *range(0xE0000, 0xE1001))]
+    texts = [text for text in texts if not any("\ud800" <= character <= "\udfff" for character in text)]
+    write = """async texts => {
+        const {visible} = await import("/static/elements.js");
+        return texts.map(visible);
+    }"""
+    with opened(browser, address) as page:
+        assert page.evaluate(write, texts) == [visible(text) for text in texts]
 
 
 def test_an_error_says_what_to_do_and_marks_its_field(browser, address):  # noqa: F811

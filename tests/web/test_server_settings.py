@@ -55,3 +55,10 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         _ = ServerSettings(folders=[tmp_path / "nothing"]).runs
     assert error.value.argument == "open"
+
+
+@pytest.mark.parametrize("model", ["", " ", "a\0b", "\ud800"])
+def test_a_model_without_a_name_is_refused_at_start(model):
+    with pytest.raises(ArgumentError) as error:
+        _ = ServerSettings(models=[model]).model_names
+    assert error.value.argument == "model"

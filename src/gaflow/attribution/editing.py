@@ -60,9 +60,9 @@ def edit(
         )
     token_groups = _token_groups(att, groups)
     settings: dict[str, Any] = {
-        "cut_edges": cut_edges,
-        "cut_nodes": cut_nodes,
-        "skip_layers": skip_layers,
+        "cut_edges": list(cut_edges),
+        "cut_nodes": list(cut_nodes),
+        "skip_layers": list(skip_layers),
         "widen": widen,
         "sources": sources,
         "targets": targets,

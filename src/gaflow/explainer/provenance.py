@@ -41,7 +41,9 @@ _NOT_DECISIVE = {  # keys of a config that change no number, or that are recorde
     "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",
     "transformers_version", "use_cache",
 }  # fmt: skip
-_NOT_SETTINGS = ("name_or_path", "training", "_is_torch_compile")  # of modules: where it lies, and marks
+_NOT_SETTINGS = (  # of modules: where it lies, and marks
+    "name_or_path", "training", "_is_torch_compile", "hf_device_map", "warnings_issued",
+)  # fmt: skip
 _TOKENIZER_SETTINGS = (  # attributes that the vocabulary and the rules of the backend do not show
     "add_prefix_space", "do_lower_case", "model_input_names", "padding_side", "split_special_tokens", "truncation_side",
 )  # fmt: skip
@@ -281,16 +283,35 @@ def _hash_modules(model: torch.nn.Module) -> str:
     for name, module in model.named_modules():
         kind = type(module)
         digest.update(f"{name} {kind.__module__}.{kind.__qualname__} {module.extra_repr()}\n".encode())
-        attributes = vars(module)
-        for attribute, value in sorted(attributes.items()):
-            is_setting = isinstance(value, str | int | float) and attribute not in _NOT_SETTINGS
-            if attribute == "forward" or (is_setting and "cache" not in attribute):  # caches grow with the texts
+        for attribute, value in sorted(vars(module).items()):
+            if attribute == "forward" or _is_constant(attribute, value):
                 digest.update(f"{attribute} {_describe_setting(value)}\n".encode())
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
             digest.update(f"hook {_describe_setting(hook)}\n".encode())
         for buffer in sorted(module._non_persistent_buffers_set):
             digest.update(_tensor_bytes(module._buffers[buffer]))
     return digest.hexdigest()
+
+
+def _is_constant(attribute: str, value: object) -> bool:
+    """Whether an attribute of a module is a setting or a constant that can change numbers."""
+    if attribute in _NOT_SETTINGS or "cache" in attribute:  # caches grow with the texts
+        return False
+    if isinstance(value, str | int | float):
+        return True
+    return not attribute.startswith("_") and _is_data(value)
+
+
+def _is_data(value: object) -> bool:
+    """Whether a value is a number, a string, an array or a function, or consists of such."""
+    if isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.is_meta):
+        return False
+    if isinstance(value, Mapping):
+        return all(map(_is_data, value.values()))
+    if isinstance(value, list | tuple | Set):
+        return all(map(_is_data, value))
+    plain = isinstance(value, str | int | float | torch.Tensor | np.ndarray | torch.dtype)
+    return plain or value is None or callable(value)
 
 
 def _autocast(device: str) -> str | None:

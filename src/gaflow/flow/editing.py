@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,7 @@ from gaflow.flow.result import Flow
 
 Edge = tuple[int, int, int]  # layer, i, j: from node i of node layer `layer + 1` to node j of node layer `layer`
 Node = tuple[int, int]  # node layer, token
+_LARGEST_WIDENED = 1e290  # capacity; sums of larger ones overflow
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Edits:
         for edge, factor in self.widen.items():
             layer, i, j = _numbers("widen", edge, (layers, t, t))
             capacity[:, layer, i, j] *= _factor(factor)
+        if self.widen and capacity.max() > max(_LARGEST_WIDENED, original.max().item()):
+            largest = f" makes a capacity of {capacity.max():.3g}; take a smaller factor"
+            raise ArgumentError(Argument("widen"), largest)
         skipped = _skipped_layers(self.skip_layers, layers)
         for layer in skipped:
             capacity[:, layer] = _straight(original[:, layer], capacity, layer, skipped)
@@ -131,7 +136,7 @@ def edit(
         widen={} if widen is None else widen,
         sources=sources,
         targets=targets,
-        groups=groups,
+        groups=None if groups is None else grouped(flow.capacity.shape[-1], groups),
     )
     if barrier is None and flow.barrier not in ("uniform", "capacity"):
         raise ArgumentError(
@@ -224,6 +229,8 @@ def _membership(nodes: Sequence[Sequence[int]], count: int) -> Tensor:
 def _numbers(name: str, values: object, counts: Sequence[int]) -> tuple[int, ...]:
     """Whole numbers from 0 to below each of `counts`."""
     parts = {3: "(layer, i, j)", 2: "(node layer, token)", 1: "a number"}
+    if isinstance(values, np.ndarray | Tensor):
+        values = values.tolist()
     if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(counts):
         raise ArgumentError(Argument(name), f": {values!r} must be {parts[len(counts)]}")
     for value, count in zip(values, counts, strict=True):
@@ -236,6 +243,7 @@ def _numbers(name: str, values: object, counts: Sequence[int]) -> tuple[int, ...
 
 def _factor(factor: object) -> float:
     """A finite factor from 0 on."""
+    factor = plain_number(factor)
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor < math.inf:
         raise ArgumentError(Argument("widen"), f" takes factors from 0 on, not {factor!r}")
     return factor

@@ -39,6 +39,7 @@ from gaflow.tasks import TASKS, task_of
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
 _MOST_LAYERS = 4096  # making them takes time and memory, even without weights
+_ATTENTION = (None, "eager", "sdpa")  # implementations that need nothing but torch
 DeviceMap = str | int | torch.device | Mapping[str, str | int | torch.device]
 _ASSETS = Path(__file__).parents[1] / "assets"
 
@@ -203,6 +204,9 @@ def _placement(config: ModelConfig, options: LoadOptions, device: torch.device) 
     need("accelerate", None, "quantised models and device_map need accelerate")
     placement: dict[str, object] = {"device_map": device_map}
     if quantization_config is not None:
+        if not isinstance(quantization_config, Mapping) and not hasattr(quantization_config, "quant_method"):
+            problem = f" must be a quantisation config of transformers or a dict, not {quantization_config!r}"
+            raise ArgumentTypeError(Argument("quantization_config"), problem)
         placement["quantization_config"] = quantization_config
     return placement
 
@@ -316,6 +320,7 @@ def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pi
 
     subfolder = _subfolder(pipeline)
     config = transformers.AutoConfig.from_pretrained(name, subfolder=subfolder, **options.remote)
+    _drop_kernels(config)
     for size in _SIZES:
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
@@ -329,6 +334,19 @@ def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pi
     if task is None and pipeline is not None:
         task = "similarity"
     return config, task or "text-classification"
+
+
+def _drop_kernels(config: ModelConfig) -> None:
+    """Forget a kernel that a config names, in its parts too: it would be code from the hub.
+
+    Nothing is lost, because gaflow reads attention weights, which kernels do not return.
+    """
+    if getattr(config, "_attn_implementation", None) not in _ATTENTION:
+        config._attn_implementation = None
+    for part in getattr(config, "sub_configs", ()):
+        inner = getattr(config, part, None)
+        if inner is not None:
+            _drop_kernels(inner)
 
 
 def _layer_counts(config: ModelConfig) -> Iterator[tuple[str, int]]:

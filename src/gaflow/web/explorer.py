@@ -12,7 +12,7 @@ import torch
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.export import as_json, flow_values
-from gaflow.errors import Argument, ArgumentError
+from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.evaluation.faithfulness import CONTROL, evaluate
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import prepare_one
@@ -244,7 +244,7 @@ class Explorer:
     def _solve_capacities(self, body: SolveBody) -> Answer:
         if body.groups is not None and isinstance(body.groups, str):
             raise HttpProblem(422, "groups by name are for results of texts; capacities take lists of tokens", "groups")
-        with self.solving():
+        with self.solving(), _named("information", "capacities"):
             try:
                 information = torch.tensor(body.capacities, dtype=torch.float64)
             except (ValueError, TypeError):
@@ -299,3 +299,15 @@ class Explorer:
             return Explainer(model, device=settings.device, trust_remote_code=settings.trust_remote_code)
 
         return load
+
+
+@contextmanager
+def _named(argument: str, key: str) -> Iterator[None]:
+    """Errors about an argument of the library name the key of the request that it comes from."""
+    try:
+        yield
+    except GaflowError as error:
+        if error.argument != argument:
+            raise
+        detail = error.worded(lambda mentioned: key if mentioned.name == argument else str(mentioned))
+        raise HttpProblem(422, detail, key) from error

@@ -79,7 +79,7 @@ class Guard:
         if not expected and (self.settings.token is None or is_loopback(self.settings.host)):
             raise HttpProblem(403, f"this server is not called {host!r}; use the address that it printed at start")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _address_of(origin) != host.lower():
             raise HttpProblem(403, f"pages of {origin!r} may not use this server")
         site = headers.get("sec-fetch-site", "none")
         opens_page = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
@@ -127,6 +127,14 @@ class _Bounded:
 
 def _too_large(limit: int) -> HttpProblem:
     return HttpProblem(413, f"the request is longer than {limit:,} bytes; send less")
+
+
+def _address_of(origin: str) -> str | None:
+    """Host and port in an Origin header; None if it has none, as `null`."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:  # half an IPv6 address
+        return None
 
 
 def _host_name(host: str) -> str:

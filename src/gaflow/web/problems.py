@@ -19,17 +19,17 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from gaflow.errors import GaflowError, MissingExtraError, TooLargeError
+from gaflow.errors import GaflowError, MissingExtraError, TooLargeError, visible
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
 
 
 class HttpProblem(HTTPException):
-    """An error that a client can act on."""
+    """An error that a client can act on; what it repeats of a request is displayed, never obeyed."""
 
     def __init__(self, status: int, detail: str, argument: str | None = None, headers: Mapping[str, str] | None = None):
-        super().__init__(status, detail, headers)
+        super().__init__(status, visible(detail), headers)
         self.argument = argument
 
     def content(self) -> dict[str, Any]:

@@ -76,7 +76,8 @@ class ServerSettings:
             return {BUILT_IN: None}
         names: dict[str, str | None] = {}
         for model in self.models:
-            name = Path(model).name if Path(model).is_dir() else model
+            path = location("model", model)
+            name = path.name if path.is_dir() else model
             names[_unique(name, names)] = None if model == BUILT_IN else model
         return names
 

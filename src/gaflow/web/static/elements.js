@@ -1,9 +1,24 @@
-// Elements of the page. Every text is set as text, never as HTML.
+// Elements of the page. Every text is set as text, never as HTML, after `visible` has written out what hides in it.
+
+// As in gaflow/errors.py: a black flag with the tags of a region, or one character that controls or hides.
+const FLAG_OR_CONTROL = new RegExp(
+  "(\\u{1f3f4}[\\u{e0030}-\\u{e0039}\\u{e0061}-\\u{e007a}]{3,6}\\u{e007f})|" +
+  "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u206f\\ud800-\\udfff\\ufdd0-\\ufdef" +
+  "\\ufff9-\\ufffb\\ufffe\\uffff\\u{e0000}-\\u{e00ff}\\u{e01f0}-\\u{e0fff}]", "gu");
+
+export function visible(text) {
+  return text.replace(/\r\n?/g, "\n").replace(FLAG_OR_CONTROL, (match, flag) => flag || escaped(match.codePointAt(0)));
+}
+
+function escaped(code) {
+  const [letter, digits] = code < 256 ? ["x", 2] : code < 65536 ? ["u", 4] : ["U", 8];
+  return "\\" + letter + code.toString(16).padStart(digits, "0");
+}
 
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
+  node.append(...children.map(child => (typeof child === "string" ? visible(child) : child)));
   return node;
 }
 

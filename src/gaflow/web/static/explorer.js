@@ -4,7 +4,7 @@
 // target and edits (as JSON). Each edit is {kind, value}; bodyOf turns them into a request of /solve.
 
 import {get, post, work} from "./api.js";
-import {element, flowFrame, number, table} from "./elements.js";
+import {element, flowFrame, number, table, visible} from "./elements.js";
 import {mountFlow} from "./flow.js";
 
 const EDGES = 600;
@@ -15,6 +15,7 @@ const NARROW = 0.01; // of a cut: edges that carry less are counted, not drawn
 const find = selector => document.querySelector(selector);
 const form = find("form.ask");
 const field = name => form.elements[name];
+const say = (selector, text) => { find(selector).textContent = visible(text); };
 
 let original = null; // the explanation: {id, attribution, drawing}
 let current = null; // the same, or after edits
@@ -58,7 +59,7 @@ function complain(problem) {
   const line = find(".problem");
   line.hidden = !problem;
   if (!problem) return;
-  line.textContent = problem.detail || `The server does not answer (${problem.message || problem}).`;
+  say(".problem", problem.detail || `The server does not answer (${problem.message || problem}).`);
   const wrong = field(problem.argument);
   for (const name of FIELDS) field(name).removeAttribute("aria-invalid");
   if (wrong) {
@@ -115,12 +116,12 @@ function onlyText() {
 function show() {
   const att = current.attribution;
   const probability = att.probability === null ? "" : ` ${(100 * att.probability).toFixed(1)}%`;
-  find(".headline").textContent = att.label + probability;
+  say(".headline", att.label + probability);
   const facts = [`explained by ${att.method}`, `${att.tokens.length} tokens`];
   if (att.label !== att.prediction) facts.push(`the model predicts ${att.prediction}`);
   if (att.facts.warning) facts.push(att.facts.warning);
   if (att.certificate) facts.push(certified(att.certificate));
-  find(".facts").textContent = facts.join(" · ");
+  say(".facts", facts.join(" · "));
   find(".result").hidden = false;
   const frame = flowFrame(att, current.drawing);
   frame.classList.toggle("pick", find(".cut-edges").checked);
@@ -133,7 +134,7 @@ function show() {
   choice = flow.state().selected;
   showEdits();
   showChanges();
-  find(".cut-text").textContent = "";
+  say(".cut-text", "");
   find(".routes").replaceChildren();
   find(".curve").replaceChildren();
   find(".panels").hidden = !att.certificate;
@@ -200,7 +201,7 @@ function showEdits() {
   const grouped = edits.some(edit => edit.kind === "groups");
   const one = choice && choice.tokens.length === 1 && !grouped;
   const place = one ? `Chosen: ${nameOf(choice.tokens[0])}, layer ${choice.layer}.` : "Click on a node to choose it.";
-  find(".selection").textContent = grouped ? "Nodes and edges can be cut before tokens are joined." : place;
+  say(".selection", grouped ? "Nodes and edges can be cut before tokens are joined." : place);
   find(".cut-node").disabled = find(".only-target").disabled = !one;
   const layers = original.attribution.layers ? original.attribution.layers.length - 1 : 0;
   find(".skip-layer").disabled = !one || choice.layer >= layers;
@@ -211,7 +212,7 @@ function showEdits() {
   find(".groups").value = value("groups") || "";
   const exponent = Math.round(Math.log10(value("epsilon") || 1e-6));
   find(".epsilon").value = exponent;
-  find(".exponent").textContent = exponent;
+  say(".exponent", String(exponent));
 }
 
 function ranks(scores) {
@@ -224,14 +225,13 @@ function ranks(scores) {
 function showChanges() {
   const box = find(".changes .scroll");
   box.replaceChildren();
-  const verdict = find(".verdict");
   if (current === original) {
-    verdict.textContent = "Nothing yet.";
+    say(".verdict", "Nothing yet.");
     return;
   }
   const values = [original, current].map(({drawing}) => drawing.methods.map(method => method.value));
   const names = current.drawing.names;
-  verdict.textContent = names.map((name, k) => `${name}: ${number(values[0][k])} → ${number(values[1][k])}`).join("; ");
+  say(".verdict", names.map((name, k) => `${name}: ${number(values[0][k])} → ${number(values[1][k])}`).join("; "));
   const before = original.attribution.scores;
   const after = current.attribution.scores;
   if (before.length !== after.length) return;
@@ -256,7 +256,7 @@ async function showCut() {
   const count = `${cut.edges.length} edges hold the flow back, above all in layer ${cut.bottleneck}. They carry `;
   const drawn = wide.length < cut.edges.length ? ` The drawing shows the widest ${wide.length}.` : "";
   const text = `${count}${number(cut.value)} together${cut.unique ? "" : "; other cuts are as narrow"}.${drawn}`;
-  find(".cut-text").textContent = cut.dead ? "There is no flow to cut." : text;
+  say(".cut-text", cut.dead ? "There is no flow to cut." : text);
 }
 
 async function showRoutes() {
@@ -292,7 +292,7 @@ async function showAbout() {
   find(".models").append(table(["model", "state"], models.map(model => [model.name, state(model)])));
   const rows = methods.map(({name, description, signed, passes}) => [name, description, signed ? "yes" : "no", passes]);
   find(".methods").append(table(["method", "what it does", "signed", "passes of the model"], rows));
-  find(".version").textContent = `gaflow ${version}.`;
+  say(".version", `gaflow ${version}.`);
 }
 
 async function begin() {
