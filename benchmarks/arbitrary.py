@@ -100,22 +100,22 @@ def examine(information: Tensor) -> Finding | None:
 
 
 ROWS: dict[str, Callable[[list[Finding]], str]] = {
-    "texts with open scores": lambda found: _percent(f.widest > OPEN for f in found),
-    "node layers with open scores, mean": lambda found: _percent(f.layers for f in found),
-    "range of a token, mean": lambda found: _percent(f.width for f in found),
-    "widest range in a text, mean": lambda found: _percent(f.widest for f in found),
-    "widest range in a text, largest": lambda found: f"{max(f.widest for f in found):.1%}",
-    "flow whose token is determined, mean": lambda found: _percent(f.fixed for f in found),
-    "token pairs whose order is open, mean": lambda found: _percent(f.pairs for f in found),
-    "texts whose first token is determined": lambda found: _percent(f.top for f in found),
-    "texts where Algorithms 1 and 2 differ": lambda found: _percent(f.elsewhere > OPEN for f in found),
-    "flow that ends elsewhere under Algorithm 2, mean": lambda found: _percent(f.elsewhere for f in found),
-    "the same, largest": lambda found: f"{max(f.elsewhere for f in found):.1%}",
-    "token pairs that they order differently, mean": lambda found: _percent(f.swapped for f in found),
-    "difference of their values, largest": lambda found: f"{max(f.value_apart for f in found):.0e}",
-    "texts with the barrier solution inside": lambda found: _percent(f.outside <= OPEN for f in found),
-    "most it is below a range, gap included": lambda found: f"{max(f.short for f in found):.0e}",
-    "texts with one minimum cut only": lambda found: _percent(f.unique_cut for f in found),
+    "texts with open scores": lambda results: _percent(f.widest > OPEN for f in results),
+    "node layers with open scores, mean": lambda results: _percent(f.layers for f in results),
+    "range of a token, mean": lambda results: _percent(f.width for f in results),
+    "widest range in a text, mean": lambda results: _percent(f.widest for f in results),
+    "widest range in a text, largest": lambda results: f"{max(f.widest for f in results):.1%}",
+    "flow whose token is determined, mean": lambda results: _percent(f.fixed for f in results),
+    "token pairs whose order is open, mean": lambda results: _percent(f.pairs for f in results),
+    "texts whose first token is determined": lambda results: _percent(f.top for f in results),
+    "texts where Algorithms 1 and 2 differ": lambda results: _percent(f.elsewhere > OPEN for f in results),
+    "flow that ends elsewhere under Algorithm 2, mean": lambda results: _percent(f.elsewhere for f in results),
+    "the same, largest": lambda results: f"{max(f.elsewhere for f in results):.1%}",
+    "token pairs that they order differently, mean": lambda results: _percent(f.swapped for f in results),
+    "difference of their values, largest": lambda results: f"{max(f.value_apart for f in results):.0e}",
+    "texts with the barrier solution inside": lambda results: _percent(f.outside <= OPEN for f in results),
+    "most it is below a range, gap included": lambda results: f"{max(f.short for f in results):.0e}",
+    "texts with one minimum cut only": lambda results: _percent(f.unique_cut for f in results),
 }
 
 
@@ -127,7 +127,7 @@ def table(findings: dict[str, list[Finding]]) -> list[str]:
     """Both tables in Markdown."""
     lines = ["| | " + " | ".join(findings) + " |", "|---|" + "---:|" * len(findings)]
     lines += [f"| {name} | " + " | ".join(row(f) for f in findings.values()) + " |" for name, row in ROWS.items()]
-    cuts = {name: torch.stack([f.cut for f in found]).mean(0) for name, found in findings.items()}
+    cuts = {name: torch.stack([f.cut for f in results]).mean(0) for name, results in findings.items()}
     count = len(next(iter(cuts.values())))
     names = ["input -> super-target", *(f"{k + 1} -> {k}" for k in range(count - 2)), "super-source -> output"]
     lines += ["", "Where the minimum cut (the one nearest to the output) lies, mean share per layer of edges:", ""]
@@ -146,36 +146,36 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="arbitrary.md", help="name below benchmarks/results")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    texts = pd.read_parquet(given.data)[given.column].sample(given.count, random_state=given.seed).tolist()
-    explainer = gaflow.Explainer(given.model)
+    texts = pd.read_parquet(options.data)[options.column].sample(options.count, random_state=options.seed).tolist()
+    explainer = gaflow.Explainer(options.model)
     findings: dict[str, list[Finding]] = {name: [] for name in ("af", "gf", "agf")}
     dead = dict.fromkeys(findings, 0)
     for text in texts:
         capture = Capture()
         explainer(text, method=capture, truncation=True)
         (traced,) = capture.traces
-        for name, found in findings.items():
+        for name, results in findings.items():
             finding = examine(INFORMATION[name](traced.attention, traced.gradient)[0].double().cpu())
             dead[name] += finding is None
-            found += [] if finding is None else [finding]
-    some = findings["af"]
+            results += [] if finding is None else [finding]
+    lengths = [result.tokens for result in findings["af"]]
     lines = [
         "# How arbitrary plain maximum flow is",
         "",
-        f"{len(texts)} texts of {given.data.name}, {sum(f.tokens for f in some) / len(some):.1f} tokens on average; "
+        f"{len(texts)} texts of {options.data.name}, {sum(lengths) / len(lengths):.1f} tokens on average; "
         "all amounts are relative to the maximum flow. Ranges are over all maximum flows, exact; the flows of "
         "Algorithms 1 and 2 are those that OR-Tools finds.",
         f"Open means by more than {OPEN:g} of the flow. Texts without any flow, left out: "
         + ", ".join(f"{name} {count}" for name, count in dead.items())
         + ".",
         "",
-        provenance(count=given.count, seed=given.seed, model=given.model or "embedded"),
+        provenance(count=options.count, seed=options.seed, model=options.model or "embedded"),
         *table(findings),
     ]
     print("\n".join(lines))
-    print("written to", write(given.out, "\n".join(lines) + "\n").name)
+    print("written to", write(options.out, "\n".join(lines) + "\n").name)
 
 
 if __name__ == "__main__":

@@ -33,36 +33,38 @@ class Subject:
 
     explainer: Explainer
     texts: list[str]
-    seen: list[Attribution]  # (n,) tokens and prediction of each text, with the scores of the control
+    attributions: list[Attribution]  # (n,) tokens and prediction of each text, with the scores of the control
     folder: Path
     batch_size: int
 
     @classmethod
-    def of(cls, explainer: Explainer, texts: Sequence[str], kept: str, batch_size: int) -> Subject:
+    def of(cls, explainer: Explainer, texts: Sequence[str], cache: str, batch_size: int) -> Subject:
         """Texts that the tokenizer makes something of, each with what the model predicts."""
         encodings = attempt(texts, lambda part: read(explainer, part))
         good = [text for text, encoding in zip(texts, encodings, strict=True) if isinstance(encoding, Encoding)]
-        seen = explain(explainer, good, METHODS[CONTROL], batch_size)
-        failed = [each for each in seen if isinstance(each, str)]
-        if failed or not seen:
+        attributions = explain(explainer, good, METHODS[CONTROL], batch_size)
+        failed = [outcome for outcome in attributions if isinstance(outcome, str)]
+        if failed or not attributions:
             raise SystemExit(f"the model cannot be explained on these texts: {(failed or ['there are none'])[0]}")
-        folder = Path(kept) / weight_hash(explainer.model)[:12]
+        folder = Path(cache) / weight_hash(explainer.model)[:12]
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(explainer, good, [each for each in seen if not isinstance(each, str)], folder, batch_size)
+        return cls(
+            explainer, good, [outcome for outcome in attributions if not isinstance(outcome, str)], folder, batch_size
+        )
 
     @property
     def predicted(self) -> list[int]:
         """Class (n,) of each text."""
-        return [int(each.target) for each in self.seen if not isinstance(each.target, tuple)]
+        return [int(outcome.target) for outcome in self.attributions if not isinstance(outcome.target, tuple)]
 
     def first(self, count: int) -> Subject:
         """The same of the first texts."""
-        return replace(self, texts=self.texts[:count], seen=self.seen[:count])
+        return replace(self, texts=self.texts[:count], attributions=self.attributions[:count])
 
     def scores(
         self,
         method: Method,
-        asked: str = "",
+        question: str = "",
         *,
         targets: Sequence[int] | None = None,
         texts: Sequence[str] | None = None,
@@ -70,23 +72,23 @@ class Subject:
     ) -> list[Scored]:
         """Scores of each text; `asked` says what is special, and must if the model is not what it was."""
         texts = self.texts if texts is None else texts
-        decided = json.dumps([repr(method), asked, list(texts), targets, groups]).encode()
+        decided = json.dumps([repr(method), question, list(texts), targets, groups]).encode()
         path = self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
         if not path.exists():
             started = time.perf_counter()
-            found = explain(self.explainer, texts, method, self.batch_size, targets, groups)
-            said = [each if isinstance(each, str) else each.scores.tolist() for each in found]
-            write_atomically(path, json.dumps({"method": method.name, "asked": asked, "scores": said}).encode())
+            outcomes = explain(self.explainer, texts, method, self.batch_size, targets, groups)
+            stored = [outcome if isinstance(outcome, str) else outcome.scores.tolist() for outcome in outcomes]
+            write_atomically(path, json.dumps({"method": method.name, "asked": question, "scores": stored}).encode())
             print(
-                f"{method.name}, {len(texts)} texts{asked and ' '}{asked}: {time.perf_counter() - started:.1f} s",
+                f"{method.name}, {len(texts)} texts{question and ' '}{question}: {time.perf_counter() - started:.1f} s",
                 flush=True,
             )
-        said = json.loads(path.read_text())["scores"]
-        return [None if isinstance(each, str) else np.array(each) for each in said]
+        stored = json.loads(path.read_text())["scores"]
+        return [None if isinstance(outcome, str) else np.array(outcome) for outcome in stored]
 
     def compare(self, measure: Callable[..., float], one: Sequence[Scored], other: Sequence[Scored]) -> np.ndarray:
         """A measure (n,) of two scores of the ordinary tokens of each text; NaN where one of them is missing."""
-        ordinary = [~each.special_mask for each in self.seen]
+        ordinary = [~outcome.special_mask for outcome in self.attributions]
         return np.array(
             [
                 np.nan if a is None or b is None else measure(a[mask], b[mask])
@@ -111,22 +113,24 @@ def explain(
 ) -> list[Attribution | str]:
     """An attribution of each text, or why there is none; batches depend on the texts alone, unless given."""
     encodings = read(explainer, texts)
-    wanted = [None] * len(texts) if targets is None else targets
+    class_per_text = [None] * len(texts) if targets is None else targets
 
     def run(group: Sequence[int]) -> list[Attribution]:
-        batch = explain_batch(explainer.runner, [encodings[k] for k in group], [wanted[k] for k in group], [method])
+        batch = explain_batch(
+            explainer.runner, [encodings[k] for k in group], [class_per_text[k] for k in group], [method]
+        )
         return [by_method[method.name] for by_method in batch.by_text]
 
-    found: dict[int, Attribution | str] = {}
+    outcomes: dict[int, Attribution | str] = {}
     for group in groups or explainer.runner.batches(encodings, batch_size, [method]):
-        found.update(zip(group, attempt(group, run), strict=True))
-    return [found[k] for k in range(len(texts))]
+        outcomes.update(zip(group, attempt(group, run), strict=True))
+    return [outcomes[k] for k in range(len(texts))]
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Ranks (n,) from 1, equal values sharing the mean of theirs."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
+    _, rank_group, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[rank_group]
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -154,13 +158,13 @@ def change(a: np.ndarray, b: np.ndarray) -> float:
     return float(abs(a - b).max() / largest) if largest else float(abs(b).max() > 0)
 
 
-def shown(values: np.ndarray, spec: str = "+.3f") -> str:
+def mean_with_error(values: np.ndarray, spec: str = "+.3f") -> str:
     """Mean and standard error of what is known."""
-    known = values[~np.isnan(values)]
-    if not len(known):
+    numbers = values[~np.isnan(values)]
+    if not len(numbers):
         return "none"
-    error = f" ± {known.std(ddof=1) / len(known) ** 0.5:.3f}" if len(known) > 1 else ""
-    return f"{known.mean():{spec}}{error}"
+    error = f" ± {numbers.std(ddof=1) / len(numbers) ** 0.5:.3f}" if len(numbers) > 1 else ""
+    return f"{numbers.mean():{spec}}{error}"
 
 
 def markdown(header: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -60,12 +60,12 @@ def contrast(first: Words, second: Words, concessive: bool) -> Words:
 def made_texts(rng: np.random.Generator, sentences: list[Words], negations: int, contrasts: int) -> list[Words]:
     """Negated sentences and contrasted pairs of clauses, for the teacher to label."""
     negated = [words for words in map(negate, sentences) if words and 3 <= len(words) <= 30]
-    chosen = rng.permutation(len(negated))[:negations]
+    order = rng.permutation(len(negated))[:negations]
     clauses = [words[:-1] for words in sentences if 4 <= len(words) <= 12 and words[-1] == "."]
     clauses = [words for words in clauses if COPULAS.intersection(words)]
     pairs = rng.integers(len(clauses), size=(contrasts, 2))
     forms = rng.random(contrasts) < 0.5
-    return [negated[i] for i in chosen] + [
+    return [negated[i] for i in order] + [
         contrast(clauses[a], clauses[b], bool(form)) for (a, b), form in zip(pairs, forms, strict=True)
     ]
 
@@ -85,13 +85,13 @@ def build(
     phrases = [(words, label) for words, label in read("sst2-train") if tuple(words) not in unseen]
     reviews = [row for name in REVIEWS for row in read(name)]
     reviews = [reviews[i] for i in rng.permutation(len(reviews))]
-    held, reviews = reviews[: len(reviews) // 100], reviews[len(reviews) // 100 :]
+    heldout, reviews = reviews[: len(reviews) // 100], reviews[len(reviews) // 100 :]
     sentences = [words for words, _ in phrases]
     sentences += [
         words[a:b] for words, _ in reviews for a, b in sentence_spans(words) if tuple(words[a:b]) not in unseen
     ]
-    made = [(words, -1) for words in made_texts(rng, sentences, negations, contrasts)]
-    kinds = {"dev": dev, "held-out": held, "phrase": phrases, "review": reviews, "made": made}
+    synthetic = [(words, -1) for words in made_texts(rng, sentences, negations, contrasts)]
+    kinds = {"dev": dev, "held-out": heldout, "phrase": phrases, "review": reviews, "made": synthetic}
     rows = [(" ".join(words), label, kind) for kind, texts in kinds.items() for words, label in texts]
     return pd.DataFrame(rows, columns=["words", "label", "kind"])
 
@@ -108,17 +108,17 @@ def main() -> None:
     parser.add_argument("--negations", type=int, default=100_000)
     parser.add_argument("--contrasts", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(given.teacher / "tokenizer.json"))
+    options = parser.parse_args()
+    tokenizer = Tokenizer.from_file(str(options.teacher / "tokenizer.json"))
     table = build(
-        given.data,
+        options.data,
         tokenizer,
-        limit=given.limit,
-        negations=given.negations,
-        contrasts=given.contrasts,
-        seed=given.seed,
+        limit=options.limit,
+        negations=options.negations,
+        contrasts=options.contrasts,
+        seed=options.seed,
     )
-    table.to_parquet(given.out, compression="zstd", compression_level=19, index=False)
+    table.to_parquet(options.out, compression="zstd", compression_level=19, index=False)
     print(table.groupby("kind")["words"].agg(texts="count", words=lambda s: int(s.str.count(" ").sum()) + len(s)))
 
 

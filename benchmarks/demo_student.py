@@ -106,13 +106,13 @@ def student_config(s: Settings, vocabulary: int) -> BertConfig:
 
 @torch.no_grad()
 def shrink(
-    teacher: BertForSequenceClassification, kept: list[int], basis: Tensor, s: Settings
+    teacher: BertForSequenceClassification, token_ids: list[int], basis: Tensor, s: Settings
 ) -> BertForSequenceClassification:
     """A student made of the teacher's weights: seen through `basis`, strongest heads and neurons kept.
 
     LayerNorm does not commute with a change of basis: this is a good starting point, no approximation.
     """
-    student = BertForSequenceClassification(student_config(s, len(kept)))
+    student = BertForSequenceClassification(student_config(s, len(token_ids)))
     nn.Module.to(student, basis.device)
     new, old = student.state_dict(), teacher.state_dict()
     size = teacher.config.hidden_size // teacher.config.num_attention_heads
@@ -133,7 +133,7 @@ def shrink(
 
     for part in ("word", "position", "token_type"):
         name = f"bert.embeddings.{part}_embeddings.weight"
-        new[name].copy_((old[name][kept] if part == "word" else old[name]) @ basis)
+        new[name].copy_((old[name][token_ids] if part == "word" else old[name]) @ basis)
     norm("bert.embeddings.LayerNorm", "bert.embeddings.LayerNorm")
     for i, j in enumerate(layer_map(s.layers, teacher.config.num_hidden_layers)[1:]):
         to, source = f"bert.encoder.layer.{i}", f"bert.encoder.layer.{j - 1}"

@@ -95,14 +95,14 @@ def accuracy(student: Classifier, teacher: Classifier | None, path: Path, limit:
 
 def negation(model: Classifier) -> dict[str, float]:
     """Of plain statements judged right, the share whose judgement turns with "not"."""
-    found = {}
+    rates = {}
     for name, words, positive in (("praise", PRAISE, True), ("blame", BLAME, False)):
         pairs = list(itertools.product(FRAMES, words))
         plain = (model([frame.format("", word) for frame, word in pairs]) > 0.5) == positive
         turned = (model([frame.format(" not", word) for frame, word in pairs]) > 0.5) != positive
-        found[f"{name}_right"] = float(plain.double().mean())
-        found[f"{name}_turned"] = float((plain & turned).sum() / plain.sum())
-    return found
+        rates[f"{name}_right"] = float(plain.double().mean())
+        rates[f"{name}_turned"] = float((plain & turned).sum() / plain.sum())
+    return rates
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -136,12 +136,12 @@ def markdown(result: dict[str, Any]) -> str:
 def shortfalls(result: dict[str, Any]) -> list[str]:
     """What gaflow promises of its model and the model does not keep."""
     wrong = [text for text, p in result["showcase"].items() if (p > 0.5) != (SHOWCASE[text] == "positive")]
-    found = [f"wrong on the showcase: {text}" for text in wrong]
+    complaints = [f"wrong on the showcase: {text}" for text in wrong]
     if result["accuracy"]["sst2-test"]["accuracy"] < FLOOR:
-        found.append(f"accuracy on SST-2 test under {FLOOR}")
+        complaints.append(f"accuracy on SST-2 test under {FLOOR}")
     if result["bytes"] > LARGEST:
-        found.append(f"{result['bytes']:,} bytes, over {LARGEST:,}")
-    return found
+        complaints.append(f"{result['bytes']:,} bytes, over {LARGEST:,}")
+    return complaints
 
 
 def main() -> None:
@@ -152,24 +152,24 @@ def main() -> None:
     parser.add_argument("--teacher", type=Path, help="folder of the teacher, to measure agreement on SST-2")
     parser.add_argument("--reviews", type=int, default=1000, help="reviews to draw of each test set (seed 0)")
     parser.add_argument("--out", type=Path, required=True, help="path to write, without .json and .md")
-    given = parser.parse_args()
-    student = Classifier.load(given.model)
-    teacher = Classifier.load(given.teacher) if given.teacher else None
+    options = parser.parse_args()
+    student = Classifier.load(options.model)
+    teacher = Classifier.load(options.teacher) if options.teacher else None
     rows = {
-        name: accuracy(student, teacher, given.data / f"{name}.parquet", None) for name in ("sst2-dev", "sst2-test")
+        name: accuracy(student, teacher, options.data / f"{name}.parquet", None) for name in ("sst2-dev", "sst2-test")
     }
     for name in ("imdb-test", "yelp_polarity-test", "amazon_polarity-test"):
-        rows[name] = accuracy(student, None, given.data / f"{name}.parquet", given.reviews)
+        rows[name] = accuracy(student, None, options.data / f"{name}.parquet", options.reviews)
     result = {
         "accuracy": rows,
         "showcase": dict(zip(SHOWCASE, student(list(SHOWCASE)).tolist(), strict=True)),
         "negation": {"student": negation(student)} | ({"teacher": negation(teacher)} if teacher else {}),
         "parameters": student.model.num_parameters(),
-        "bytes": sum(file.stat().st_size for file in given.model.iterdir() if file.suffix != ".md"),
+        "bytes": sum(file.stat().st_size for file in options.model.iterdir() if file.suffix != ".md"),
         "environment": f"torch {torch.__version__}, transformers {transformers.__version__}, {platform.machine()} CPU",
     }
-    given.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(markdown(result))
+    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
     sys.exit("\n".join(shortfalls(result)) or 0)
 

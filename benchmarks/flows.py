@@ -23,16 +23,16 @@ TIMES = ("total", "masking", "forward", "forward_share")
 
 def flows(folder: Path) -> Iterator[list[Any]]:
     """Rows of one data set's attributions: method, texts, converged, zero_share, sum_over_output."""
-    found: dict[str, list[tuple[bool, int, int, float]]] = {}
+    flows_by_method: dict[str, list[tuple[bool, int, int, float]]] = {}
     for part in sorted(folder.glob("part-*.parquet")):
         for row in pyarrow.parquet.read_table(part, columns=COLUMNS).to_pylist():
             if row["certificate"]:
                 scores, special = np.array(row["scores"]), np.array(row["special_mask"])
                 certified = json.loads(row["certificate"])["converged"] and row["error"] is None
                 plain = scores[~special]
-                each = bool(certified), int((plain == 0).sum()), len(plain), float(scores.sum() / row["output"])
-                found.setdefault(row["method"], []).append(each)
-    for method, texts in found.items():
+                flow = bool(certified), int((plain == 0).sum()), len(plain), float(scores.sum() / row["output"])
+                flows_by_method.setdefault(row["method"], []).append(flow)
+    for method, texts in flows_by_method.items():
         certified, zero, tokens, ratio = (np.array(column, float) for column in zip(*texts, strict=True))
         share = zero.sum() / tokens.sum()
         yield [method, len(texts), int(certified.sum()), f"{share:.4g}", f"{np.median(ratio):.4g}"]
@@ -57,10 +57,12 @@ def main() -> None:
     write(
         out / "flows.csv",
         ["data_set", "method", "texts", "converged", "zero_share", "sum_over_output"],
-        [[each.name, *row] for each in sets for row in flows(each / "attributions")],
+        [[folder.name, *row] for folder in sets for row in flows(folder / "attributions")],
     )
-    known = [(each.name, json.loads((each / "pad" / "timings.json").read_text())) for each in sets]
-    write(out / "timings.csv", ["data_set", *TIMES], [[name, *(f"{t[key]:.6g}" for key in TIMES)] for name, t in known])
+    timings = [(folder.name, json.loads((folder / "pad" / "timings.json").read_text())) for folder in sets]
+    write(
+        out / "timings.csv", ["data_set", *TIMES], [[name, *(f"{t[key]:.6g}" for key in TIMES)] for name, t in timings]
+    )
 
 
 if __name__ == "__main__":

@@ -52,25 +52,31 @@ class Settings:
 
 def data_of(path: str, settings: Settings) -> dict[str, list[Planted]]:
     """Texts to train on, and held-out ones with the rule, with half of it, and without."""
-    given, classes = read(path)
-    texts = [" ".join(text.split()[: settings.most_words]) for text in given]
+    source_texts, classes = read(path)
+    texts = [" ".join(text.split()[: settings.most_words]) for text in source_texts]
     seed = settings.training.seed
-    kept, held = split(len(texts), seed)
+    training_rows, heldout_rows = split(len(texts), seed)
 
-    def part(chosen: np.ndarray, share: float, decoys: float, seed: int) -> list[Planted]:
-        found = [texts[k] for k in chosen]
-        known = sorted(set(classes))
+    def part(part_rows: np.ndarray, share: float, decoys: float, seed: int) -> list[Planted]:
+        part_texts = [texts[k] for k in part_rows]
+        labels = sorted(set(classes))
         return plant(
-            found, [classes[k] for k in chosen], settings.kind, share=share, decoys=decoys, classes=known, seed=seed
+            part_texts,
+            [classes[k] for k in part_rows],
+            settings.kind,
+            share=share,
+            decoys=decoys,
+            classes=labels,
+            seed=seed,
         )
 
     parts = {
-        "train": part(kept, settings.share, settings.decoys, seed),
-        "planted": part(held, 1, 0, seed + 1),
-        "plain": part(held, 0, 0, seed),
+        "train": part(training_rows, settings.share, settings.decoys, seed),
+        "planted": part(heldout_rows, 1, 0, seed + 1),
+        "plain": part(heldout_rows, 0, 0, seed),
     }
     if settings.kind != "single":
-        parts["decoys"] = part(held, 0, 1, seed + 2)
+        parts["decoys"] = part(heldout_rows, 0, 1, seed + 2)
     return parts
 
 
@@ -80,7 +86,7 @@ def learn(
     """A model that knows the rule, its tokenizer, and how well it does."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    place, training = torch.device(device), settings.training
+    target_device, training = torch.device(device), settings.training
     repeatable(training.seed)
     count = 1 + max(int(row.label) for row in parts["train"])
     tokenizer = AutoTokenizer.from_pretrained(base)
@@ -89,25 +95,26 @@ def learn(
         base, num_labels=count, attn_implementation="eager", dtype=torch.float32
     )
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    model = model.to(place)
+    model = model.to(target_device)
     data = {
         name: encode(tokenizer, [row.text for row in rows], [row.label for row in rows], training.max_length)
         for name, rows in parts.items()
     }
     pad = int(tokenizer.pad_token_id)
-    losses = fine_tune(model, data["train"], pad, training, place)
+    losses = fine_tune(model, data["train"], pad, training, target_device)
     model.half().float()  # what is stored is what is tested
-    tested = {name: accuracy(model, some, pad, place) for name, some in data.items() if name != "train"}
+    del data["train"]
+    tested = {name: accuracy(model, part_data, pad, target_device) for name, part_data in data.items()}
     return model, tokenizer, {"loss": losses, "accuracy": tested}
 
 
 def explain(explainer: Explainer, rows: Sequence[Planted], settings: Settings) -> Recovery:
     """Attributions by every method, judged."""
     texts = [row.text for row in rows]
-    found = {}
+    attributions = {}
     for name in settings.methods:
-        found[name] = explainer(texts, name, batch_size=settings.batch_size, truncation=True)
-    return recovery(found, rows, seed=settings.training.seed)
+        attributions[name] = explainer(texts, name, batch_size=settings.batch_size, truncation=True)
+    return recovery(attributions, rows, seed=settings.training.seed)
 
 
 def run(base: str, data: str, out: Path, settings: Settings, device: str) -> dict[str, Any]:
@@ -129,15 +136,15 @@ def run(base: str, data: str, out: Path, settings: Settings, device: str) -> dic
     }
     rows = parts["planted"][: settings.texts]
     explainer = Explainer(out, device=device, dtype=torch.float32)
-    found = explain(explainer, rows, settings)
-    record |= {"followed": found.followed, "explained": len(found.rows), "cut": found.cut}
-    _write(out, rows, found, record)
+    recovered = explain(explainer, rows, settings)
+    record |= {"followed": recovered.followed, "explained": len(recovered.rows), "cut": recovered.cut}
+    _write(out, rows, recovered, record)
     record["seconds"] = time.perf_counter() - started
     (out / "planted.json").write_text(json.dumps(record, indent=2) + "\n")
     return record
 
 
-def _write(out: Path, rows: Sequence[Planted], found: Recovery, record: dict[str, Any]) -> None:
+def _write(out: Path, rows: Sequence[Planted], recovered: Recovery, record: dict[str, Any]) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -152,18 +159,18 @@ def _write(out: Path, rows: Sequence[Planted], found: Recovery, record: dict[str
     )
     write(
         "recovery.parquet",
-        method=np.repeat(np.array(found.methods, dtype=object), len(found.rows)),
-        row=np.tile(found.rows, len(found.methods)),
-        precision=found.precision.ravel(),
-        mean_rank=found.mean_rank.ravel(),
-        depth=found.depth.ravel(),
+        method=np.repeat(np.array(recovered.methods, dtype=object), len(recovered.rows)),
+        row=np.tile(recovered.rows, len(recovered.methods)),
+        precision=recovered.precision.ravel(),
+        mean_rank=recovered.mean_rank.ravel(),
+        depth=recovered.depth.ravel(),
     )
     settings = record["settings"]
     tested = ", ".join(f"{name} {value:.3f}" for name, value in record["accuracy"].items())
-    about = provenance(
+    origin = provenance(
         kind=settings["kind"], base=record["base"], data=record["data"], seed=settings["training"]["seed"]
     )
-    text = "\n".join([f"# Planted words: {settings['kind']}, {record['data']}", "", about, *table(found), ""])
+    text = "\n".join([f"# Planted words: {settings['kind']}, {record['data']}", "", origin, *table(recovered), ""])
     learnt = record["accuracy"]["planted"] >= LEARNT
     note = (
         "" if learnt else " The rule was not learnt, so that the table says nothing of the methods: train for longer."
@@ -171,16 +178,18 @@ def _write(out: Path, rows: Sequence[Planted], found: Recovery, record: dict[str
     (out / "recovery.md").write_text(text + f"\nAccuracy on held-out texts: {tested}.{note}\n")
 
 
-def table(found: Recovery) -> list[str]:
+def table(recovered: Recovery) -> list[str]:
     """Markdown, the best precision first; 95 % bootstrap intervals over texts."""
     lines = [
-        f"{len(found.rows)} texts, {np.mean(found.sizes):.1f} tokens of which {np.mean(found.planted):.1f} decide, "
-        f"followed in {found.followed:.1%}; 95 % intervals over texts.",
+        f"{len(recovered.rows)} texts, {np.mean(recovered.sizes):.1f} tokens of which {np.mean(recovered.planted):.1f} "
+        f"decide, followed in {recovered.followed:.1%}; 95 % intervals over texts.",
         "",
         "| method | precision@k | mean rank | depth |",
         "|---|---:|---:|---:|",
     ]
-    for method, row in found.table().sort_values("precision", ascending=False, kind="stable").to_dict("index").items():
+    for method, row in (
+        recovered.table().sort_values("precision", ascending=False, kind="stable").to_dict("index").items()
+    ):
         cells = [
             f"{row[name]:.3f} ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})"
             for name in ("precision", "mean_rank", "depth")
@@ -202,15 +211,15 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=Training.max_length)
     parser.add_argument("--seed", type=int, default=Training.seed)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    given = parser.parse_args()
+    options = parser.parse_args()
     settings = Settings(
-        kind=given.kind,
-        texts=given.texts,
-        methods=tuple(given.methods.split(",")),
-        training=Training(epochs=given.epochs, max_length=given.max_length, seed=given.seed),
+        kind=options.kind,
+        texts=options.texts,
+        methods=tuple(options.methods.split(",")),
+        training=Training(epochs=options.epochs, max_length=options.max_length, seed=options.seed),
     )
-    run(given.base, given.data, given.out, settings, given.device)
-    print((given.out / "recovery.md").read_text())
+    run(options.base, options.data, options.out, settings, options.device)
+    print((options.out / "recovery.md").read_text())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 
-from benchmarks.asking import Subject, markdown, shown
+from benchmarks.asking import Subject, markdown, mean_with_error
 from gaflow import Explainer
 from gaflow.evaluation import auprc, rationale_mask, select_top, token_f1
 from gaflow.inputs.segmentation import Span
@@ -26,49 +26,56 @@ SETS = {  # file -> title, column of the marks, classifier
 
 def read_marked(file: Path, column: str, count: int, seed: int) -> dict[str, tuple[int, list[Span]]]:
     """Texts in which something is marked, drawn by `seed`, with their class and the characters that are marked."""
-    found: dict[str, tuple[int, list[Span]]] = {}
+    marked_texts: dict[str, tuple[int, list[Span]]] = {}
     for row in pyarrow.parquet.read_table(file, columns=["tokens", "label", column]).to_pylist():
         words, marks = row["tokens"], row[column]
         ends = np.cumsum([len(word) + 1 for word in words]) - 1
-        each = zip(words, ends.tolist(), marks, strict=True)
-        spans = [(end - len(word), end) for word, end, mark in each if mark and word]
+        marked_words = zip(words, ends.tolist(), marks, strict=True)
+        spans = [(end - len(word), end) for word, end, mark in marked_words if mark and word]
         if spans:
-            found[" ".join(words)] = row["label"], spans
-    texts = list(found)
+            marked_texts[" ".join(words)] = row["label"], spans
+    texts = list(marked_texts)
     order = np.random.default_rng(seed).permutation(len(texts))[:count]
-    return {texts[k]: found[texts[k]] for k in order}
+    return {texts[k]: marked_texts[texts[k]] for k in order}
 
 
 def agreement(
     explainer: Explainer,
     marked: dict[str, tuple[int, list[Span]]],
     methods: Sequence[Method],
-    kept: str,
+    cache: str,
     batch_size: int,
 ) -> list[str]:
     """Markdown, the method of highest AUPRC first."""
-    every = Subject.of(explainer, list(marked), kept, batch_size)
-    right = [each.text for each in every.seen if each.target == marked[each.text][0]]
+    all_texts = Subject.of(explainer, list(marked), cache, batch_size)
+    right = [att.text for att in all_texts.attributions if att.target == marked[att.text][0]]
     if not right:
         raise SystemExit(
             f"the classifier gets none of {len(marked)} texts with rationales right; does it know the labels?"
         )
-    subject = Subject.of(explainer, right, kept, batch_size)
-    gold = [rationale_mask(each, marked[each.text][1]) for each in subject.seen]
-    told = [k for k, mask in enumerate(gold) if mask.any() and not mask.all()]
+    subject = Subject.of(explainer, right, cache, batch_size)
+    gold = [rationale_mask(att, marked[att.text][1]) for att in subject.attributions]
+    marked_rows = [k for k, mask in enumerate(gold) if mask.any() and not mask.all()]
     rows = []
     for method in methods:
         scores = subject.scores(method)
-        pairs = [(s[~subject.seen[k].special_mask], gold[k]) for k in told if (s := scores[k]) is not None]
+        pairs = []
+        for k in marked_rows:
+            text_scores = scores[k]
+            if text_scores is not None:
+                pairs.append((text_scores[~subject.attributions[k].special_mask], gold[k]))
         area = np.array([auprc(s, mask) for s, mask in pairs])
         f1 = np.array([token_f1(select_top(s, float(mask.mean())), mask) for s, mask in pairs])
-        rows.append([method.name, shown(area, ".3f"), shown(f1, ".3f"), len(told) - len(pairs)])
+        rows.append(
+            [method.name, mean_with_error(area, ".3f"), mean_with_error(f1, ".3f"), len(marked_rows) - len(pairs)]
+        )
     rows.sort(key=lambda row: row[1], reverse=True)
-    share = np.mean([gold[k].mean() for k in told]) if told else 0.0
-    cut = sum(subject.seen[k].truncated for k in told)
+    share = np.mean([gold[k].mean() for k in marked_rows]) if marked_rows else 0.0
+    cut = sum(subject.attributions[k].truncated for k in marked_rows)
     return [
-        f"{len(every.texts)} texts with rationales, {len(right)} of them classified right; {len(told)} of these have "
-        f"some but not all of the tokens marked that the model reads ({share:.1%} on average; {cut} texts are cut).",
+        f"{len(all_texts.texts)} texts with rationales, {len(right)} of them classified right; "
+        f"{len(marked_rows)} of these have some but not all of the tokens marked that the model reads "
+        f"({share:.1%} on average; {cut} texts are cut).",
         "",
         *markdown(["method", "AUPRC", "token F1", "failed"], rows),
     ]

@@ -199,11 +199,11 @@ def choose(grid: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     """The variants whose name has one of these parts; a whole name means that one alone."""
     if not parts:
         return grid
-    chosen = {}
+    variants_by_name = {}
     for name, method in grid.items():
         if any(name == part if part in grid else part in name for part in parts):
-            chosen[name] = method
-    return chosen
+            variants_by_name[name] = method
+    return variants_by_name
 
 
 def read_texts(path: Path, column: str, count: int, seed: int) -> list[str]:

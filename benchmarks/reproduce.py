@@ -110,7 +110,7 @@ def compare(work: Work, name: str) -> DataSetOutcome:
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
         torch.use_deterministic_algorithms(False)
     data = open_data(work.file(name, "test"), label_column="label")
-    (found,) = bench(
+    (outcome,) = bench(
         explainer(work, name),
         {SETS[name].title: data},
         work.bench,
@@ -122,19 +122,19 @@ def compare(work: Work, name: str) -> DataSetOutcome:
         shard_size=100,
         progress=_words(name),
     )
-    print(f"{name}: {found.texts} texts, skipped {dict(found.skipped)}", flush=True)
-    return found
+    print(f"{name}: {outcome.texts} texts, skipped {dict(outcome.skipped)}", flush=True)
+    return outcome
 
 
 def _words(name: str) -> Any:
     """Progress as a line now and then, for a log."""
-    started = said = time.perf_counter()
+    started = reported = time.perf_counter()
 
     def say(done: float, total: int) -> None:
-        nonlocal said
+        nonlocal reported
         now = time.perf_counter()
-        if now - said > SAY and done:
-            said = now
+        if now - reported > SAY and done:
+            reported = now
             print(f"{name}: {done:.0f} of {total}, {(now - started) * (total / done - 1):.0f} s to go", flush=True)
 
     return say
@@ -151,17 +151,17 @@ class Passes:
 @contextmanager
 def counting(model: Any) -> Iterator[Passes]:
     """Count the passes of `model` while this lasts."""
-    found = Passes()
+    passes = Passes()
 
-    def seen(_module: Any, _given: Any, output: Any) -> None:
+    def count_passes(_module: Any, _given: Any, output: Any) -> None:
         logits: Tensor = output.logits
-        found.forward += len(logits)
+        passes.forward += len(logits)
         if logits.requires_grad:
-            logits.register_hook(lambda gradient: setattr(found, "backward", found.backward + len(gradient)))
+            logits.register_hook(lambda gradient: setattr(passes, "backward", passes.backward + len(gradient)))
 
-    handle = model.register_forward_hook(seen)
+    handle = model.register_forward_hook(count_passes)
     try:
-        yield found
+        yield passes
     finally:
         handle.remove()
 
@@ -169,12 +169,12 @@ def counting(model: Any) -> Iterator[Passes]:
 def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:
     """Median seconds, peak memory and passes of each method on some texts, one by one."""
     ex = explainer(work, name)
-    every = read(work.file(name, "test"))[0]
-    chosen = every[:: max(1, len(every) // texts)][:texts]
+    all_texts = read(work.file(name, "test"))[0]
+    sample_texts = all_texts[:: max(1, len(all_texts) // texts)][:texts]
     rows = []
     for method in work.methods:
         seconds, peaks, forward, backward = [], [], 0, 0
-        for k, text in enumerate([chosen[0], *chosen]):  # the first one warms up
+        for k, text in enumerate([sample_texts[0], *sample_texts]):  # the first one warms up
             peak = _start(work.device)
             with counting(ex.model) as passes:
                 started = time.perf_counter()
@@ -188,11 +188,11 @@ def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:
             {
                 "data_set": SETS[name].title,
                 "method": method,
-                "texts": len(chosen),
+                "texts": len(sample_texts),
                 "seconds": round(statistics.median(seconds), 5),
                 "peak_mib": round(max(peaks)) if max(peaks) else "",
-                "forward": forward / len(chosen),
-                "backward": backward / len(chosen),
+                "forward": forward / len(sample_texts),
+                "backward": backward / len(sample_texts),
             }
         )
     return rows
@@ -202,7 +202,7 @@ def significance(work: Work, names: list[str]) -> str:
     """Every comparison of the paper's own methods with the others, as CSV."""
     import pandas as pd
 
-    found = []
+    frames = []
     for name in names:
         for replacement in work.replacements:
             evaluation = Evaluation.load(work.bench / slug(SETS[name].title) / replacement)
@@ -210,8 +210,8 @@ def significance(work: Work, names: list[str]) -> str:
                 table = evaluation.significance(method, seed=work.seed)
                 table.insert(0, "replacement", replacement)
                 table.insert(0, "data_set", SETS[name].title)
-                found.append(table)
-    return pd.concat(found).to_csv(index=False, float_format="%.6g", lineterminator="\n") if found else ""
+                frames.append(table)
+    return pd.concat(frames).to_csv(index=False, float_format="%.6g", lineterminator="\n") if frames else ""
 
 
 def join(work: Work, earlier: Path, names: list[str]) -> Work:
@@ -220,13 +220,13 @@ def join(work: Work, earlier: Path, names: list[str]) -> Work:
     for title in (slug(SETS[name].title) for name in names):
         both = [folder / title for folder in (earlier / "bench", work.bench)]
         for replacement in work.replacements:
-            old, new = (Evaluation.load(place / replacement) for place in both)
+            old, new = (Evaluation.load(evaluation_folder / replacement) for evaluation_folder in both)
             old.merge_methods(new).save(joined.bench / title / replacement)
             joined = replace(joined, methods=tuple(dict.fromkeys((*joined.methods, *old.methods))))
         shutil.copy(both[0] / SETTINGS, joined.bench / title)
-        tables = [parquet.read_table(place / EXAMPLE) for place in both]
-        known = tables[0]["method"].to_pylist()
-        more = tables[1].filter([method not in known for method in tables[1]["method"].to_pylist()])
+        tables = [parquet.read_table(evaluation_folder / EXAMPLE) for evaluation_folder in both]
+        joined_methods = tables[0]["method"].to_pylist()
+        more = tables[1].filter([method not in joined_methods for method in tables[1]["method"].to_pylist()])
         parquet.write_table(pyarrow.concat_tables([tables[0], more]), joined.bench / title / EXAMPLE)
     return joined
 
@@ -280,32 +280,36 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--beside", type=Path, help="OUT of an earlier call with other methods: report those too")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
-    given = parser.parse_args(arguments)
-    names = given.sets.split(",")
+    options = parser.parse_args(arguments)
+    names = options.sets.split(",")
     unknown = [name for name in names if name not in SETS]
     if unknown:
         parser.error(f"no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    replacements = tuple(given.replacement or ["pad"])
-    methods = tuple(given.methods.split(","))
-    work = Work(given.base, given.data, given.out, replacements, given.sample, given.device, given.seed, methods)
-    if given.beside:
-        known = [Evaluation.load(given.beside / "bench" / slug(SETS[name].title) / replacements[0]) for name in names]
-        new = tuple(method for method in methods if not all(method in found.methods for found in known))
-        work = replace(work, earlier=given.beside, methods=new)
-    if given.only:
-        compare(work, given.only)
+    replacements = tuple(options.replacement or ["pad"])
+    methods = tuple(options.methods.split(","))
+    work = Work(
+        options.base, options.data, options.out, replacements, options.sample, options.device, options.seed, methods
+    )
+    if options.beside:
+        evaluations = [
+            Evaluation.load(options.beside / "bench" / slug(SETS[name].title) / replacements[0]) for name in names
+        ]
+        new = tuple(method for method in methods if not all(method in evaluation.methods for evaluation in evaluations))
+        work = replace(work, earlier=options.beside, methods=new)
+    if options.only:
+        compare(work, options.only)
         return
-    all_of(names, given.jobs, [sys.executable, "-m", "benchmarks.reproduce", *arguments])
-    if given.costs:
+    all_of(names, options.jobs, [sys.executable, "-m", "benchmarks.reproduce", *arguments])
+    if options.costs:
         rows = [row for name in names for row in costs(work, name)]
-        with (given.out / "costs.csv").open("w", newline="") as file:
+        with (options.out / "costs.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)
-    if given.beside:
-        work = join(work, given.beside, names)
-    (given.out / "significance.csv").write_text(significance(work, names))
-    for path in report(work.bench, given.out / "report", datasets=[SETS[name].title for name in names]):
+    if options.beside:
+        work = join(work, options.beside, names)
+    (options.out / "significance.csv").write_text(significance(work, names))
+    for path in report(work.bench, options.out / "report", datasets=[SETS[name].title for name in names]):
         print(path)
 
 

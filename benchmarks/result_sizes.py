@@ -21,7 +21,7 @@ from benchmarks.report import provenance
 from gaflow.jobs import attribute
 
 ROOT = Path(__file__).parent.parent
-METHOD_SETS = (("attcat",), ("agf",), ("agf", "attcat", "rollout"))
+METHOD_SETS = (("attcat",), ("agf",), ("peeled_flow",), ("agf", "attcat", "rollout"))
 MILLION = 1_000_000
 
 

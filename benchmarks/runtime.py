@@ -56,28 +56,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="runtime.md", help="name of the file in results/")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    torch.manual_seed(given.seed)
-    names = [*given.methods, *([] if UNIT in given.methods else [UNIT])]
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    names = [*options.methods, *([] if UNIT in options.methods else [UNIT])]
     lines = [
         "# Runtime of every method",
         "",
         "Seconds per text, medians of one run; see benchmarks/runtime.py for what is measured.",
         "",
-        provenance(repeats=given.repeats, patience=f"{given.patience:g} s", seed=given.seed),
+        provenance(repeats=options.repeats, patience=f"{options.patience:g} s", seed=options.seed),
     ]
-    for model in given.models:
+    for model in options.models:
         explainer = MODELS[model]()
-        texts = [SENTENCE, *(text_of(explainer, length) for length in given.lengths)]
+        texts = [SENTENCE, *(text_of(explainer, length) for length in options.lengths)]
         measured = []
         for text in texts:
-            chosen = [n for n in names if n != "attention_flow" or length(explainer, text) <= given.pairs]
-            measured.append(measure(explainer, text, chosen, given.repeats, given.patience))
+            affordable = [n for n in names if n != "attention_flow" or length(explainer, text) <= options.pairs]
+            measured.append(measure(explainer, text, affordable, options.repeats, options.patience))
         heads = [f"{length(explainer, text)} tokens" for text in texts]
         lines += [f"## {model}", "", describe(explainer), "", *table(heads, measured), ""]
     print("\n".join(lines))
-    print("written to", write(given.output, "\n".join(lines)).name)
+    print("written to", write(options.output, "\n".join(lines)).name)
 
 
 def bert_base() -> gaflow.Explainer:
@@ -111,10 +111,10 @@ def text_of(explainer: gaflow.Explainer, tokens: int) -> str:
     words = (f"{SENTENCE} " * tokens).split()
     for count in range(1, len(words)):
         text = " ".join(words[:count])
-        found = length(explainer, text)
-        if found == tokens:
+        token_count = length(explainer, text)
+        if token_count == tokens:
             return text
-        if found > tokens:  # the last word has several tokens: single letters fill up
+        if token_count > tokens:  # the last word has several tokens: single letters fill up
             text = " ".join(words[: count - 1])
             return text + " a" * (tokens - length(explainer, text))
     raise ValueError(f"no text of {tokens} tokens")
@@ -143,7 +143,7 @@ def measure(
                 print(f"{length(explainer, text)} tokens, {name}: {taken:.3f} s", flush=True)
             else:
                 seconds[name].append(taken)
-    return {name: statistics.median(found or [first[name]]) for name, found in seconds.items()}
+    return {name: statistics.median(durations or [first[name]]) for name, durations in seconds.items()}
 
 
 def table(heads: Sequence[str], measured: Sequence[dict[str, float]]) -> list[str]:
@@ -155,8 +155,12 @@ def table(heads: Sequence[str], measured: Sequence[dict[str, float]]) -> list[st
     for name in measured[0]:
         paper = PAPER.get(name)
         cells = [name, *(["", ""] if paper is None else [f"{paper:.3f}", f"{paper / PAPER[UNIT]:.2f}"])]
-        for found in measured:
-            cells += [f"{found[name]:.3f}", f"{found[name] / found[UNIT]:.2f}"] if name in found else ["", ""]
+        for seconds_by_method in measured:
+            cells += (
+                [f"{seconds_by_method[name]:.3f}", f"{seconds_by_method[name] / seconds_by_method[UNIT]:.2f}"]
+                if name in seconds_by_method
+                else ["", ""]
+            )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

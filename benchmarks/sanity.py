@@ -37,7 +37,7 @@ import pyarrow.parquet
 import torch
 from torch import nn
 
-from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, read, shown, sizes, spearman
+from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, mean_with_error, read, sizes, spearman
 from benchmarks.rationales import SETS, agreement, read_marked
 from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
@@ -60,8 +60,8 @@ def random_logit(subject: Subject, methods: Sequence[Method], seed: int) -> list
     rows = []
     for method in methods:
         pair = subject.scores(method), subject.scores(method, "of another class", targets=other)
-        found = [subject.compare(measure, *pair) for measure in (spearman, sizes, cosine)]
-        rows.append([method.name, *map(shown, found), int(np.isnan(found[0]).sum())])
+        similarities = [subject.compare(measure, *pair) for measure in (spearman, sizes, cosine)]
+        rows.append([method.name, *map(mean_with_error, similarities), int(np.isnan(similarities[0]).sum())])
     return [
         "## Another class",
         "",
@@ -77,55 +77,55 @@ def stages(model: nn.Module) -> dict[str, list[str]]:
 
     Layers are the longest list of modules; what the model holds after it is the head, what before it the embeddings.
     """
-    lists = [(name, len(each)) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    lists = [(name, len(module)) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise SystemExit(f"{type(model).__name__} has no list of layers to draw the weights of, one after the other")
-    inside, count = max(lists, key=lambda each: each[1])
+    inside, count = max(lists, key=lambda entry: entry[1])
     names = [name for name, _ in model.named_parameters()]
     within = [k for k, name in enumerate(names) if name.startswith(f"{inside}.")]
-    found = {"head": names[within[-1] + 1 :]}
+    groups = {"head": names[within[-1] + 1 :]}
     for k in reversed(range(count)):
-        found[f"layer {k + 1}"] = [name for name in names if name.startswith(f"{inside}.{k}.")]
-    return found | {"embeddings": names[: within[0]]}
+        groups[f"layer {k + 1}"] = [name for name in names if name.startswith(f"{inside}.{k}.")]
+    return groups | {"embeddings": names[: within[0]]}
 
 
 @contextmanager
 def randomised(model: nn.Module, names: Sequence[str], seed: int) -> Iterator[None]:
     """While this lasts these parameters are normal draws with their own mean and deviation; then they are as before."""
-    known = dict(model.named_parameters())
-    before = {name: known[name].detach().clone() for name in names}
+    parameters = dict(model.named_parameters())
+    before = {name: parameters[name].detach().clone() for name in names}
     try:
         with torch.no_grad():
-            for name, own in before.items():
+            for name, original in before.items():
                 # a number of its name, so that a tensor is the same at every stage
                 generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-                drawn = torch.randn(own.shape, generator=generator).to(own)
-                known[name].copy_(own.mean() + own.std(correction=0) * drawn)
+                drawn = torch.randn(original.shape, generator=generator).to(original)
+                parameters[name].copy_(original.mean() + original.std(correction=0) * drawn)
         yield
     finally:
         with torch.no_grad():
-            for name, own in before.items():
-                known[name].copy_(own)
+            for name, original in before.items():
+                parameters[name].copy_(original)
 
 
 def random_weights(subject: Subject, methods: Sequence[Method], seed: int) -> list[str]:
     """The trained model against ones that know less and less."""
     model, targets, drawn = subject.explainer.model, subject.predicted, list[str]()
     plain = {method.name: subject.scores(method) for method in methods}
-    found: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in plain}  # measure, stage
+    measures_by_method: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in plain}  # measure, stage
     for stage, names in (parts := stages(model)).items():
         drawn += names
         with randomised(model, drawn, seed):
             for method in methods:
                 scores = subject.scores(method, f"drawn down to {stage}, seed {seed}", targets=targets)
-                for cells, measure in zip(found[method.name], (spearman, sizes), strict=True):
+                for cells, measure in zip(measures_by_method[method.name], (spearman, sizes), strict=True):
                     cells.append(subject.compare(measure, plain[method.name], scores))
     lines = ["## Weights drawn anew", "", "From the head down to the part that is named; 1: scores are what they were."]
     for k, title in enumerate(("Rank correlation with the scores of the trained model", "The same of absolute values")):
         rows = []
-        for name, measured in found.items():
+        for name, measured in measures_by_method.items():
             missing = max(int(np.isnan(cell).sum()) for cell in measured[k])
-            rows.append([name, *map(shown, measured[k]), missing])
+            rows.append([name, *map(mean_with_error, measured[k]), missing])
         lines += ["", f"{title}:", "", *markdown(["method", *parts, "left out, at most"], rows)]
     return lines
 
@@ -142,7 +142,7 @@ def stability(subject: Subject, methods: Sequence[Method]) -> list[str]:
         beside = subject.scores(method, "padded", texts=long, groups=padded)[: len(texts)]
         pairs = (one, batch), (one, beside), (batch, subject.scores(method, "with doubled spaces", texts=wide))
         largest = [np.nanmax(subject.compare(change, *pair), initial=0.0) for pair in pairs]
-        rows.append([method.name, *(f"{each:.1e}" for each in largest), _seeds(subject, method, batch)])
+        rows.append([method.name, *(f"{change:.1e}" for change in largest), _seeds(subject, method, batch)])
     doubled = sum(one != other for one, other in zip(texts, wide, strict=True))
     return [
         "## What must not matter",
@@ -156,14 +156,14 @@ def stability(subject: Subject, methods: Sequence[Method]) -> list[str]:
 
 def special_tokens(subject: Subject, methods: Sequence[Method]) -> list[str]:
     """How much of the scores lies on tokens that say nothing."""
-    special = [text.special_mask for text in subject.seen]
+    special = [text.special_mask for text in subject.attributions]
     first = [np.arange(len(mask)) == 0 for mask in special]
     uniform = [np.array([mask.mean() for mask in masks]) for masks in (first, special)]
-    rows = [["as many scores as tokens", *(shown(share, ".1%") for share in uniform), 0]]
+    rows = [["as many scores as tokens", *(mean_with_error(share, ".1%") for share in uniform), 0]]
     for method in methods:
         scores = subject.scores(method)
         shares = [np.array([_share(*pair) for pair in zip(scores, masks, strict=True)]) for masks in (first, special)]
-        rows.append([method.name, *(shown(share, ".1%") for share in shares), int(np.isnan(shares[0]).sum())])
+        rows.append([method.name, *(mean_with_error(share, ".1%") for share in shares), int(np.isnan(shares[0]).sum())])
     return [
         "## First and special tokens",
         "",
@@ -198,36 +198,39 @@ def _seeds(subject: Subject, method: Any, first: Sequence[Scored]) -> str:
         return ""
     second = subject.scores(replace(method, seed=method.seed + 1))
     drawn = np.nanmax(subject.compare(change, first, second), initial=0.0) > 0
-    return shown(subject.compare(spearman, first, second)) if drawn else ""
+    return mean_with_error(subject.compare(spearman, first, second)) if drawn else ""
 
 
-def planted(folder: Path, methods: Sequence[Method], given: argparse.Namespace) -> list[str]:
+def planted(folder: Path, methods: Sequence[Method], options: argparse.Namespace) -> list[str]:
     """Words that decide, and whether scores find them."""
     rows = [
-        Planted(each["text"], each["label"], tuple((a, b) for a, b in each["spans"]), k)
-        for k, each in enumerate(pyarrow.parquet.read_table(folder / "planted.parquet").to_pylist()[: given.texts])
+        Planted(row["text"], row["label"], tuple((a, b) for a, b in row["spans"]), k)
+        for k, row in enumerate(pyarrow.parquet.read_table(folder / "planted.parquet").to_pylist()[: options.texts])
     ]
-    subject = Subject.of(load(folder, given), [row.text for row in rows], given.kept, given.batch_size)
+    subject = Subject.of(load(folder, options), [row.text for row in rows], options.kept, options.batch_size)
     scores = {method.name: subject.scores(method) for method in methods}
-    whole = [k for k in range(len(rows)) if all(each[k] is not None for each in scores.values())]
-    found = {
-        name: [replace(subject.seen[k], scores=each[k], method=name) for k in whole] for name, each in scores.items()
+    complete = [k for k in range(len(rows)) if all(method_scores[k] is not None for method_scores in scores.values())]
+    attributions = {
+        name: [replace(subject.attributions[k], scores=method_scores[k], method=name) for k in complete]
+        for name, method_scores in scores.items()
     }
-    judged = recovery(found, [rows[k] for k in whole], seed=given.seed)
+    judged = recovery(attributions, [rows[k] for k in complete], seed=options.seed)
     measures = judged.precision, judged.mean_rank, judged.depth
-    cells = [[name, *(shown(each[k], ".3f") for each in measures)] for k, name in enumerate(judged.methods)]
+    cells = [
+        [name, *(mean_with_error(measure[k], ".3f") for measure in measures)] for k, name in enumerate(judged.methods)
+    ]
     return [
         "## Planted words",
         "",
         f"Classifier {folder.name}: {len(judged.rows)} texts of {np.mean(judged.sizes):.1f} tokens, k = "
         f"{np.mean(judged.planted):.1f} of which decide. The rule is followed in {judged.followed:.1%} of the texts; "
-        f"others are left out, as are {len(rows) - len(whole)} that a method fails on.",
+        f"others are left out, as are {len(rows) - len(complete)} that a method fails on.",
         "",
         *markdown(["method", "precision@k", "mean rank", "depth"], cells),
     ]
 
 
-def plausible(methods: Sequence[Method], given: argparse.Namespace) -> list[str]:
+def plausible(methods: Sequence[Method], options: argparse.Namespace) -> list[str]:
     """What people marked, and whether scores rank it high."""
     lines = [
         "## Plausibility",
@@ -235,25 +238,25 @@ def plausible(methods: Sequence[Method], given: argparse.Namespace) -> list[str]
         "Agreement with people, who may have other reasons than the model: not faithfulness.",
     ]
     for name, (title, column, reader) in SETS.items():
-        file, model = Path(given.rationales) / f"{name}-test.parquet", Path(given.classifiers) / reader
+        file, model = Path(options.rationales) / f"{name}-test.parquet", Path(options.classifiers) / reader
         if missing := [path.name for path in (file, model) if not path.exists()]:
             lines += ["", f"{title}: left out, since there is no {' and no '.join(missing)}."]
             continue
-        marked = read_marked(file, column, given.texts, given.seed)
-        table = agreement(load(model, given), marked, methods, given.kept, given.batch_size)
+        marked = read_marked(file, column, options.texts, options.seed)
+        table = agreement(load(model, options), marked, methods, options.kept, options.batch_size)
         lines += ["", f"### {title}", "", *table]
     return lines
 
 
-def load(model: Any, given: argparse.Namespace) -> Explainer:
+def load(model: Any, options: argparse.Namespace) -> Explainer:
     """The explainer of a folder; None is the embedded model."""
-    return Explainer(model, device=given.device, dtype=torch.float32)
+    return Explainer(model, device=options.device, dtype=torch.float32)
 
 
 def read_texts(path: str, column: str, count: int, seed: int) -> list[str]:
     """Different texts of a file, drawn by `seed`."""
-    found = (text for text, _, _ in open_data(path, text_column=column).read())
-    different = list(dict.fromkeys(text.strip() for text in found if text and text.strip()))
+    source_texts = (text for text, _, _ in open_data(path, text_column=column).read())
+    different = list(dict.fromkeys(text.strip() for text in source_texts if text and text.strip()))
     order = np.random.default_rng(seed).permutation(len(different))[:count]
     return [different[k] for k in order]
 
@@ -262,20 +265,20 @@ def methods_of(names: str | None) -> tuple[list[Method], list[str]]:
     """The methods of these names (None: all that can run here), the control among them, and those that cannot run."""
     if names:
         return [find_method(name) for name in dict.fromkeys([*names.split(","), CONTROL])], []
-    found, missing = [], []
+    methods, missing = [], []
     for name in METHODS:
         try:
-            found.append(find_method(name))
+            methods.append(find_method(name))
         except MissingExtraError:
             missing.append(name)
-    return found, missing
+    return methods, missing
 
 
-def parts_of(given: argparse.Namespace) -> list[str]:
+def parts_of(options: argparse.Namespace) -> list[str]:
     """The parts that are asked for, or those that there are the means for."""
     needs = {"planted": ["planted"], "rationales": ["rationales", "classifiers"]}
-    lacking = {part: [f"--{n}" for n in needs.get(part, ["data"]) if not getattr(given, n)] for part in PARTS}
-    parts = given.parts.split(",") if given.parts else [part for part in PARTS if not lacking[part]]
+    lacking = {part: [f"--{n}" for n in needs.get(part, ["data"]) if not getattr(options, n)] for part in PARTS}
+    parts = options.parts.split(",") if options.parts else [part for part in PARTS if not lacking[part]]
     wrong = [f"no part {part!r}; there are {', '.join(PARTS)}" for part in parts if part not in PARTS]
     wrong += [f"{part} needs {' and '.join(lacking[part])}" for part in parts if lacking.get(part)]
     if wrong or not parts:
@@ -285,26 +288,29 @@ def parts_of(given: argparse.Namespace) -> list[str]:
 
 def main() -> None:
     """Compute what is missing, then write the report."""
-    given = arguments()
-    torch.set_num_threads(given.threads)
-    parts, (methods, missing) = parts_of(given), methods_of(given.methods)
-    settings = provenance(texts=given.texts, batch=given.batch_size, seed=given.seed)
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    parts, (methods, missing) = parts_of(options), methods_of(options.methods)
+    settings = provenance(texts=options.texts, batch=options.batch_size, seed=options.seed)
     lines = ["# Is it an explanation of this model, and of this output?", "", "See benchmarks/sanity.py.", "", settings]
     if missing:
         lines += [f"Not installed here, hence left out: {', '.join(missing)}.", ""]
     if set(parts) & {"logit", "weights", "stability", "tokens"}:
-        texts = read_texts(given.data, given.column, given.texts, given.seed)
-        subject = Subject.of(load(given.model, given), texts, given.kept, given.batch_size)
-        name = Path(given.model).name if given.model else "embedded"
-        lines += [f"Model {name}, {len(subject.texts)} texts of {Path(given.data).name}, where no other is named.", ""]
+        texts = read_texts(options.data, options.column, options.texts, options.seed)
+        subject = Subject.of(load(options.model, options), texts, options.kept, options.batch_size)
+        name = Path(options.model).name if options.model else "embedded"
+        lines += [
+            f"Model {name}, {len(subject.texts)} texts of {Path(options.data).name}, where no other is named.",
+            "",
+        ]
         for part, work in (("logit", random_logit), ("weights", random_weights)):
-            lines += [*work(subject, methods, given.seed), ""] if part in parts else []
-        lines += [*stability(subject.first(given.few), methods), ""] if "stability" in parts else []
+            lines += [*work(subject, methods, options.seed), ""] if part in parts else []
+        lines += [*stability(subject.first(options.few), methods), ""] if "stability" in parts else []
         lines += [*special_tokens(subject, methods), ""] if "tokens" in parts else []
-    lines += [*planted(Path(given.planted), methods, given), ""] if "planted" in parts else []
-    lines += [*plausible(methods, given), ""] if "rationales" in parts else []
+    lines += [*planted(Path(options.planted), methods, options), ""] if "planted" in parts else []
+    lines += [*plausible(methods, options), ""] if "rationales" in parts else []
     print("\n".join(lines))
-    print("written to", write(given.output, "\n".join(lines)).name)
+    print("written to", write(options.output, "\n".join(lines)).name)
 
 
 def arguments() -> argparse.Namespace:

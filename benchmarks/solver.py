@@ -54,19 +54,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    torch.manual_seed(given.seed)
-    if given.memory:
-        return print(peak_memory(given.memory))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    if options.memory:
+        return print(peak_memory(options.memory))
     model, speed = bert(), matmul_speed()
-    rows = [measure(model, t, given.repeats * (4 if t < 64 else 2 if t < 256 else 1), speed) for t in given.lengths]
+    rows = [measure(model, t, options.repeats * (4 if t < 64 else 2 if t < 256 else 1), speed) for t in options.lengths]
     lines = [
         "# Cost of an explanation",
         "",
         "Seconds, medians of one run; see benchmarks/solver.py for what is measured.",
         "",
-        provenance(layers=LAYERS, heads=HEADS, width=WIDTH, seed=given.seed, repeats=given.repeats, epsilon=1e-6)
+        provenance(layers=LAYERS, heads=HEADS, width=WIDTH, seed=options.seed, repeats=options.repeats, epsilon=1e-6)
         + f"- float64 matrix product: {speed / 1e9:.0f} GFLOP/s\n",
         HEADER,
         "|---:" * HEADER[:-1].count("|") + "|",
@@ -107,21 +107,21 @@ def measure(model: Any, t: int, repeats: int, speed: float) -> str:
         with borrow(model):
             return differentiate(observe(model, batch), terms)
 
-    seen = look()
-    capacities = information.by_layer(information.agf, seen.attentions, seen.gradients)
+    forward_pass = look()
+    capacities = information.by_layer(information.agf, forward_pass.attentions, forward_pass.gradients)
 
     def explain() -> None:
         again = look()
         solve(information.by_layer(information.agf, again.attentions, again.gradients))
 
     parts = (forward, backward, training, look, lambda: solve(capacities), explain)
-    plain, own, trained, traced, solved, whole = medians(parts, repeats)
+    plain, lean, trained, traced, solved, end_to_end = medians(parts, repeats)
     steps = int(solve(capacities).certificate.iterations)
     floor = 3 * LAYERS * t**3 * steps / speed
     cvxpy = with_cvxpy(capacities[0]) if t <= CVXPY_UP_TO else None
     cells = [
-        f"{t} | {plain:.3f} | {own:.3f} | {trained:.3f} | {traced:.3f} | {solved:.3f} | {whole:.3f}",
-        f"{whole / own:.2f} | {whole / trained:.2f} | {steps}",
+        f"{t} | {plain:.3f} | {lean:.3f} | {trained:.3f} | {traced:.3f} | {solved:.3f} | {end_to_end:.3f}",
+        f"{end_to_end / lean:.2f} | {end_to_end / trained:.2f} | {steps}",
         f"{floor:.4f} | {solved / floor:.1f} | {child_memory(t)}",
         f"{cvxpy[0]:.1f} ({cvxpy[1]:g}) | {cvxpy[0] / solved:.0f}" if cvxpy else "not solved | ",
     ]
@@ -133,12 +133,12 @@ def medians(parts: tuple[Callable[[], object], ...], repeats: int) -> list[float
     """Median seconds of each part, taking turns, after one unmeasured turn."""
     seconds: list[list[float]] = [[] for _ in parts]
     for turn in range(repeats + 1):
-        for part, found in zip(parts, seconds, strict=True):
+        for part, durations in zip(parts, seconds, strict=True):
             started = time.perf_counter()
             part()
             if turn:
-                found.append(time.perf_counter() - started)
-    return [statistics.median(found) for found in seconds]
+                durations.append(time.perf_counter() - started)
+    return [statistics.median(durations) for durations in seconds]
 
 
 def with_cvxpy(capacities: Tensor) -> tuple[float, float] | None:
@@ -170,18 +170,20 @@ def peak_memory(t: int) -> int:
     """MiB of resident memory that a solve adds at its peak, looked at every few milliseconds (Linux)."""
     solve(torch.rand(1, 2, 4, 4))  # load what is loaded once
     capacities = torch.rand(1, LAYERS, t, t) ** 4
-    before, seen, done = resident(), [0], threading.Event()
+    before = resident()
+    peaks = [0]
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.002):
-            seen.append(resident())
+            peaks.append(resident())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     solve(capacities)
     done.set()
     watcher.join()
-    return (max(seen) - before) // 2**20
+    return (max(peaks) - before) // 2**20
 
 
 def resident() -> int:

@@ -28,13 +28,13 @@ HEADS = 12
 def capacities(b: int, layers: int, t: int, device: str, seed: int = 0) -> Tensor:
     """AGF-like information (b, l, t, t)."""
     random = torch.Generator(device).manual_seed(seed)
-    found = torch.zeros(b, layers, t, t, device=device)
+    total = torch.zeros(b, layers, t, t, device=device)
     for k in range(layers):
         for _ in range(HEADS):
             attention = torch.softmax(3 * torch.randn(b, t, t, device=device, generator=random), -1)
-            found[:, k] += attention.mul_(torch.randn(b, t, t, device=device, generator=random)).relu_()
-    found[:, -1, 1:] = 0
-    return found.div_(HEADS)
+            total[:, k] += attention.mul_(torch.randn(b, t, t, device=device, generator=random)).relu_()
+    total[:, -1, 1:] = 0
+    return total.div_(HEADS)
 
 
 def timed(information: Tensor, repeats: int) -> tuple[float, int, float]:
@@ -80,15 +80,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--without-long", action="store_true", help="leave out the text of 8,192 tokens")
-    given = parser.parse_args()
+    options = parser.parse_args()
     for _ in range(20):  # a GPU that has slept is slow at first
-        solve(capacities(1, 12, 16, given.device))
-    speed = matmul_speed(given.device)
-    rows = [row(*shape, given.repeats, speed, given.device)[0] for shape in SHAPES]
-    growth = [row(1, 12, t, given.repeats, speed, given.device) for t in GROWTH]
-    deeper = [row(1, layers, 512, given.repeats, speed, given.device) for layers in (6, 12, 24)]
-    if not given.without_long:
-        rows.append(row(*LONG, 0, speed, given.device)[0])
+        solve(capacities(1, 12, 16, options.device))
+    speed = matmul_speed(options.device)
+    rows = [row(*shape, options.repeats, speed, options.device)[0] for shape in SHAPES]
+    growth = [row(1, 12, t, options.repeats, speed, options.device) for t in GROWTH]
+    deeper = [row(1, layers, 512, options.repeats, speed, options.device) for layers in (6, 12, 24)]
+    if not options.without_long:
+        rows.append(row(*LONG, 0, speed, options.device)[0])
     in_t = math.log(growth[-1][1] / growth[-1][2] / (growth[0][1] / growth[0][2])) / math.log(GROWTH[-1] / GROWTH[0])
     in_l = math.log(deeper[-1][1] / deeper[-1][2] / (deeper[0][1] / deeper[0][2])) / math.log(4)
     head = "| texts | layers | tokens | steps | seconds | ms a step | floor, s | / floor | peak GiB |"
@@ -97,7 +97,7 @@ def main() -> None:
         "",
         "See benchmarks/solver_gpu.py for what is measured.",
         "",
-        provenance(epsilon=1e-6, seed=0, repeats=given.repeats)
+        provenance(epsilon=1e-6, seed=0, repeats=options.repeats)
         + f"- float64 matrix product: {speed / 1e12:.0f} TFLOP/s\n",
         head,
         "|---:" * head[:-1].count("|") + "|",

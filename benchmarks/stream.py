@@ -36,35 +36,35 @@ def main() -> None:
     parser.add_argument("--shard-size", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--part", nargs=2, metavar=("WHAT", "FILE"), help="used by the script itself")
-    given = parser.parse_args()
-    if given.part:
-        print(json.dumps(PARTS[given.part[0]](Path(given.part[1]), given)))
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(PARTS[options.part[0]](Path(options.part[1]), options)))
         return
     lines = [
         "# Data-set runs of 2,000 to 200,000 rows",
         "",
         "Memory does not grow with the number of rows; see benchmarks/stream.py for what is measured.",
         "",
-        provenance(shard_size=given.shard_size, batch_size=given.batch_size, threads=1, seed=0),
+        provenance(shard_size=options.shard_size, batch_size=options.batch_size, threads=1, seed=0),
         "| rows | file | bytes | reading: peak | of it Python's | rows/s | the run: peak | texts/s |",
         "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        for rows in given.rows:
+        for rows in options.rows:
             for kind in FORMATS:
-                lines.append(_measure(Path(folder), rows, kind, given))
+                lines.append(_measure(Path(folder), rows, kind, options))
                 print(lines[-1], flush=True)
     print("written to", write("stream.md", "\n".join(lines) + "\n").name)
 
 
-def _measure(folder: Path, rows: int, kind: str, given: argparse.Namespace) -> str:
+def _measure(folder: Path, rows: int, kind: str, options: argparse.Namespace) -> str:
     path = folder / f"{rows}.{kind}"
     _write(path, rows)
-    read = _child("reading", path, given)
-    whole = _child("run", path, given) if kind == "parquet" else None
+    read = _child("reading", path, options)
+    run = _child("run", path, options) if kind == "parquet" else None
     cells = [f"{rows:,}", kind, format_bytes(path.stat().st_size), f"{read['peak'] / MIB:.1f} MiB"]
     cells += [f"{read['python'] / MIB:.1f} MiB", f"{rows / read['seconds']:,.0f}"]
-    cells += ["", ""] if whole is None else [f"{whole['peak'] / MIB:.1f} MiB", f"{rows / whole['seconds']:,.0f}"]
+    cells += ["", ""] if run is None else [f"{run['peak'] / MIB:.1f} MiB", f"{rows / run['seconds']:,.0f}"]
     path.unlink()
     return f"| {' | '.join(cells)} |"
 
@@ -93,8 +93,8 @@ def _write(path: Path, rows: int) -> None:
             file.write(json.dumps(row) + "\n" if path.suffix == ".jsonl" else f"{row['text']},{row['label']}\n")
 
 
-def _child(what: str, path: Path, given: argparse.Namespace) -> dict[str, float]:
-    sizes = ["--shard-size", str(given.shard_size), "--batch-size", str(given.batch_size)]
+def _child(what: str, path: Path, options: argparse.Namespace) -> dict[str, float]:
+    sizes = ["--shard-size", str(options.shard_size), "--batch-size", str(options.batch_size)]
     command = [sys.executable, "-m", "benchmarks.stream", *sizes, "--part", what, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode:
@@ -107,11 +107,11 @@ def _resident(peak: bool = False) -> int:
     if not peak:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew; Linux only
     name = "VmHWM" if peak else "VmRSS"
-    found = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
-    return next(int(words[1]) * 1024 for words in found if words[0] == f"{name}:")
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return next(int(words[1]) * 1024 for words in lines if words[0] == f"{name}:")
 
 
-def _read(path: Path, given: argparse.Namespace) -> dict[str, float]:
+def _read(path: Path, options: argparse.Namespace) -> dict[str, float]:
     """One pass for its time and peak, and one for what Python allocates."""
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401  # what is loaded on first use is no part of it
@@ -125,14 +125,14 @@ def _read(path: Path, given: argparse.Namespace) -> dict[str, float]:
     )
     survey(data, classes, 10)
     before, start = _resident(), time.perf_counter()
-    found = survey(data, classes)
+    lines = survey(data, classes)
     seconds, peak = time.perf_counter() - start, _resident(peak=True) - before
     tracemalloc.start()
-    assert survey(data, classes) == found
+    assert survey(data, classes) == lines
     return {"seconds": seconds, "peak": peak, "python": tracemalloc.get_traced_memory()[1]}
 
 
-def _run(path: Path, given: argparse.Namespace) -> dict[str, float]:
+def _run(path: Path, options: argparse.Namespace) -> dict[str, float]:
     """A whole run with a model that costs next to nothing."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
@@ -149,11 +149,11 @@ def _run(path: Path, given: argparse.Namespace) -> dict[str, float]:
     explainer = gaflow.Explainer(model, tokenizer)
     data = open_data(path, label_column="label")
     with tempfile.TemporaryDirectory() as folder:
-        attribute(explainer, data, Path(folder, "first"), ["rawatt"], limit=given.shard_size)
+        attribute(explainer, data, Path(folder, "first"), ["rawatt"], limit=options.shard_size)
         before, start = _resident(), time.perf_counter()
         attribute(
             explainer, data, Path(folder, "all"), ["rawatt"],
-            batch_size=given.batch_size, shard_size=given.shard_size,
+            batch_size=options.batch_size, shard_size=options.shard_size,
         )  # fmt: skip
         return {"seconds": time.perf_counter() - start, "peak": _resident(peak=True) - before}
 

@@ -32,26 +32,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=11)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     rows: dict[tuple[str, str], Row] = defaultdict(Row)
-    for hard in networks(given.count, given.seed):
+    for hard in networks(options.count, options.seed):
         row = rows[hard.kind, hard.barrier]
         flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier, throw=False)
-        found = flow.certificate[0]
+        certificate = flow.certificate[0]
         row.count += 1
-        row.dead += found.dead
-        if not found.converged:
+        row.dead += certificate.dead
+        if not certificate.converged:
             row.failed.append(hard.index)
-        if not found.dead:
-            row.steps.append(found.iterations)
-            row.worst = max(row.worst, found.conservation, found.dual, found.centrality)
+        if not certificate.dead:
+            row.steps.append(certificate.iterations)
+            row.worst = max(row.worst, certificate.conservation, certificate.dual, certificate.centrality)
     lines = [
         "# Hard networks",
         "",
         "l 1..24, t 1..48, epsilon 1e-9..1e3; worst = largest conservation, dual or centrality error of any network.",
         "",
-        provenance(count=given.count, seed=given.seed),
+        provenance(count=options.count, seed=options.seed),
         "| kind | barrier | networks | all dead | not converged | steps, mean | steps, most | worst |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]

@@ -37,12 +37,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--output", default="throughput.md", help="name of the file in results/")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    torch.manual_seed(given.seed)
-    explainer = _explainer(given.device)
-    explainer("a dog", given.methods[0])  # what is only slow once does not count
-    settings = {"batch size": given.batch_size, "threads": given.threads, "seed": given.seed}
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    explainer = _explainer(options.device)
+    explainer("a dog", options.methods[0])  # what is only slow once does not count
+    settings = {"batch size": options.batch_size, "threads": options.threads, "seed": options.seed}
     lines = [
         "# Throughput of data-set runs",
         "",
@@ -52,12 +52,12 @@ def main() -> None:
         "| method | tokens | texts | seconds | texts/s | CPU seconds a text | errors |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for length in given.lengths:
-        texts = _texts(given.texts, length, given.mixed, given.seed)
-        for method in given.methods:
-            lines.append(_measure(explainer, texts, method, length, given))
+    for length in options.lengths:
+        texts = _texts(options.texts, length, options.mixed, options.seed)
+        for method in options.methods:
+            lines.append(_measure(explainer, texts, method, length, options))
             print(lines[-1], flush=True)
-    print("written to", write(given.output, "\n".join(lines) + "\n").name)
+    print("written to", write(options.output, "\n".join(lines) + "\n").name)
 
 
 def _explainer(device: str) -> gaflow.Explainer:
@@ -82,12 +82,12 @@ def _texts(count: int, length: int, mixed: bool, seed: int) -> list[str]:
     return [" ".join(generator.choice(words) for _ in range(n - 2)) for n in lengths]
 
 
-def _measure(explainer: gaflow.Explainer, texts: list[str], method: str, length: int, given: Any) -> str:
+def _measure(explainer: gaflow.Explainer, texts: list[str], method: str, length: int, options: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         start, cpu = time.perf_counter(), time.process_time()
-        outcome = attribute(explainer, texts, Path(folder, "out"), [method], batch_size=given.batch_size)
+        outcome = attribute(explainer, texts, Path(folder, "out"), [method], batch_size=options.batch_size)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    tokens = f"{SHORTEST} to {length}" if given.mixed else str(length)
+    tokens = f"{SHORTEST} to {length}" if options.mixed else str(length)
     cells = [method, tokens, f"{len(texts):,}", f"{seconds:.1f}", f"{len(texts) / seconds:.3g}"]
     return f"| {' | '.join([*cells, f'{cpu / len(texts):.3g}', str(outcome.errors)])} |"
 

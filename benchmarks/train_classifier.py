@@ -78,10 +78,10 @@ def groups(data: Texts, size: int, rng: np.random.Generator | None) -> Iterator[
     lengths = np.array([len(ids) for ids in data.ids])
     noise = np.zeros(len(lengths)) if rng is None else rng.uniform(-0.1, 0.1, len(lengths))
     order = np.argsort(lengths * (1 + noise), kind="stable")
-    found = [order[k : k + size].tolist() for k in range(0, len(order), size)]
+    batches = [order[k : k + size].tolist() for k in range(0, len(order), size)]
     if rng is not None:
-        rng.shuffle(found)  # type: ignore[arg-type]
-    yield from found
+        rng.shuffle(batches)  # type: ignore[arg-type]
+    yield from batches
 
 
 def collate(data: Texts, group: Sequence[int], pad: int, device: torch.device) -> dict[str, Tensor]:
@@ -164,7 +164,7 @@ def train(
     """Fine-tune `base` on the first of `files`, test it on the second; what is written to training.json."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    started, place = time.perf_counter(), torch.device(device)
+    started, target_device = time.perf_counter(), torch.device(device)
     repeatable(settings.seed)
     tokenizer = AutoTokenizer.from_pretrained(base)
     names = dict(enumerate(labels))
@@ -175,17 +175,17 @@ def train(
         label2id={name: k for k, name in names.items()},
         attn_implementation="eager",
         dtype=torch.float32,
-    ).to(place)
+    ).to(target_device)
     texts, classes = read(files[0], column)
-    kept, held = split(len(texts), settings.seed)
+    training_rows, heldout_rows = split(len(texts), settings.seed)
     parts = {
-        "train": ([texts[k] for k in kept], [classes[k] for k in kept]),
-        "heldout": ([texts[k] for k in held], [classes[k] for k in held]),
+        "train": ([texts[k] for k in training_rows], [classes[k] for k in training_rows]),
+        "heldout": ([texts[k] for k in heldout_rows], [classes[k] for k in heldout_rows]),
         "test": read(files[1], column),
     }
     data = {name: encode(tokenizer, part[0], part[1], settings.max_length) for name, part in parts.items()}
     pad = int(tokenizer.pad_token_id)
-    losses = fine_tune(model, data["train"], pad, settings, place)
+    losses = fine_tune(model, data["train"], pad, settings, target_device)
     model.half().float()  # what is stored is what is tested
     record = {
         "base": Path(base).name,
@@ -194,7 +194,7 @@ def train(
         "settings": asdict(settings),
         "texts": {name: len(part.ids) for name, part in data.items()},
         "loss": losses,
-        "accuracy": {name: accuracy(model, data[name], pad, place) for name in ("heldout", "test")},
+        "accuracy": {name: accuracy(model, data[name], pad, target_device) for name in ("heldout", "test")},
     }
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
@@ -226,10 +226,10 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=Training.max_length)
     parser.add_argument("--seed", type=int, default=Training.seed)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    given = parser.parse_args()
-    settings = Training(epochs=given.epochs, max_length=given.max_length, seed=given.seed)
-    files, labels = (given.train, given.test), given.labels.split(",")
-    record = train(given.base, files, labels, given.out, settings, given.device, given.column)
+    options = parser.parse_args()
+    settings = Training(epochs=options.epochs, max_length=options.max_length, seed=options.seed)
+    files, labels = (options.train, options.test), options.labels.split(",")
+    record = train(options.base, files, labels, options.out, settings, options.device, options.column)
     print(json.dumps(record, indent=2))
 
 

@@ -49,17 +49,17 @@ class Pair:
 def draw_spans(corpus: Corpus, s: Settings, rng: np.random.Generator) -> np.ndarray:
     """The examples of one pass, (k, 3): start, stop, gold label or -1."""
     sentences, reviews = corpus.sentences["review"], corpus.texts["review"]
-    whole = sentences[rng.integers(len(sentences), size=s.crops)]
-    length = whole[:, 1] - whole[:, 0]
+    passage = sentences[rng.integers(len(sentences), size=s.crops)]
+    length = passage[:, 1] - passage[:, 0]
     part = rng.integers(2, length + 1)
-    start = whole[:, 0] + rng.integers(0, length - part + 1)
-    crops = np.stack([start, start + part, whole[:, 2]], 1)
-    whole = reviews[rng.integers(len(reviews), size=s.passages)]
-    length = whole[:, 1] - whole[:, 0]
-    part = np.minimum(length, np.exp(rng.uniform(np.log(30), np.log(420), len(whole))).astype(int))
-    start = whole[:, 0] + rng.integers(0, length - part + 1)
+    start = passage[:, 0] + rng.integers(0, length - part + 1)
+    crops = np.stack([start, start + part, passage[:, 2]], 1)
+    passage = reviews[rng.integers(len(reviews), size=s.passages)]
+    length = passage[:, 1] - passage[:, 0]
+    part = np.minimum(length, np.exp(rng.uniform(np.log(30), np.log(420), len(passage))).astype(int))
+    start = passage[:, 0] + rng.integers(0, length - part + 1)
     # a short cut of a review need not share the review's verdict
-    passages = np.stack([start, start + part, np.where(part >= LONG, whole[:, 2], -1)], 1)
+    passages = np.stack([start, start + part, np.where(part >= LONG, passage[:, 2], -1)], 1)
     phrases = np.tile(corpus.texts["phrase"], (s.phrase_repeats, 1))
     return np.concatenate([phrases, sentences, corpus.texts["made"], crops, passages])
 
@@ -92,8 +92,8 @@ def hidden_loss(ours: list[Tensor], theirs: list[Tensor], meets: Tensor, pair: P
     weight = (meets >= 0).float() / (meets >= 0).sum()
     at = meets.clamp_min(0)[..., None].expand(-1, -1, theirs[0].shape[-1])
     losses = []
-    for mine, target, to_teacher, variance in zip(ours, theirs, pair.maps, pair.variances, strict=True):
-        error = (to_teacher(mine).float() - target.gather(1, at).float()).square().mean(-1)
+    for student_states, target, to_teacher, variance in zip(ours, theirs, pair.maps, pair.variances, strict=True):
+        error = (to_teacher(student_states).float() - target.gather(1, at).float()).square().mean(-1)
         losses.append((error * weight).sum() / variance)
     return torch.stack(losses).mean()
 
@@ -104,7 +104,7 @@ def soft_loss(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     return F.kl_div(ours, goal, reduction="batchmean", log_target=True) * temperature**2
 
 
-def train(pair: Pair, corpus: Corpus, s: Settings, device: torch.device, every: int) -> list[dict[str, float]]:
+def train(pair: Pair, corpus: Corpus, s: Settings, device: torch.device, report_steps: int) -> list[dict[str, float]]:
     """Train the student in place; the measurements on the way."""
     parameters = [*pair.student.parameters(), *pair.maps.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=s.rate, weight_decay=s.weight_decay, fused=device.type == "cuda")
@@ -131,7 +131,7 @@ def train(pair: Pair, corpus: Corpus, s: Settings, device: torch.device, every: 
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         rate.step()
-        if (step + 1) % every == 0 or step + 1 == s.steps:
+        if (step + 1) % report_steps == 0 or step + 1 == s.steps:
             point = {"step": step + 1, "texts": texts, "seconds": time.perf_counter() - begun}
             point |= {"soft": soft.item(), "hidden": hidden.item(), "gold": gold.item()}
             point |= measure(pair, corpus, device)
@@ -146,21 +146,21 @@ def measure(pair: Pair, corpus: Corpus, device: torch.device) -> dict[str, float
     pair.student.eval()
     cutter = Cutter(torch.from_numpy(corpus.stream).to(device), *pair.tables)
     rng = np.random.default_rng(0)
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
     for name, spans in {"dev": corpus.texts["dev"], "held_out": corpus.sentences["held-out"]}.items():
         ours, theirs, labels = [], [], []
         for batch in cutter.batches(spans, 8192, rng):
             ours.append(forward(pair.student, batch.student)[0])
             theirs.append(forward(pair.teacher, batch.teacher)[0])
             labels.append(batch.label)
-        mine, goal, label = (torch.cat(rows) for rows in (ours, theirs, labels))
-        found[f"{name}_kl"] = soft_loss(mine, goal, 1.0).item()
-        found[f"{name}_agreement"] = (mine.argmax(-1) == goal.argmax(-1)).double().mean().item()
+        student_states, goal, label = (torch.cat(rows) for rows in (ours, theirs, labels))
+        measured[f"{name}_kl"] = soft_loss(student_states, goal, 1.0).item()
+        measured[f"{name}_agreement"] = (student_states.argmax(-1) == goal.argmax(-1)).double().mean().item()
         if name == "dev":
-            found["dev_accuracy"] = (mine.argmax(-1) == label).double().mean().item()
-            found["dev_loss"] = F.cross_entropy(mine, label).item()
+            measured["dev_accuracy"] = (student_states.argmax(-1) == label).double().mean().item()
+            measured["dev_loss"] = F.cross_entropy(student_states, label).item()
     pair.student.train()
-    return found
+    return measured
 
 
 @torch.no_grad()
@@ -221,16 +221,16 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1000, help="steps between measurements")
     for field in fields(Settings):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
-    given = parser.parse_args()
-    settings = Settings(**{field.name: getattr(given, field.name) for field in fields(Settings)})
+    options = parser.parse_args()
+    settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
     torch.manual_seed(settings.seed)
-    device = torch.device(given.device)
-    corpus = load_corpus(given.corpus)
-    pair, tokenizer = set_up(corpus, given.teacher, settings, device)
-    log = train(pair, corpus, settings, device, given.every)
-    given.out.mkdir(parents=True, exist_ok=True)
-    save(pair.student, tokenizer, given.out)
-    given.log.write_text(json.dumps(report(pair, settings, device, log), indent=1) + "\n")
+    device = torch.device(options.device)
+    corpus = load_corpus(options.corpus)
+    pair, tokenizer = set_up(corpus, options.teacher, settings, device)
+    log = train(pair, corpus, settings, device, options.every)
+    options.out.mkdir(parents=True, exist_ok=True)
+    save(pair.student, tokenizer, options.out)
+    options.log.write_text(json.dumps(report(pair, settings, device, log), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -128,11 +128,11 @@ def change(ids: list[int], rng: np.random.Generator, pool: np.ndarray, settings:
         start = int(rng.integers(1, 2 + inner - length))
         return [ids[0], *ids[start : start + length], ids[-1]]
     if draw < (1 + settings.crop) / 2:
-        chosen = rng.random(len(ids)) < settings.exchange
-        chosen[[0, -1]] = False
-        if chosen.any():
+        exchanged = rng.random(len(ids)) < settings.exchange
+        exchanged[[0, -1]] = False
+        if exchanged.any():
             changed = np.array(ids)
-            changed[chosen] = rng.choice(pool, chosen.sum())
+            changed[exchanged] = rng.choice(pool, exchanged.sum())
             return changed.tolist()
     return None
 

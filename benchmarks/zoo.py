@@ -111,20 +111,20 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--types", nargs="*", help="only these")
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     began = time.perf_counter()
-    for task in given.tasks:
+    for task in options.tasks:
         for kind in classes(task):
-            if not given.types or kind in given.types:
-                found.append(inspect(task, kind))
-                print(json.dumps(asdict(found[-1])), flush=True)
-    print(*summary(found), f"{time.perf_counter() - began:.0f} s", sep="\n", file=sys.stderr)
-    if given.write:
-        (ROOT / "docs" / "models.md").write_text(page(found, transformers.__version__), encoding="utf-8")
-        rows = [asdict(f) for f in found]
+            if not options.types or kind in options.types:
+                findings.append(inspect(task, kind))
+                print(json.dumps(asdict(findings[-1])), flush=True)
+    print(*summary(findings), f"{time.perf_counter() - began:.0f} s", sep="\n", file=sys.stderr)
+    if options.write:
+        (ROOT / "docs" / "models.md").write_text(page(findings, transformers.__version__), encoding="utf-8")
+        rows = [asdict(f) for f in findings]
         notes = {"transformers": transformers.__version__, "provenance": provenance(seconds=SECONDS)}
         text = json.dumps({**notes, "findings": rows}, indent=1)
         (ROOT / "benchmarks" / "results" / "zoo.json").write_text(text + "\n", encoding="utf-8")
@@ -220,8 +220,8 @@ def condition(model: nn.Module) -> Any:
     }
     weights = {name: (p.requires_grad, p.grad is None, p._version) for name, p in model.named_parameters()}
     configs = [getattr(m, "config", None) for m in model.modules()]
-    chosen = [getattr(c, "_attn_implementation", None) for c in configs]
-    return modules, weights, chosen, torch.get_rng_state().tolist()
+    attention_kinds = [getattr(c, "_attn_implementation", None) for c in configs]
+    return modules, weights, attention_kinds, torch.get_rng_state().tolist()
 
 
 @contextmanager
@@ -252,36 +252,36 @@ def _reason(error: Exception) -> str:
     return str(error).split(" cannot be traced: ")[-1].split(". Use a model")[0]
 
 
-def summary(found: Sequence[Finding]) -> list[str]:
+def summary(findings: Sequence[Finding]) -> list[str]:
     """Counts for every task."""
     headings = "| task | types | traced, all checks hold | traced | refused | not built | failed | balanced gradients |"
     lines = [headings, "|---" * 8 + "|"]
-    for task in dict.fromkeys(f.task for f in found):
-        mine = [f for f in found if f.task == task]
-        count = Counter(f.outcome for f in mine)
+    for task in dict.fromkeys(f.task for f in findings):
+        of_task = [f for f in findings if f.task == task]
+        count = Counter(f.outcome for f in of_task)
         numbers = [
-            len(mine),
-            sum(f.sound for f in mine),
+            len(of_task),
+            sum(f.sound for f in of_task),
             *(count[o] for o in ("traced", "refused", "not built", "failed")),
-            sum(f.balanced == "yes" for f in mine),
+            sum(f.balanced == "yes" for f in of_task),
         ]
         lines.append(f"| {task} | {' | '.join(str(n) for n in numbers)} |")
     return lines
 
 
-def page(found: Sequence[Finding], version: str) -> str:
+def page(findings: Sequence[Finding], version: str) -> str:
     """docs/models.md, from the findings with one version of transformers."""
-    lines = [INTRODUCTION.format(version=version), *summary(found), "", "## Adapters", ""]
+    lines = [INTRODUCTION.format(version=version), *summary(findings), "", "## Adapters", ""]
     lines += ["| adapter | model types |", "|---|---|"]
     kinds: dict[str, list[str]] = {}
     for kind, adapter in ADAPTERS.items():
         kinds.setdefault(adapter.name or "the model's own, texts of one length only", []).append(kind)
-    encoders = {f.type for f in found if f.how == "encoder" and f.type not in ADAPTERS}
+    encoders = {f.type for f in findings if f.how == "encoder" and f.type not in ADAPTERS}
     kinds.setdefault("encoder", []).extend(sorted(encoders))
-    lines += [f"| {name} | {', '.join(sorted(mine))} |" for name, mine in sorted(kinds.items())]
-    for task in dict.fromkeys(f.task for f in found):
+    lines += [f"| {name} | {', '.join(sorted(of_task))} |" for name, of_task in sorted(kinds.items())]
+    for task in dict.fromkeys(f.task for f in findings):
         lines += ["", f"## {task[0].upper()}{task[1:].replace('-', ' ')}", "", HEADINGS, "|---" * 7 + "|"]
-        lines += [row(f) for f in found if f.task == task]
+        lines += [row(f) for f in findings if f.task == task]
     return "\n".join(lines) + "\n"
 
 

@@ -119,8 +119,8 @@ SCALES = {"mobilebert": 0.1}  # of random weights; without norms, larger ones gr
 
 def classes(task: str) -> dict[str, str]:
     """The class of every model type that transformers maps to a task."""
-    found = getattr(modeling_auto, f"MODEL_FOR_{TASKS[task]}_MAPPING_NAMES")
-    return {kind: name if isinstance(name, str) else name[0] for kind, name in sorted(found.items())}
+    class_names = getattr(modeling_auto, f"MODEL_FOR_{TASKS[task]}_MAPPING_NAMES")
+    return {kind: name if isinstance(name, str) else name[0] for kind, name in sorted(class_names.items())}
 
 
 def build(kind: str, task: str, **changes: Any) -> nn.Module:
@@ -145,17 +145,17 @@ def shrink(kind: Any, changes: dict[str, Any]) -> Any:
     """A small configuration of a class; `changes` of the configurations within it are dictionaries."""
     default = kind()
     inner = dict(default.sub_configs or {})
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in default.to_dict().items():
         if name.endswith("_token_id") and name not in inner:
-            given[name] = _TOKENS.get(name, 4)
+            settings[name] = _TOKENS.get(name, 4)
         elif name in SIZES and name not in inner and isinstance(value, int) and value > SIZES[name]:
-            given[name] = SIZES[name]
+            settings[name] = SIZES[name]
     for name in inner:
         part = getattr(default, name, None)
         if part is not None and not isinstance(part, dict):
-            given[name] = shrink(type(part), changes.get(name, {})).to_dict()
-    return kind(**given | {name: value for name, value in changes.items() if name not in inner})
+            settings[name] = shrink(type(part), changes.get(name, {})).to_dict()
+    return kind(**settings | {name: value for name, value in changes.items() if name not in inner})
 
 
 def make_batch(model: Any, kind: str, task: str, lengths: list[int]) -> Batch:

@@ -35,20 +35,20 @@ def synthetic(layers: int, tokens: int, seed: int = 0) -> Tensor:
 
 def information_of(explainer: gaflow.Explainer, name: str) -> Tensor:
     """The information tensor (l, t, t) of the showcase sentence: a method may be any function of the same arguments."""
-    held: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def keep(attention: Tensor, gradient: Tensor) -> Tensor:
-        held.append(INFORMATION[name](attention, gradient))
-        return held[-1]
+        tensors.append(INFORMATION[name](attention, gradient))
+        return tensors[-1]
 
     explainer(TEXT, keep)
-    return held[0][0]
+    return tensors[0][0]
 
 
-def panels(rows: int, columns: int, width: float, height: float, about: str) -> tuple[Figure, list[Axes]]:
+def panels(rows: int, columns: int, width: float, height: float, description: str) -> tuple[Figure, list[Axes]]:
     """A figure with room for several diagrams of `width` x `height` points."""
     pad = 8.0
-    picture = plots.Picture.padded(columns * width - 2 * PAD, about, rows * height - 2 * PAD)
+    picture = plots.Picture.padded(columns * width - 2 * PAD, description, rows * height - 2 * PAD)
     inner = ((width - 2 * pad) / (columns * width), (height - 2 * pad) / (rows * height))
     corners = [
         ((c * width + pad) / (columns * width), 1 - (r * height + pad) / (rows * height))
@@ -74,8 +74,8 @@ def figure_2() -> Figure:
         "One super-source, one super-target": {},
         "A circulation, with a return edge": {"returning": True},
     }
-    for axes, (title, shown) in zip(places, stages.items(), strict=True):
-        plots.network_diagram(synthetic(3, 3), title=title, axes=axes, **shown)
+    for axes, (title, drawing) in zip(places, stages.items(), strict=True):
+        plots.network_diagram(synthetic(3, 3), title=title, axes=axes, **drawing)
     return figure
 
 
@@ -163,8 +163,8 @@ def figure_4() -> Figure:
     for axes, (name, direction) in zip(places[2:], ALGORITHMS.items(), strict=True):
         (other,) = (flow for key, flow in flows.items() if key != name)
         title = f"{name}: a maximum flow of {flows[name].value.item():.4g}"
-        shown = {"direction": direction, "terminals": True, "values": True, "routes": 0}
-        plots.flow_diagram(flows[name], against=other, cut=False, title=title, axes=axes, **shown)
+        drawing = {"direction": direction, "terminals": True, "values": True, "routes": 0}
+        plots.flow_diagram(flows[name], against=other, cut=False, title=title, axes=axes, **drawing)
     return figure
 
 
@@ -176,12 +176,12 @@ def shares(att: gaflow.Attribution, flow: gaflow.Flow) -> gaflow.Attribution:
 
 def maximum_flows(explainer: gaflow.Explainer) -> dict[str, gaflow.Attribution]:
     """The showcase sentence by plain maximum flow: each information tensor, each algorithm."""
-    found = {}
+    flows = {}
     for name in ("af", "gf", "agf"):
         att, information = explainer(TEXT, name), information_of(explainer, name)
         for algorithm, direction in ALGORITHMS.items():
-            found[f"{name}, {algorithm}"] = shares(att, gaflow.max_flow(information, direction))
-    return found
+            flows[f"{name}, {algorithm}"] = shares(att, gaflow.max_flow(information, direction))
+    return flows
 
 
 def figure_5(explainer: gaflow.Explainer) -> Figure:
@@ -196,8 +196,8 @@ def figure_6(explainer: gaflow.Explainer) -> Figure:
 
 def figure_7(explainer: gaflow.Explainer) -> Figure:
     """The unique shares of the log barrier, for which the algorithm does not matter."""
-    found = explainer.compare(TEXT, methods=["af", "gf", "agf"])
-    return plots.compare({name: shares(att, att.flow) for name, att in found.items() if att.flow is not None})
+    attributions = explainer.compare(TEXT, methods=["af", "gf", "agf"])
+    return plots.compare({name: shares(att, att.flow) for name, att in attributions.items() if att.flow is not None})
 
 
 def figure_9(explainer: gaflow.Explainer) -> Figure:

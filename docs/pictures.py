@@ -30,11 +30,11 @@ def flow_page() -> bytes:
     """What the page of `att.to_flow_html()` shows when "smart" is pointed at, as PNG."""
     from playwright.sync_api import sync_playwright
 
-    found = gaflow.Explainer().compare(TEXT, ["peeled_flow", "agf", "attcat"])
+    attributions = gaflow.Explainer().compare(TEXT, ["peeled_flow", "agf", "attcat"])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 960, "height": 680}, reduced_motion="reduce")
-        page.set_content(gaflow.html.flow_page(found))
+        page.set_content(gaflow.html.flow_page(attributions))
         page.hover(".names g:nth-child(12) rect", force=True)  # the letters lie above
         picture = page.screenshot()
         browser.close()

@@ -56,8 +56,8 @@ plots.curves(curves[curves["metric"].isin(["aopc", "accuracy"])], highlight=["ag
 # often the better one than not, `epsilon_back` the same of the other.
 
 # %%
-found = scores.significance("agf")
-top = found[(found["metric"] == "aopc") & (found["order"] == "top")].set_index("other")
+tests = scores.significance("agf")
+top = tests[(tests["metric"] == "aopc") & (tests["order"] == "top")].set_index("other")
 top[["difference", "low", "high", "p_holm", "epsilon", "epsilon_back"]].round(2)
 
 # %% [markdown]

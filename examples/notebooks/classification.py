@@ -42,8 +42,8 @@ print("short of the maximum: less than 1e-5 of it:", certificate.gap < 1e-5 * ce
 # %%
 why_not = explainer("a gripping film, despite the plot.", target="negative")
 instead = explainer("a gripping film, despite the plot.", target="positive minus negative")
-for found in (why_not, instead):
-    print(f"{found.label}: {found.probability:.1%},", [word.text for word in found.top(2)])
+for att in (why_not, instead):
+    print(f"{att.label}: {att.probability:.1%},", [word.text for word in att.top(2)])
 
 # %% [markdown]
 # The default, `peeled_flow`, runs the model five times. The paper's `agf` runs it once; its scores are never negative:
@@ -59,8 +59,8 @@ explainer("a gripping film, despite the plot.", method="agf")
 
 # %%
 reviews = ["a gripping film.", "the plot is thin and the jokes never land.", "not bad at all!", "slow, but lovely"]
-for found in explainer(reviews, batch_size=16):
-    print(f"{found.label:8} {found.probability:5.1%}  {found.text:45} {[word.text for word in found.top(2)]}")
+for att in explainer(reviews, batch_size=16):
+    print(f"{att.label:8} {att.probability:5.1%}  {att.text:45} {[word.text for word in att.top(2)]}")
 
 # %% [markdown]
 # ## As a table, as a figure, as a file

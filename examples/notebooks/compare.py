@@ -18,10 +18,10 @@ pd.DataFrame({name: vars(method.info) for name, method in gaflow.METHODS.items()
 # %%
 explainer = gaflow.Explainer()
 text = "although this dog is not cute, it is very smart."
-found = explainer.compare(
+attributions = explainer.compare(
     text, methods=["peeled_flow", "relevance_flow", "agf", "af", "rollout", "attcat", "transatt", "ig", "random"]
 )
-plots.compare(found)
+plots.compare(attributions)
 
 # %% [markdown]
 # Each method has a unit of its own, so each row is shaded by its own largest score; blue is against the
@@ -33,7 +33,7 @@ plots.compare(found)
 # Rank correlation of the words' scores, by method:
 
 # %%
-words = pd.DataFrame({name: [word.score for word in att.words()] for name, att in found.items()})
+words = pd.DataFrame({name: [word.score for word in att.words()] for name, att in attributions.items()})
 words.rank().corr().round(1)
 
 # %% [markdown]

@@ -77,10 +77,10 @@ print("all hold:", report.ok, {axiom: residual < 1e-12 for axiom, residual in re
 # %%
 everywhere = explainer(att.text, method="af")
 head = explainer(att.text, method=gaflow.FlowMethod("af", sources="head"))
-for found in (everywhere, head):
-    best = found.at_layer(-2).top(3)  # just below the output
+for att in (everywhere, head):
+    best = att.at_layer(-2).top(3)  # just below the output
     print(
-        f"{found.method:20} flow {found.scores.sum():.2f}",
+        f"{att.method:20} flow {att.scores.sum():.2f}",
         *(f"{word.text} {word.score:.2f}" for word in best),
         sep="  ",
     )

@@ -77,8 +77,8 @@ async def _run(notebook: NotebookNode, folder: str) -> None:
 def main(sources: list[Path]) -> None:
     """Write the notebook of each source beside it."""
     for source in sources:
-        made = run(build(source.read_text(encoding="utf-8")))
-        nbformat.write(made, source.with_suffix(".ipynb"))
+        notebook = run(build(source.read_text(encoding="utf-8")))
+        nbformat.write(notebook, source.with_suffix(".ipynb"))
 
 
 if __name__ == "__main__":

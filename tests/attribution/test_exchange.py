@@ -14,7 +14,10 @@ import gaflow
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import ArgumentError, ArgumentTypeError
 from tests.support.attributions import make, scored
+from tests.support.graph_format import check_readable
 from tests.support.models import bert
+from tests.support.shortcut import one_word_bert
+from tests.support.task_models import sentence_encoder
 
 TEXT = "although this dog is not cute, it is very smart."
 
@@ -146,7 +149,35 @@ def test_signed_flows_and_methods_without_flow_make_graphs_too():
     assert sums(graph["links"], "source", inputs) == pytest.approx(att.scores, abs=1e-12)
     att, graph = graph_of("attcat")
     assert sums(graph["links"], "source", inputs) == pytest.approx(att.scores)
-    assert {link["target"] for link in graph["links"]} == {graph["nodes"][-1]["node_id"]}
+    assert sums(graph["links"], "target", [graph["nodes"][-1]["node_id"]]) == pytest.approx([att.scores.sum()])
+
+
+@pytest.mark.parametrize("method", ["agf", "peeled_flow", "attcat", "lime"])
+def test_pages_of_circuit_tracer_and_neuronpedia_can_read_graphs(method):
+    att, graph = graph_of(method)
+    assert check_readable(graph) == pytest.approx(att.probability, abs=5e-4)
+    assert graph["metadata"]["generation_settings"]["provenance"]["weights"] == att.provenance["weights"]
+
+
+def test_graphs_of_one_layer_and_of_outputs_without_probability_can_be_read_too():
+    one_layer = gaflow.Explainer(*one_word_bert())("a good dog", "agf")
+    assert check_readable(one_layer.to_graph()) == pytest.approx(one_layer.probability, abs=5e-4)
+    similarity = gaflow.Explainer(*sentence_encoder())(("a smart dog", "dog"), "agf")
+    graph = similarity.to_graph()
+    assert np.isnan(check_readable(graph))
+    assert graph["nodes"][-1]["activation"] == similarity.output
+
+
+def test_the_influence_of_a_node_is_the_share_of_all_flow_in_nodes_as_strong_or_stronger():
+    att, graph = graph_of("agf")
+    assert att.layers is not None
+    through = np.abs(att.layers)
+    for node in graph["nodes"][:-1]:
+        stronger = through[through >= abs(node["activation"])]
+        ties = through == abs(node["activation"])
+        if ties.sum() == 1:
+            assert node["influence"] == pytest.approx(stronger.sum() / through.sum())
+    assert max(node["influence"] for node in graph["nodes"][:-1]) <= 1
 
 
 def test_a_graph_keeps_the_strongest_links():

@@ -297,6 +297,7 @@ def test_files_of_earlier_versions_are_read(name):
     assert list(att.read_positions) == expected["places"]
     assert att.output_kind == expected["measure"]
     assert att.provenance == expected.get("provenance", {})
+    assert (None if att.token_matches is None else att.token_matches.tolist()) == expected.get("token_matches")
     assert (None if att.flow is None else att.flow.value.item()) == expected["value"]
     assert (None if att.flow_against is None else att.flow_against.value.item()) == expected["value_against"]
     assert (None if att.certificate is None else att.certificate.converged) == expected["converged"]

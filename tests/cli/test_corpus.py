@@ -24,6 +24,8 @@ def test_the_words_of_a_run_are_listed_as_a_table_and_as_json(run, capsys, tmp_p
     assert main(["corpus", run, "--minimum", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["texts"] == 3
+    assert document["provenance"]["weights"]
+    assert "nan" not in printed
     assert len(document["words"]) == len(gaflow.corpus(run, minimum=1))
 
 

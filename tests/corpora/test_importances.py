@@ -62,7 +62,7 @@ def test_numbers_by_hand(tmp_path):
     assert dull["push"] == 0
     assert np.isnan(dull["low"])  # one text
     assert row(table, "bad", "dull")["share"] == pytest.approx(1 / 2)
-    assert table.attrs == {"method": "agf", "texts": 4, "left_out": 0}
+    assert table.attrs == {"method": "agf", "texts": 4, "left_out": 0, "provenance": {}}
     assert table[table["class"] == "good"]["push"].sum() == pytest.approx(1)
     assert table[table["class"] == "good"]["frequency"].sum() == pytest.approx(1)
 
@@ -143,6 +143,9 @@ def test_a_stored_run_is_read_by_method(tmp_path):
         gaflow.corpus(tmp_path / "run")
     table: Any = gaflow.corpus(tmp_path / "run", method="attcat", minimum=1)
     assert table.attrs["method"] == "attcat"
+    provenance = explainer("a good film", "attcat").provenance
+    assert table.attrs["provenance"] == provenance
+    assert provenance["weights"] in corpus_page(table)
     expected = {}
     for text in ("a good film", "a bad film", "good dog"):
         att = explainer(text, "attcat")
@@ -196,6 +199,26 @@ def test_the_page_escapes_words_classes_and_texts_and_has_examples(tmp_path):
     assert page.count("<details>") >= len(table)
     assert page.count("<mark>") >= len(table)
     assert "row 1" in page
+
+
+def test_the_page_has_words_against_a_class_apart(tmp_path):
+    texts = [("good", {"superb": 3.0, "dull": -1.0}, None), ("good", {"superb": 2.0, "dull": -1.5}, None)]
+    table: Any = gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=1)
+    page = corpus_page(table)
+    pro, _, against = page.partition("Against this class")
+    for part, word, other in ((pro, "superb", "dull"), (against, "dull", "superb")):
+        assert f"<b><bdi>{word}</bdi>" in part
+        assert f"<b><bdi>{other}</bdi>" not in part
+
+
+def test_intervals_stay_within_the_shares_that_are_possible(tmp_path):
+    texts = [("x", {"dog": 1.0}, None), ("x", {"dog": 1.0, "film": -2.0}, None)]
+    table: Any = gaflow.corpus(write(tmp_path / "a.parquet", texts), minimum=2)
+    dog = row(table, "x", "dog")
+    assert dog["share"] == pytest.approx(2 / 3)
+    assert (dog["low"], dog["high"]) == (-1.0, 1.0)  # of two texts
+    single = row(gaflow.corpus(tmp_path / "a.parquet", minimum=1), "x", "film")
+    assert np.isnan(single["low"])
 
 
 def test_a_page_of_no_words_is_a_page(tmp_path):

@@ -20,8 +20,13 @@ COLUMNS = {
     "numpy": np.array,
     "numpy objects": lambda texts: np.array(texts, dtype=object),
     "pandas": pd.Series,
+    "pandas categories": lambda texts: pd.Series(texts, dtype="category"),
+    "pandas array": lambda texts: pd.Series(texts).array,
+    "pandas values": lambda texts: pd.DataFrame({"text": texts})["text"].values,
     "polars": pl.Series,
+    "polars categories": lambda texts: pl.Series(texts, dtype=pl.Categorical),
     "arrow": pa.array,
+    "arrow dictionary": lambda texts: pa.array(texts).dictionary_encode(),
     "arrow chunks": lambda texts: pa.chunked_array([texts]),
     "datasets": lambda texts: datasets.Dataset.from_dict({"text": texts})["text"],
 }
@@ -75,6 +80,23 @@ def test_a_tuple_of_two_strings_is_a_pair():
     assert as_items(("a", "b", "c")) == ["a", "b", "c"]
     for picture in (np.zeros((4, 4, 3)), np.zeros(16), np.array(["a", "b"]).reshape(1, 2)):
         assert as_items(picture) is None
+
+
+def test_frames_in_the_place_of_texts_are_refused_with_the_next_step(explainer):
+    for frame in (*(make(ROWS) for make in FRAMES.values()), datasets.Dataset.from_dict(ROWS).to_iterable_dataset()):
+        with pytest.raises(TypeError, match="pass one of its columns"):
+            explainer(frame, "attcat")
+
+
+def test_a_tuple_of_two_texts_is_a_data_set_of_two():
+    assert [row for row, _, _ in open_data(("a dog", "a film")).read()] == ["a dog", "a film"]
+
+
+def test_sources_that_are_not_read_yet_or_hold_several_are_refused_with_the_next_step():
+    with pytest.raises(TypeError, match="split"):
+        open_data(datasets.DatasetDict({"test": datasets.Dataset.from_dict(ROWS)}))
+    with pytest.raises(TypeError, match="collect"):
+        open_data(pl.LazyFrame(ROWS))
 
 
 def test_a_missing_text_of_a_series_is_named(explainer):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from gaflow.errors import DataError, GaflowError
 from gaflow.jobs import attribute, read_attributions
 from tests.support.models import SENTENCE, bert, roberta
 
+STORED = Path(__file__).parents[1] / "data" / "stored_runs"
+EXPECTED = json.loads((STORED / "expected.json").read_text(encoding="utf-8"))
 TEXTS = [SENTENCE, ("a good film", "bad"), "Café NAÏVE, don't stop!"]
 
 
@@ -160,3 +163,24 @@ def test_a_manifest_cannot_point_out_of_its_folder(tmp_path):
     path.write_text(path.read_text().replace("part-00000.parquet", "part-/../../00000.parquet"))
     with pytest.raises(DataError, match="damaged"):
         list(read_attributions(tmp_path / "job"))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_runs_of_earlier_versions_are_read(name):
+    """Folders as versions of gaflow wrote them, from the first one on; reading compares files with their checksums."""
+    attributions = list(read_attributions(STORED / name))
+    assert len(attributions) == len(EXPECTED[name])
+    for stored, expected in zip(attributions, EXPECTED[name], strict=True):
+        for field in ("row", "method", "label", "gold_label", "error"):
+            assert getattr(stored, field) == expected[field], field
+        if stored.scores is None:
+            assert expected["scores"] is None
+            continue
+        att = stored.attribution()
+        assert list(att.tokens) == expected["tokens"]
+        assert att.scores.tolist() == expected["scores"]
+        assert att.provenance["model"] == "embedded"
+        assert att.provenance["method"] == stored.method
+        assert len(att.provenance["weights"]) == 64
+    words: Any = gaflow.corpus(STORED / name, method="agf", minimum=1)
+    assert set(words["words"]) == {"a", "superb", "film", "cast", "dull", "so", ","}

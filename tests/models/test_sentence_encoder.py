@@ -220,6 +220,42 @@ def test_a_cross_encoder_is_a_classifier_of_pairs(tmp_path):
         gaflow.Explainer(model, wordpiece(), task="similarity")
 
 
+def write_cross_encoder(path, kinds=("Transformer",), **settings):
+    """A folder as newer versions of sentence-transformers save a cross-encoder, and the logit of PAIR."""
+    config = BertConfig(**SIZE, vocab_size=len(wordpiece()), id2label={0: "relevance"})
+    model = BertForSequenceClassification(config).eval()
+    model.save_pretrained(path)
+    wordpiece().save_pretrained(path)
+    module_settings: dict[str, Any] = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.Sigmoid", **settings}
+    (path / "config_sentence_transformers.json").write_text(json.dumps(module_settings))
+    entries = []
+    for number, kind in enumerate(kinds):
+        folder = "" if number == 0 else f"{number}_{kind}"
+        entries.append({"idx": number, "name": str(number), "path": folder, "type": f"sentence_transformers.{kind}"})
+    (path / "modules.json").write_text(json.dumps(entries))
+    with torch.no_grad():
+        return model(**wordpiece()(*PAIR, return_tensors="pt")).logits.item()
+
+
+def test_a_folder_with_the_modules_of_a_cross_encoder_is_a_classifier_of_pairs(tmp_path):
+    logit = write_cross_encoder(tmp_path)
+    explainer = gaflow.Explainer(tmp_path, device="cpu")
+    assert explainer.task == "text-classification"
+    assert explainer(PAIR, "agf").output == pytest.approx(logit, abs=1e-6)
+
+
+def test_a_cross_encoder_with_a_prompt_says_so(tmp_path):
+    write_cross_encoder(tmp_path, prompts={"query": "query: "}, default_prompt_name="query")
+    with pytest.warns(GaflowWarning, match="query: "):
+        gaflow.Explainer(tmp_path, device="cpu")
+
+
+def test_a_cross_encoder_that_reads_the_logits_of_words_is_refused(tmp_path):
+    write_cross_encoder(tmp_path, kinds=("Transformer", "LogitScore"))
+    with pytest.raises(UnsupportedModelError, match="LogitScore"):
+        gaflow.Explainer(tmp_path, device="cpu")
+
+
 class _Module(nn.Module):
     def __init__(self, **attributes: Any):
         super().__init__()
@@ -248,6 +284,23 @@ def test_an_object_of_the_library_is_taken_with_its_modules():
     model.truncate_dim = 8
     with pytest.raises(UnsupportedModelError, match="truncate_dim"):
         gaflow.Explainer(model)
+
+
+def test_an_object_that_is_a_cross_encoder_is_taken_with_its_classifier():
+    config = BertConfig(**SIZE, vocab_size=len(wordpiece()), id2label={0: "relevance"})
+    classifier = BertForSequenceClassification(config).eval()
+    encoder_class = library_class("CrossEncoder", nn.Sequential)
+    reranker = encoder_class(library_class("Transformer", _Module)(auto_model=classifier))
+    vars(reranker)["transformers_model"] = classifier  # a property in the library, and no module of its own
+    reranker.tokenizer = wordpiece()
+    assert gaflow.Explainer(reranker).model is classifier
+    reranker.prompts = {"query": "query: "}
+    reranker.default_prompt_name = "query"
+    with pytest.warns(GaflowWarning, match="query: "):
+        gaflow.Explainer(reranker)
+    reranker.append(library_class("LogitScore", _Module)())
+    with pytest.raises(UnsupportedModelError, match="LogitScore"):
+        gaflow.Explainer(reranker)
 
 
 def test_models_without_hidden_states_of_tokens_are_refused():

@@ -20,6 +20,7 @@ from tests.support.reports import evaluation
 from tests.support.task_models import CASES
 
 STORED = Path(__file__).parents[1] / "data" / "stored_attributions"
+MANIFESTS = sorted(STORED.parent.glob("stored_runs/*/manifest.json"))
 FILES = sorted(path.name for path in STORED.glob("*.*") if path.name != "expected.json")
 
 
@@ -100,6 +101,11 @@ def test_manifests_are_as_the_schema_says(tmp_path):
     del manifest["job"]["model"]["weights"]
     with pytest.raises(ValidationError):
         validate(manifest, "manifest")
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.parent.name)
+def test_manifests_of_earlier_versions_are_as_the_schema_says(path):
+    validate(json.loads(path.read_text(encoding="utf-8")), "manifest")
 
 
 def newer_json(folder):

@@ -96,23 +96,25 @@ def to_graph(att: Attribution, *, edges: int = 2000, slug: str = "gaflow") -> di
 
     Nodes are the tokens in every layer and the explained output. Links go from the input to the output and weigh what
     flows through them, minus what flows against it. The strongest `edges` between layers are kept. Methods without
-    flow have links from the tokens to the output alone, with the scores as weights.
+    flow have one layer, with the scores as weights. `slug` names the graph among others.
 
         Path("graph.json").write_text(json.dumps(att.to_graph()))
     """
     whole_number("edges", edges)
-    count = len(att.tokens)
-    depth = 0 if att.flow is None else att.flow.edges.shape[1]
-    nodes = [_embedding_node(att, position) for position in range(count)]
-    for layer in range(1, depth + 1):
-        nodes += [_hidden_node(att, layer, position) for position in range(count)]
+    weights = _layer_weights(att)
+    depth = len(weights) - 1
+    influences = _influences(weights)
+    nodes = []
+    for layer, position in np.ndindex(*weights.shape):
+        weight = float(weights[layer, position])
+        nodes.append(_token_node(att, layer, position, weight, float(influences[layer, position])))
     output = _output_node(att, depth)
-    links = _flow_links(att, edges) if depth else []
-    last = _signed(att, "source") if depth else att.scores
+    links = _straight_links(att) if att.flow is None else _flow_links(att, edges)
+    last = att.scores if att.flow is None else _signed(att, "source")
     for position in np.flatnonzero(last).tolist():
         links.append(_link(_node_id(depth, position), output["node_id"], last[position]))
     ends = {link["source"] for link in links} | {link["target"] for link in links}
-    is_input = {node["node_id"] for node in nodes[:count]}
+    drawn = [node for node in nodes if node["node_id"] in ends or node["feature_type"] == "embedding"]
     return {
         "metadata": {
             "slug": slug,
@@ -120,8 +122,10 @@ def to_graph(att: Attribution, *, edges: int = 2000, slug: str = "gaflow") -> di
             "transcoder_list": [],
             "prompt_tokens": list(att.tokens),
             "prompt": att.text if att.text_pair is None else f"{att.text}\n{att.text_pair}",
-            "node_threshold": None,
+            "node_threshold": 1.0,  # all nodes, until the reader hides those of little influence
             "schema_version": 1,
+            "info": {"description": f"{att.method}: {att.label}", "generator": {"name": "gaflow"}},
+            "generation_settings": {"provenance": att.provenance},
         },
         "qParams": {
             "pinnedIds": [],
@@ -130,9 +134,31 @@ def to_graph(att: Attribution, *, edges: int = 2000, slug: str = "gaflow") -> di
             "clickedId": "",
             "sg_pos": "",
         },
-        "nodes": [node for node in nodes if node["node_id"] in ends | is_input] + [output],
+        "nodes": [*drawn, output],
         "links": links,
     }
+
+
+def _layer_weights(att: Attribution) -> np.ndarray:
+    """What goes through each token of each layer, (l+1, t); methods without flow have the scores in a single layer.
+
+    It is a layer of its own after the input, since Neuronpedia shows no graph without one.
+    """
+    if att.flow is None or att.layers is None:
+        return np.stack([att.scores, att.scores])
+    return att.layers
+
+
+def _influences(weights: np.ndarray) -> np.ndarray:
+    """The share of all weights that nodes as strong as this one, or stronger, have together: what circuit-tracer has.
+
+    Its reader hides nodes above a threshold from 0 to 1.
+    """
+    strengths = np.abs(weights).flatten()
+    order = np.argsort(-strengths, kind="stable")
+    shares = np.empty_like(strengths)
+    shares[order] = np.cumsum(strengths[order]) / (strengths.sum() or 1.0)
+    return np.minimum(shares, 1.0).reshape(weights.shape)  # rounding may exceed it
 
 
 def _flow_links(att: Attribution, count: int) -> list[dict[str, Any]]:
@@ -149,6 +175,14 @@ def _flow_links(att: Attribution, count: int) -> list[dict[str, Any]]:
     return links
 
 
+def _straight_links(att: Attribution) -> list[dict[str, Any]]:
+    """Links of scores without flow, from each token of the input to the same token of the only layer."""
+    links = []
+    for position in np.flatnonzero(att.scores).tolist():
+        links.append(_link(_node_id(0, position), _node_id(1, position), att.scores[position]))
+    return links
+
+
 def _signed(att: Attribution, name: str) -> np.ndarray:
     """What flows, minus what flows against it."""
     values = getattr(att.flow, name)[0].double().numpy()
@@ -158,56 +192,69 @@ def _signed(att: Attribution, name: str) -> np.ndarray:
 
 
 def _node_id(layer: int, position: int) -> str:
-    """Layer, feature and position, as circuit-tracer writes them; a token is its own feature."""
-    name = "E" if layer == 0 else str(layer - 1)
+    """Layer, feature and position, as circuit-tracer writes them; a token is its own feature, and layers count from 1.
+
+    Neuronpedia draws a layer 0 on top of the input.
+    """
+    name = "E" if layer == 0 else str(layer)
     return f"{name}_{position}_{position}"
+
+
+def _feature_number(layer: int, position: int) -> int:
+    """One number for a layer and a feature: Cantor's pairing, in version 1 of the format."""
+    total = layer + position
+    return total * (total + 1) // 2 + position
 
 
 def _link(source: str, target: str, weight: float) -> dict[str, Any]:
     return {"source": source, "target": target, "weight": float(weight)}
 
 
-def _node(att: Attribution, layer: int, position: int, kind: str) -> dict[str, Any]:
+def _token_node(att: Attribution, layer: int, position: int, weight: float, influence: float) -> dict[str, Any]:
+    """A token of the input, or its hidden state in a layer.
+
+    The format has no type for hidden states. Theirs is the one that front ends draw as an ordinary node.
+    """
     node_id = _node_id(layer, position)
     return {
         "node_id": node_id,
-        "feature": position,
+        "feature": position if layer == 0 else _feature_number(layer, position),
         "layer": node_id.partition("_")[0],
         "ctx_idx": position,
-        "feature_type": kind,
+        "feature_type": "embedding" if layer == 0 else "cross layer transcoder",
         "token_prob": 0.0,
         "is_target_logit": False,
         "run_idx": 0,
         "reverse_ctx_idx": 0,
         "jsNodeId": node_id,
         "clerp": att.tokens[position],
-        "influence": None,
-        "activation": None if att.layers is None else float(att.layers[layer, position]),
+        "influence": influence,
+        "activation": weight,
     }
-
-
-def _embedding_node(att: Attribution, position: int) -> dict[str, Any]:
-    return _node(att, 0, position, "embedding") | {"influence": float(att.scores[position])}
-
-
-def _hidden_node(att: Attribution, layer: int, position: int) -> dict[str, Any]:
-    """A hidden state. The format has no type for it; this is the one that front ends draw as an ordinary node."""
-    return _node(att, layer, position, "cross layer transcoder")
 
 
 def _output_node(att: Attribution, depth: int) -> dict[str, Any]:
+    """The explained output. Front ends read the probability from its label, where "nan" says that there is none."""
     position = len(att.tokens) - 1
-    node_id = f"{depth + 1}_{position}_{position}"  # circuit-tracer leaves a layer out, too
-    changes = {
+    feature = att.target if isinstance(att.target, int) else 0
+    layer = depth + 1
+    node_id = f"{layer}_{feature}_{position}"
+    probability = math.nan if att.probability is None else att.probability
+    return {
         "node_id": node_id,
-        "jsNodeId": node_id,
-        "layer": str(depth + 1),
+        "feature": feature,
+        "layer": str(layer),
+        "ctx_idx": position,
+        "feature_type": "logit",
         "token_prob": att.probability or 0.0,
         "is_target_logit": True,
-        "clerp": f"Output {att.label!r}",
+        "run_idx": 0,
+        "reverse_ctx_idx": 0,
+        "jsNodeId": node_id,
+        "clerp": f'Output "{att.label}" (p={probability:.3f})',
+        "influence": None,
         "activation": att.output,
     }
-    return _node(att, 0, position, "logit") | changes
 
 
 def fields_from_shap(explanation: object, text: str | None, method: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,7 +79,7 @@ def _lines(words: DataFrame, *, with_class: bool = False) -> list[list[str]]:
     for row in words.to_dict("records"):
         cells = [
             f"{row['share']:.2%}",
-            f"{row['low']:.2%} to {row['high']:.2%}",
+            "-" if math.isnan(row["low"]) else f"{row['low']:.2%} to {row['high']:.2%}",  # of a single text
             str(row["texts"]),
             f"{row['lift']:.1f}",
             shortened(row["words"]),

@@ -13,6 +13,7 @@ from gaflow.corpora.importances import check_table
 from gaflow.corpora.shortcuts import shortcuts
 from gaflow.files import write_atomically
 from gaflow.html.document import document, render
+from gaflow.view.summary import provenance_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,13 +30,15 @@ def corpus_page(table: DataFrame, path: str | Path | None = None, *, top: int = 
     largest = float(np.abs(table["share"].to_numpy()).max(initial=0.0))
     classes = {}
     for name, rows in table.groupby("class", sort=True):
+        highest = rows[rows["share"] >= 0]
         lowest = rows[rows["share"] < 0].iloc[::-1]
-        classes[name] = {"for": _records(rows.head(top)), "against": _records(lowest.head(top))}
+        classes[name] = {"for": _records(highest.head(top)), "against": _records(lowest.head(top))}
     body = render(
         "corpus.html",
         classes=classes,
         shortcuts=_records(shortcuts(table, lift=lift).head(top)),
         attributes=table.attrs,
+        provenance=provenance_rows(table.attrs.get("provenance", {})),
         lift=lift,
         largest=largest,
         isnan=lambda value: value != value,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count as counter
 from pathlib import Path
@@ -98,9 +98,10 @@ def corpus(
         confidence: of the intervals.
 
     Returns a DataFrame, by class and then by share, the highest first. `low` and `high` are the ends of an interval of
-    `share` that takes texts, not occurrences, as independent. `lift_low` is the lower end for `lift`. `gold_rate` is
+    `share` that takes texts, not occurrences, as independent. `lift_low` is the lower end for `lift`, with the average
+    share of all words taken as known. `gold_rate` is
     the fraction of texts with the n-gram whose true class is this one, NaN if no true classes are stored.
-    `table.attrs` has the method, and the number of texts that were read and left out.
+    `table.attrs` has the method, the number of texts that were read and left out, and the provenance of the scores.
 
         >>> table = gaflow.corpus("attributions", length=2)
         >>> table[table["class"] == "positive"].head(10)
@@ -117,7 +118,9 @@ def corpus(
     classes: dict[str, _Class] = {}
     texts = 0
     left_out = 0
+    provenance: Mapping[str, object] = {}
     for stored in read_attributions(path, methods=[name], verify=False):
+        provenance = stored.provenance  # the same for all texts
         occurrences = find_ngrams(stored, length, fold_case)
         if not occurrences:
             left_out += 1
@@ -125,7 +128,8 @@ def corpus(
         texts += 1
         of_class = classes.setdefault(str(stored.label or ""), _Class())
         _add_text(of_class, stored, occurrences, counts, minimum, settings)
-    return _table(classes, minimum, confidence, {"method": name, "texts": texts, "left_out": left_out})
+    attributes = {"method": name, "texts": texts, "left_out": left_out, "provenance": dict(provenance)}
+    return _table(classes, minimum, confidence, attributes)
 
 
 def check_table(table: DataFrame) -> None:
@@ -237,7 +241,7 @@ def _rows(classes: dict[str, _Class], minimum: int, confidence: float) -> Iterat
                 continue
             occurrences = of_class.occurrences[importance.length]
             usual = of_class.positive[importance.length] / occurrences  # share above 0 of any n-gram of this length
-            low, high = shares.interval(confidence)
+            low, high = np.clip(shares.interval(confidence), -1.0, 1.0).tolist()  # as all shares are
             frequency = shares.occurrences / occurrences
             lift = importance.positive.mean / usual if usual > 0 else 0.0
             lift_low = importance.positive.interval(confidence)[0] / usual if usual > 0 else 0.0

@@ -19,7 +19,7 @@ from gaflow.data.readers import (
 )
 from gaflow.errors import Argument, ArgumentTypeError, DataError, GaflowError
 from gaflow.extras import need
-from gaflow.inputs.columns import ArrowFrame, as_items, is_frame
+from gaflow.inputs.columns import ArrowFrame, all_items, as_items, is_data_set, is_frame
 
 _FILE_SUFFIXES = (  # readable or not; names on the hub may have a dot, but do not end in one of these
     *READERS, ".txt", ".json", ".xml", ".html", ".md", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".npy", ".npz",
@@ -77,25 +77,30 @@ def open_data(
             return DataSet(path.name, lambda: map(columns.values, read(path, columns)), columns, label_names)
         name = "/".join(part for part in (source, subset, split) if part)
         return _from_library(_load_from_hub(source, subset, split, revision), name, columns, label_names)
-    if hasattr(source, "column_names") and hasattr(source, "features"):
+    if is_data_set(source):
         return _from_library(source, "a datasets.Dataset", columns, label_names)
     check_source("source", source)
     if not callable(source):
-        source = as_items(source)
+        source = all_items(source)
     name = "a list" if isinstance(source, list) else getattr(source, "__name__", "a function")
     return DataSet(name, lambda: _memory_rows(source, columns, name), columns, label_names)
 
 
 def check_source(name: str, source: object) -> None:
     """Refuse an argument that `open_data` cannot read."""
-    if isinstance(source, DataSet | str | Path | Sequence) or callable(source) or hasattr(source, "column_names"):
+    if isinstance(source, DataSet | str | Path | Sequence) or callable(source):
         return
-    if is_frame(source) or as_items(source) is not None:
+    if is_frame(source) or is_data_set(source) or as_items(source) is not None:
         return
+    advice = "a source that can be read only once cannot be resumed after an interruption"
+    if isinstance(source, Mapping):
+        advice = "choose one of its entries, such as a split of a DatasetDict"
+    elif hasattr(source, "collect"):
+        advice = "collect it into a frame first"
     raise ArgumentTypeError(
         Argument(name),
         " must be a path, a hub id, a list of texts, a frame or a function that returns an iterator, not "
-        f"{type(source).__name__}; a source that can be read only once cannot be resumed after an interruption",
+        f"{type(source).__name__}; {advice}",
     )
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Description = dict[str, Any]  # JSON
 
-_PACKAGES = ("gaflow", "torch", "transformers", "tokenizers", "numpy", "pyarrow", "captum", "ortools")
+_PACKAGES = ("gaflow", "torch", "transformers", "tokenizers", "numpy", "scipy", "pyarrow", "captum", "ortools")
 _EMBEDDED = Path(__file__).parents[1] / "assets"
 _NOT_DECISIVE = {  # keys of a config that change no number, or that are recorded elsewhere
     "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",

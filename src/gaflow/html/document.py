@@ -26,11 +26,11 @@ from gaflow.attribution.words import ALL_ZERO
 from gaflow.html.media import images
 from gaflow.view.matches import match_table
 from gaflow.view.media import envelope, frames
-from gaflow.view.shades import LEVELS, foreground, hex_code, shade, underline
+from gaflow.view.shades import LEVELS, NEGATIVE_COLOUR, foreground, hex_code, shade, underline
 from gaflow.view.summary import NO_CERTIFICATE
 from gaflow.view.text import shortened, visible
 
-NEGATIVE = "blue with a dashed line below"  # how pages mark scores below 0, for legends
+NEGATIVE = f"{NEGATIVE_COLOUR} with a dashed line below"  # how pages mark scores below 0, for legends
 
 
 def render(template: str, **values: object) -> Markup:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+_KINDS_OF_TEXTS = ("O", "T", "U")  # NumPy's letters for objects and two kinds of strings
+
 
 class ArrowFrame(Protocol):
     """A table of pandas, polars, Arrow or another library, as `is_frame` tells it."""
@@ -29,11 +31,13 @@ def as_items(values: object) -> list[Any] | None:
     if isinstance(values, tuple):
         is_pair = len(values) == 2 and not all(isinstance(value, tuple) for value in values)
         return None if is_pair else list(values)
-    if isinstance(values, np.ndarray):
-        is_column = values.ndim == 1 and values.dtype.kind in "OTU"  # others are pictures and sounds
-        return values.tolist() if is_column else None
-    if is_frame(values):
+    if is_frame(values) or is_data_set(values):
         return None
+    dtype_kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if dtype_kind in _KINDS_OF_TEXTS and getattr(values, "ndim", None) == 1:  # NumPy, and arrays behind pandas' Series
+        return values.tolist()  # type: ignore[attr-defined]
+    if isinstance(values, np.ndarray):
+        return None  # a picture or a sound
     for name in ("to_pylist", "to_list"):  # Arrow; pandas and polars
         if hasattr(values, name):
             return getattr(values, name)()
@@ -52,3 +56,8 @@ def is_frame(values: object) -> bool:
     """Whether `values` is a table with named columns that Arrow can read."""
     is_readable = hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")
     return is_readable and hasattr(values, "columns")
+
+
+def is_data_set(values: object) -> bool:
+    """Whether `values` is a `datasets.Dataset`, or another thing with named columns and their features."""
+    return hasattr(values, "column_names") and hasattr(values, "features")

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from gaflow.errors import Argument, ArgumentTypeError, TextError
-from gaflow.inputs.columns import is_frame
+from gaflow.inputs.columns import is_data_set, is_frame
 from gaflow.inputs.media import Media
 from gaflow.inputs.offsets import search_spans, tidy_spans
 from gaflow.inputs.segmentation import Span
@@ -104,7 +104,7 @@ def _check_string(text: object, name: str) -> str:
     if not isinstance(text, str):
         kind = type(text).__name__
         advice = ""
-        if is_frame(text):
+        if is_frame(text) or is_data_set(text):
             advice = "; pass one of its columns"
         elif isinstance(text, Iterable):
             advice = "; pass a list for many texts"

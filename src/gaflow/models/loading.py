@@ -27,7 +27,14 @@ from gaflow.models.custom_model import CustomModel
 from gaflow.models.memory import device_of
 from gaflow.models.restore import uncompiled
 from gaflow.models.sentence_encoder import SentenceEncoder
-from gaflow.models.sentence_transformers import Pipeline, from_object, is_bi_encoder, is_cross_encoder, read_pipeline
+from gaflow.models.sentence_transformers import (
+    Pipeline,
+    classifier_of,
+    from_object,
+    is_bi_encoder,
+    is_cross_encoder,
+    read_pipeline,
+)
 from gaflow.tasks import TASKS, task_of
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that torch would take a negative number for
@@ -78,7 +85,7 @@ def load_model(
         model = from_object(model)
     elif is_cross_encoder(model):
         tokenizer = tokenizer or model.tokenizer
-        model = getattr(model, "transformers_model", None) or model.model
+        model = classifier_of(model)
     if not isinstance(model, nn.Module) and hasattr(model, "model") and hasattr(model, "tokenizer"):  # a pipeline
         for name in ("tokenizer", "image_processor", "feature_extractor"):
             if tokenizer is None:

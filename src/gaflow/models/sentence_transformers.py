@@ -10,7 +10,7 @@ a normalisation may follow:
     2_Dense/config.json, weights       a linear layer and its activation
 
 The convention this file owns: **the embedding is the model's own**, or the model is refused. What a caller has to do to
-a text (lower case, a prompt) is a warning.
+a text (lower case, a prompt) is a warning. A cross-encoder is a classifier of Transformers with nothing after it.
 """
 
 from __future__ import annotations
@@ -124,10 +124,25 @@ def from_object(model: Any) -> SentenceEncoder:
     return _pipeline(modules, settings, encoder_settings).build(encoder)
 
 
+def classifier_of(model: Any) -> PretrainedModel:
+    """The classifier of Transformers that a `CrossEncoder` is."""
+    classifier = getattr(model, "transformers_model", None) or model.model
+    if isinstance(model, nn.Sequential):  # in newer versions, whose encoder may not be all
+        _check_classifier([type(module).__name__ for module in model.children()])
+    prompts = {name: getattr(model, name, None) for name in ("prompts", "default_prompt_name")}
+    _warn_about_texts(prompts, {})
+    return classifier
+
+
 def read_pipeline(find_file: FindFile) -> Pipeline | None:
-    """What the files of a model say beside its encoder; None if they say nothing."""
+    """What the files of a model say beside its encoder; None if they say nothing, or if it is a cross-encoder."""
     entries = _read_json(find_file, "modules.json")
     if entries is None:
+        return None
+    settings = _read_json(find_file, "config_sentence_transformers.json") or {}
+    if settings.get("model_type") == "CrossEncoder":
+        _check_classifier([str(entry["type"]).rpartition(".")[2] for entry in entries])
+        _warn_about_texts(settings, {})
         return None
     paths = []
     kinds = []
@@ -154,8 +169,17 @@ def read_pipeline(find_file: FindFile) -> Pipeline | None:
     encoder_settings = None
     for file in _ENCODER_SETTINGS:
         encoder_settings = encoder_settings or _read_json(find_file, file, paths[0])
-    settings = _read_json(find_file, "config_sentence_transformers.json") or {}
     return _pipeline(modules, settings, encoder_settings or {}, paths[0])
+
+
+def _check_classifier(kinds: Sequence[str]) -> None:
+    """Refuse a cross-encoder that does more than to classify pairs."""
+    if list(kinds) != ["Transformer"]:
+        raise UnsupportedModelError(
+            f"this cross-encoder of sentence-transformers has {', '.join(kinds)}, but gaflow follows those that are "
+            "one text classifier. If it compares the logits of two words, as rerankers made of language models do, "
+            "pass its language model and the whole prompt, with a target such as 'yes minus no'"
+        )
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from gaflow.errors import UnsupportedModelError
-from gaflow.models.adapters.observed import AttentionLayer
+from gaflow.models.adapters.observed import SOFTMAX_FUNCTIONS, AttentionLayer
 from gaflow.models.forward import compute_logits, forward
 from gaflow.models.residual_stream import ResidualSum
 from gaflow.models.restore import borrow, modules_of, uncompiled
 from gaflow.models.tracing import TracedModel
 
-_SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 _IN_PLACE_ADDITIONS = (Tensor.add_, Tensor.__iadd__)
 _ADDITIONS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, *_IN_PLACE_ADDITIONS)
 _TOLERANCE = 1e-3  # of attention weights that the model returns to those of its softmaxes, for half precision
@@ -100,7 +99,7 @@ class _Numbering(TorchFunctionMode, ABC):
     ) -> Any:
         """Run `func`; if its kind is numbered, what it returns is that of `at`."""
         kwargs = kwargs or {}
-        if func in _SOFTMAX:
+        if func in SOFTMAX_FUNCTIONS:
             kind = "softmax"
         elif func in _ADDITIONS:
             kind = "addition"

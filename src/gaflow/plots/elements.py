@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from gaflow.plots.figure import GREY, fit_text, line_colour, shade_colour, text_width, wrap_text
+from gaflow.view.shades import NEGATIVE_COLOUR
 from gaflow.view.summary import Flag, Legend, Summary
 
-NEGATIVE = "blue with dashes or stripes"  # how figures mark scores below 0, for legends
+NEGATIVE = f"{NEGATIVE_COLOUR} with dashes or stripes"  # how figures mark scores below 0, for legends
 
 Box = list[tuple[float, float]]  # corners: upper left, upper right, lower right, lower left
 

@@ -32,7 +32,7 @@ from gaflow.plots.elements import (
     summary_remarks,
 )
 from gaflow.plots.figure import GREY, Look, Picture, fit_text, letter_colour, styled, widest
-from gaflow.view.shades import level_of
+from gaflow.view.shades import NEGATIVE_COLOUR, level_of
 from gaflow.view.summary import (
     Attributions,
     Legend,
@@ -44,7 +44,7 @@ from gaflow.view.summary import (
 )
 from gaflow.view.text import number_format, one_line
 
-_NEGATIVE = "blue with dashes"
+_NEGATIVE = f"{NEGATIVE_COLOUR} with dashes"
 _BLOCK_WIDTH = 780.0  # of a block of columns, at most
 _FIGURE_WIDTH = 420.0  # at least, for the captions
 _LABEL_WIDTH = 90.0  # of a column's label, at most; labels are rotated in narrower columns

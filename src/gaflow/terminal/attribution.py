@@ -13,6 +13,7 @@ from rich.text import Text
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import Unit, unit_of
 from gaflow.terminal.console import Palette, table
+from gaflow.view.shades import NEGATIVE_COLOUR
 from gaflow.view.summary import Flag, Passage, Summary, TopUnit, Verdict, summarize
 from gaflow.view.text import visible
 
@@ -34,7 +35,7 @@ def render(
     palette = Palette(console)
     parts: list[RenderableType] = [headline(summary), ""]
     parts += [_shaded(passage, palette) for passage in summary.passages(_UNREAD_CHARACTERS)]
-    legend = summary.legend("blue and underlined")
+    legend = summary.legend(f"{NEGATIVE_COLOUR} and underlined")
     if palette.coloured and legend is not None and att.media is None:  # pictures and sounds are not shaded here
         step = 2 if console.width < _NARROW else 1
         scale = Text(f"{legend.low} ")

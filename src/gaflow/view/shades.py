@@ -13,6 +13,8 @@ RGB = tuple[int, int, int]
 BLACK: RGB = (0, 0, 0)
 WHITE: RGB = (255, 255, 255)
 LEVELS = 16  # shades on either side of 0
+POSITIVE_COLOUR = "orange"  # for legends
+NEGATIVE_COLOUR = "blue"
 
 # From score 0 to the largest; never so dark (on a dark page: so light) that the letters would have to change colour
 _RAMPS = {

@@ -20,7 +20,7 @@ from gaflow.flow.result import VALUE_AGAINST, Certificate
 from gaflow.inputs.media import Image
 from gaflow.tasks.classification import REST
 from gaflow.tasks.similarity import MEASURES
-from gaflow.view.shades import LEVELS, level_of
+from gaflow.view.shades import LEVELS, POSITIVE_COLOUR, level_of
 from gaflow.view.text import number_format, one_line, runs, shortened
 
 Attributions = Attribution | Iterable[Attribution] | Mapping[str, Attribution]
@@ -258,14 +258,8 @@ class Summary:
 
     @property
     def provenance(self) -> list[tuple[str, str]]:
-        """Where the scores come from, as names and values; entries that are None are left out."""
-        rows = []
-        for name, value in self.att.provenance.items():
-            if isinstance(value, Mapping):
-                value = ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
-            if value is not None:
-                rows.append((one_line(name), one_line(str(value))))
-        return rows
+        """Where the scores come from, as names and values."""
+        return provenance_rows(self.att.provenance)
 
     def share(self, score: float) -> str:
         """A score's share of all scores."""
@@ -287,7 +281,7 @@ class Summary:
         """A scale from the lowest score to the highest; `negative` describes how scores below 0 are drawn."""
         meaning = "the stronger the shade, the larger"
         if signed:
-            meaning = f"orange speaks for {self.label}, {negative} against it"
+            meaning = f"{POSITIVE_COLOUR} speaks for {self.label}, {negative} against it"
         return Legend(number_format(largest)(largest), signed, f"score per {self.unit_name}; {meaning}")
 
     def passages(self, unread: int) -> list[Passage]:
@@ -379,7 +373,7 @@ def _sources(att: Attribution) -> list[tuple[str, str]]:
 def relative_legend(words: str, label: str, negative: str, *, signed: bool) -> Legend:
     """A scale for several rows that are each shaded by their own largest value; `words` describe that value."""
     if signed:  # orange is no vote for the label where a method has no signs
-        words += f"; orange: above 0; {negative}: below 0, so against {label}"
+        words += f"; {POSITIVE_COLOUR}: above 0; {negative}: below 0, so against {label}"
     return Legend("100%", signed, words)
 
 
@@ -435,3 +429,14 @@ def _certificate_numbers(certificate: Certificate) -> tuple[TableRow, ...]:
             text = f"{value:.4g}"
         rows.append((name, text, meaning))
     return tuple(rows)
+
+
+def provenance_rows(provenance: Mapping[str, object]) -> list[tuple[str, str]]:
+    """A provenance as names and values; entries that are None are left out."""
+    rows = []
+    for name, value in provenance.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
+        if value is not None:
+            rows.append((one_line(name), one_line(str(value))))
+    return rows

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from gaflow.inputs.transformers_types import ModelOutput, PretrainedModel
 from gaflow.models.attention_tensors import accumulation_dtype
 
-_SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
+SOFTMAX_FUNCTIONS = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class _Recorder(TorchFunctionMode):
         if func is nn.functional.multi_head_attention_forward:
             return self._run_fused(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in _SOFTMAX and result.dim() > 2 and result.requires_grad:
+        if func in SOFTMAX_FUNCTIONS and result.dim() > 2 and result.requires_grad:
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             if axis in (-1, result.dim() - 1):
                 self.softmaxes.append(Softmax(result, tuple(self.running)))

@@ -31,6 +31,7 @@ from gaflow.plots.figure import fit_text
 from gaflow.plots.flow.frame import draw_diagram
 from gaflow.plots.flow.strokes import LABEL_WIDTH, Diagram
 from gaflow.view.flow_graph import EdgeSelection, Graph
+from gaflow.view.shades import NEGATIVE_COLOUR, POSITIVE_COLOUR
 from gaflow.view.summary import summarize
 
 _DRAWN_EDGES = 400
@@ -100,7 +101,9 @@ def flow_diagram(
     if graph.edges.any():
         captions = [f"the wider, the more flow; {selection.describe('flow')}"]
     if against is not None:
-        captions.append("orange with an outline: more than in the other flow; blue dashes: less")
+        captions.append(
+            f"{POSITIVE_COLOUR} with an outline: more than in the other flow; {NEGATIVE_COLOUR} dashes: less"
+        )
     if drawn_routes:
         captions.append(_routes_caption(drawn_routes, names))
     crossed = None
@@ -210,7 +213,7 @@ def _routes_caption(routes: Sequence[Route], names: Sequence[str]) -> str:
     for number, route in enumerate(routes, 1):
         token = fit_text(names[route.tokens[0]], 8, LABEL_WIDTH)
         captions.append(f"{number} “{token}” {route.share:.1%}")
-    return f"orange, at one width: the widest routes, {', '.join(captions)} of the flow"
+    return f"{POSITIVE_COLOUR}, at one width: the widest routes, {', '.join(captions)} of the flow"
 
 
 def _cut_caption(cut: MinCut, drawn: int) -> str:
