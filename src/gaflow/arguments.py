@@ -21,6 +21,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 Choice = TypeVar("Choice")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Record = TypeVar("Record")
 
 # What is accepted for a type, if that is more than its instances.
 _ACCEPTED = {int: Integral, float: Real, Path: os.PathLike, Sequence: Iterable, np.ndarray: Iterable}
@@ -67,6 +68,12 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         return function(*bound.args, **bound.kwargs)
 
     return check_and_call
+
+
+def checked_record(kind: type[Record]) -> type[Record]:
+    """A dataclass whose fields are compared with their types, as `checked` does it with arguments."""
+    kind.__init__ = checked(kind.__init__)
+    return kind
 
 
 @cache

@@ -108,6 +108,22 @@ def test_a_network_with_skipped_layers_has_the_maximum_flow_of_one_without_them(
         torch.testing.assert_close(through[k + 1], through[k], rtol=1e-9, atol=1e-9 * flow.value.item())
 
 
+@pytest.mark.parametrize(("skipped", "above", "below"), [([1, 2], [3], [0]), ([3], [], [2]), ([0, 1], [2], [])])
+def test_edges_that_pass_a_layer_straight_are_as_wide_as_all_beside_them(skipped, above, below):
+    information = whole_numbers(2) + 1
+    capacity = edit(solve(information), skip_layers=skipped).capacity
+    assert capacity is not None
+    width = sum((information[k].sum(0) for k in above), torch.zeros(TOKENS))
+    width = width + sum((information[k].sum(1) for k in below), torch.zeros(TOKENS))
+    for k in skipped:
+        torch.testing.assert_close(capacity[0, k], torch.diag(width).double(), rtol=1e-12, atol=0)
+
+
+def test_a_missing_edge_cannot_be_widened_without_end():
+    with pytest.raises(ArgumentError, match="widen"):
+        edit(solve(torch.eye(2)[None]), widen={(0, 0, 1): np.inf})
+
+
 def test_a_cut_node_stops_what_would_go_straight_through_it():
     flow = edit(solve(whole_numbers(3)), skip_layers=[1, 2], cut_nodes=[(2, 0)])
     assert (flow.through()[0, 1:4, 0] == 0).all()

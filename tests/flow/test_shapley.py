@@ -111,6 +111,11 @@ def test_two_tokens_that_compete_for_one_edge_share_it():
     assert error.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_token_that_earns_almost_nothing_has_its_value_to_the_last_digit():
+    information = torch.diag(torch.tensor([1.0, 2.0**-50], dtype=torch.float64))[None]
+    assert shapley(information).tolist() == [1.0, 2.0**-50]
+
+
 def test_symmetric_tokens_have_equal_values_and_null_tokens_none():
     information = torch.zeros(2, 4, 4, dtype=torch.float64)
     information[1, 0, 0] = 1

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -43,12 +42,12 @@ class Writers:
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
-    def start(self, out, heads=HEADS, most_bytes=None):
+    def start(self, out, heads=HEADS, most_bytes=None, stop_at=None, die_after=None):
         """Number of the process, and its log."""
         self.runs += 1
         log = out.parent / f"{self.runs}.log"
-        log.touch()
-        return self.order(out=str(out), heads=heads, most_bytes=most_bytes, log=str(log)), log
+        limits = {"most_bytes": most_bytes, "stop_at": stop_at, "die_after": die_after}
+        return self.order(out=str(out), heads=heads, log=str(log), **limits), log
 
     def finish(self, out, **options):
         """Run to the end; the last line of its log."""
@@ -56,19 +55,22 @@ class Writers:
         assert self.order(wait=pid) == 0
         return log.read_text().splitlines()[-1]
 
+    def stop(self, out, lines):
+        """Run until the log has so many lines; the number of the process, which stands still then."""
+        pid, log = self.start(out, stop_at=lines)
+        assert os.WIFSTOPPED(self.order(wait_until_still=pid)), log.read_text()
+        return pid
+
     def kill(self, out, lines):
-        """Run until the log has so many lines; the signal by which it ended, or 0 if it was faster."""
-        pid, log = self.start(out)
-        wait_for(log, lines)
+        """Run until the log has so many lines, and kill it."""
+        pid = self.stop(out, lines)
         os.kill(pid, signal.SIGKILL)
-        return self.order(wait=pid)
+        assert self.order(wait=pid) == signal.SIGKILL
 
-
-def wait_for(log, lines):
-    end = time.monotonic() + 60
-    while len(log.read_text().splitlines()) < lines:
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.001)
+    def let_die(self, out, lines, seconds):
+        """Run until it has computed for so many seconds after a line of the log, or to the end."""
+        pid, _ = self.start(out, die_after=(lines, seconds))
+        assert self.order(wait=pid) in (0, signal.SIGPROF)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +93,9 @@ def undisturbed(writers, tmp_path_factory):
 
 def test_killed_again_and_again_a_run_ends_with_the_same_bytes(writers, undisturbed, tmp_path):
     generator = random.Random(0)
-    statuses = [writers.kill(tmp_path / "run", lines=generator.randint(1, 4)) for _ in range(6)]
-    assert statuses.count(signal.SIGKILL) >= 3
+    for lines in (1, 2, 1):
+        writers.kill(tmp_path / "run", lines)
+        writers.let_die(tmp_path / "run", lines=1, seconds=generator.uniform(1e-4, 1e-2))
     assert writers.finish(tmp_path / "run") == "finished"
     assert files(tmp_path / "run") == undisturbed
 
@@ -114,9 +117,7 @@ def test_without_room_a_run_names_the_file_and_leaves_no_half_of_one(writers, un
 
 
 def test_of_two_processes_in_one_folder_the_second_is_refused(writers, undisturbed, tmp_path):
-    first, log = writers.start(tmp_path / "run")
-    wait_for(log, 1)  # it is at work
-    os.kill(first, signal.SIGSTOP)
+    first = writers.stop(tmp_path / "run", lines=1)
     assert writers.finish(tmp_path / "run").startswith("JobError: ")
     os.kill(first, signal.SIGCONT)
     assert writers.order(wait=first) == 0

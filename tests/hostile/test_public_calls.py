@@ -22,13 +22,13 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import gaflow
-from gaflow import benchmark, corpora, data, evaluation, html, jobs, plots
+from gaflow import benchmark, corpora, data, evaluation, html, jobs, plots, web
 from gaflow.errors import GaflowError
 from tests.support.models import SENTENCE, bert
 from tests.support.task_models import bert as task_model
 
 Call = tuple[Callable[..., Any], dict[str, Any]]
-ROOMS = (gaflow, evaluation, benchmark, plots, html, jobs, data, corpora)
+ROOMS = (gaflow, evaluation, benchmark, plots, html, jobs, data, corpora, web)
 TEXTS = [SENTENCE, "a bad film"]
 
 
@@ -195,6 +195,28 @@ CALLS: dict[str, Callable[[], Call]] = {
             "max_length": 9,
         },
     ),
+    "CustomModel": lambda: (
+        gaflow.CustomModel,
+        {
+            "module": torch.nn.Sequential(bert()[0]), "labels": ["a", "b"], "encoder": None,
+            "task": "text-classification", "multi_label": False, "call": None,
+        },
+    ),
+    "ServerSettings": lambda: (
+        web.ServerSettings,
+        {
+            "models": ["built-in"], "folders": [job()], "host": "127.0.0.1", "port": 8000, "token": "t" * 16,
+            "device": "cpu", "trust_remote_code": False, "limits": web.Limits(),
+        },
+    ),
+    "Limits": lambda: (
+        web.Limits,
+        {
+            "tokens": 9, "body_bytes": 9, "methods": 2, "seconds": 1.0, "queue": 2, "solves": 2, "kept_bytes": 9,
+            "idle_seconds": 1.0,
+        },
+    ),
+    "create_app": lambda: (web.create_app, {"settings": web.ServerSettings(folders=[job()])}),
     "corpus": lambda: (
         gaflow.corpus,
         {

@@ -146,7 +146,7 @@ def run_in_process(call: str) -> int:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     script = f"from tests.hostile.test_threads import *; {call}"
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=240, cwd=ROOT, env=environment)
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=540, cwd=ROOT, env=environment)
     return done.returncode
 
 

@@ -1,9 +1,13 @@
 """A process that loads a model once and forks runs of one job, which tests kill, or give a disk that is too small.
 
 `python -m tests.support.writers MODEL DATA` reads lines of JSON from stdin. {"out": folder, "heads": n, "most_bytes": n
-or null, "log": file} starts a run and prints the number of its process. The model has n attention heads under the same
-weights, and a file of more than `most_bytes` bytes is an error, as on a full disk. The run adds a line to the log for
-each batch, and one in the end: "finished", or the error. {"wait": number} prints the status with which a process ended.
+or null, "log": file, "stop_at": n or null, "die_after": [n, seconds] or null} starts a run and prints the number of its
+process. The model has n attention heads under the same weights, and a file of more than `most_bytes` bytes is an error,
+as on a full disk. The run adds a line to the log for each batch, and one in the end: "finished", or the error. It
+stands still after `stop_at` lines, and dies at once when it has computed for so many seconds after line n.
+
+{"wait": number} prints the status with which a process ended, {"wait_until_still": number} that of one that ended or
+stands still. So nothing depends on how fast the machine is.
 """
 
 import json
@@ -11,7 +15,6 @@ import os
 import resource
 import signal
 import sys
-import time
 
 import pyarrow.parquet  # noqa: F401  # once, for all that are forked
 import torch
@@ -31,12 +34,19 @@ def load(model, heads):
 
 
 def run(explainer, data, job):
+    dying_line, seconds = job["die_after"] or (None, 0.0)
+    lines = 0
     with open(job["log"], "a") as log:
 
         def say(line):
+            nonlocal lines
             log.write(f"{line}\n")
             log.flush()
-            time.sleep(0.01)  # a moment to be killed at
+            lines += 1
+            if lines == job["stop_at"]:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if lines == dying_line:
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal ends the process wherever it is
 
         if job["most_bytes"] is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -64,6 +74,8 @@ def main(model, data):
         order = json.loads(line)
         if "wait" in order:
             answer = os.waitpid(order["wait"], 0)[1]
+        elif "wait_until_still" in order:
+            answer = os.waitpid(order["wait_until_still"], os.WUNTRACED)[1]
         else:
             answer = os.fork()
             if answer == 0:

@@ -276,7 +276,7 @@ def test_work_that_is_deleted_stops(client):
     steps = []
 
     def hold(explainer: object, progress: Any) -> dict[str, Any]:
-        gate.wait(60)
+        gate.wait(300)
         progress(1, 2)
         steps.append("went on")
         return {}
@@ -288,7 +288,7 @@ def test_work_that_is_deleted_stops(client):
     for key in (waiting["id"], running.key):
         assert client.delete(f"/api/v1/work/{key}").status_code == 204
     gate.set()
-    running.finished.result(60)
+    running.finished.result(300)
     assert steps == []
     for key in (waiting["id"], running.key):
         status = client.get(f"/api/v1/work/{key}").json()
@@ -302,7 +302,7 @@ def test_a_full_queue_answers_when_to_try_again():
         gate = threading.Event()
 
         def hold(explainer: object, progress: Any) -> dict[str, Any]:
-            gate.wait(60)
+            gate.wait(300)
             return {}
 
         (queue,) = explorer_of(client).queues.values()

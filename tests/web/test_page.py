@@ -37,6 +37,7 @@ def att():
 def opened(browser, address, fragment="", **settings):  # noqa: F811
     """A tab with the page; what it logs, or asks of other servers, fails the test."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)
+    context.set_default_timeout(120_000)  # milliseconds; a busy machine is slow
     page = context.new_page()
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -53,7 +54,7 @@ def opened(browser, address, fragment="", **settings):  # noqa: F811
 def explain(page, text=TEXT):
     page.fill("[name=text]", text)
     page.click("button.primary")
-    page.wait_for_selector(".routes li", timeout=60_000)
+    page.wait_for_selector(".routes li", timeout=120_000)
 
 
 def solved(page, action):
@@ -146,7 +147,7 @@ def test_the_bottleneck_and_masking_are_shown(browser, address, att):  # noqa: F
         wide = [edge for edge in cut.edges if edge.capacity >= 0.01 * cut.value]
         assert page.locator(".edges .cut").count() == len(wide)
         page.click(".show-mask")
-        page.wait_for_selector(".curve tbody tr:nth-child(10)", timeout=60_000)
+        page.wait_for_selector(".curve tbody tr:nth-child(10)", timeout=120_000)
 
 
 def test_a_link_holds_the_text_and_its_edits(browser, address, att):  # noqa: F811
@@ -157,7 +158,7 @@ def test_a_link_holds_the_text_and_its_edits(browser, address, att):  # noqa: F8
         page.wait_for_function("location.hash.includes('edits')")
         fragment = page.evaluate("location.hash")
     with opened(browser, address, fragment) as page:
-        page.wait_for_selector(".edits li", timeout=60_000)
+        page.wait_for_selector(".edits li", timeout=120_000)
         page.wait_for_selector(".changes table")
         assert page.input_value("[name=text]") == TEXT
         assert_scores(page, att.edit(cut_nodes=[(LAYER, TOKEN)]))
@@ -167,7 +168,7 @@ def test_keys_alone_explain_and_choose_a_token(browser, address):  # noqa: F811
     with opened(browser, address) as page:
         page.focus("[name=text]")
         page.keyboard.press("Control+Enter")
-        page.wait_for_selector(".routes li", timeout=60_000)
+        page.wait_for_selector(".routes li", timeout=120_000)
         page.focus(".names g")
         page.keyboard.press("ArrowDown")
         assert page.inner_text(".says").startswith("“although” in input (layer 0)")
@@ -205,7 +206,7 @@ def test_an_error_says_what_to_do_and_marks_its_field(browser, address):  # noqa
     with opened(browser, address) as page:
         page.fill("[name=target]", "happy")
         page.click("button.primary")
-        page.wait_for_selector(".problem:visible", timeout=60_000)
+        page.wait_for_selector(".problem:visible", timeout=120_000)
         assert "happy" in page.inner_text(".problem")
         assert page.get_attribute("[name=target]", "aria-invalid") == "true"
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from gaflow.arguments import checked
 from gaflow.errors import GaflowError
 from gaflow.web import page_files
 from gaflow.web.api import router
@@ -22,6 +23,7 @@ _DESCRIPTION = """Explain predictions of Transformer models by attention flow, a
 Errors are `application/problem+json`. Nothing is sent to other machines."""
 
 
+@checked
 def create_app(settings: ServerSettings | None = None) -> FastAPI:
     """The ASGI application of a server; `gaflow serve` runs it with uvicorn.
 

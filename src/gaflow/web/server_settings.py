@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gaflow.arguments import location, optional_whole_number, positive_number, whole_number
+from gaflow.arguments import checked_record, location, positive_number, whole_number
 from gaflow.errors import Argument, ArgumentError, DataError
 
 BUILT_IN = "built-in"
@@ -38,6 +38,7 @@ class Limits:
             positive_number(name, getattr(self, name))
 
 
+@checked_record
 @dataclass(frozen=True)
 class ServerSettings:
     """Everything that `gaflow serve` is started with."""
@@ -52,9 +53,7 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        optional_whole_number("port", self.port, least=0)
-        if self.port > 65535:
-            raise ArgumentError(Argument("port"), f" must be a whole number from 0 to 65535, not {self.port}")
+        whole_number("port", self.port, least=0, most=65535)
         if not is_loopback(self.host) and self.token is None:
             raise ArgumentError(
                 Argument("host", self.host),
