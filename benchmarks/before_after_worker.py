@@ -22,20 +22,20 @@ import gaflow
 
 TEXT = "although this dog is not cute, it is very smart."
 LONG_TOKENS = 128
-BERT_BASE = {
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "vocab_size": 30522,
-}
 
 
 def operations(folder: Path) -> dict[str, Callable[[], Any]]:
     """The operations by name, each ready to be called."""
     explainer = gaflow.Explainer(device="cpu")
     torch.manual_seed(0)
-    network = BertForSequenceClassification(BertConfig(**BERT_BASE)).eval()
+    bert_base = BertConfig(
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        hidden_size=768,
+        intermediate_size=3072,
+        vocab_size=30522,
+    )
+    network = BertForSequenceClassification(bert_base).eval()
     large = gaflow.Explainer(network, explainer.tokenizer, device="cpu")
     long_text = " ".join(["dog"] * (LONG_TOKENS - 2))
     batch = [TEXT] * 16

@@ -30,8 +30,8 @@ def corpus_page(table: DataFrame, path: str | Path | None = None, *, top: int = 
     largest = float(np.abs(table["share"].to_numpy()).max(initial=0.0))
     classes = {}
     for name, rows in table.groupby("class", sort=True):
-        highest = rows[rows["share"] >= 0]
-        lowest = rows[rows["share"] < 0].iloc[::-1]
+        highest = rows.loc[rows["share"] >= 0]
+        lowest = rows.loc[rows["share"] < 0].iloc[::-1]
         classes[name] = {"for": _records(highest.head(top)), "against": _records(lowest.head(top))}
     body = render(
         "corpus.html",
