@@ -2,7 +2,8 @@
 //
 // mountFlow(page, data, options) draws into an element that has the parts of templates/flow.html.
 // options: pick (edges can be clicked), onPick({layer, tokens, edge}), start ({method, layer, selected}: where to begin).
-// It returns {state(), mark(cut)}: mark shows the edges of a cut, [{layer, i, j, capacity}, ...], widest first.
+// It returns {state(), mark(edges, name), focusLayer(k)}: mark draws [{layer, i, j, capacity}, ...], widest first, in the
+// style of the class `name` ("cut" if there is none) in place of those it drew before; focusLayer(null) shows all layers.
 // data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
 //   levels (shades on either side of 0); drawn_edges (before a token is pointed at); legends; methods.
 // method: scores (per token); value of the flow; layers[k][i] (through-flow of token i in node layer k, 0 is the input);
@@ -96,7 +97,11 @@ export function mountFlow(page, data, options = {}) {
       const rise = (edges[e] - edges[e + 1]) * layout.row;
       const curve = `M${x(k)} ${y(edges[e + 1])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
       const path = append(group("edges"), "path", {d: curve});
-      if (options.pick) path.dataset.edge = [k, edges[e], edges[e + 1]];
+      if (options.pick) {
+        path.dataset.edge = [k, edges[e], edges[e + 1]];
+        const ends = `${data.labels[edges[e + 1]]} → ${data.labels[edges[e]]}`;
+        append(path, "title", {}, `${ends}, layer ${k}: ${percent(edges[e + 2] / 1e6)} of the flow`);
+      }
       drawn.push(path);
     }
     return drawn;
@@ -399,18 +404,23 @@ export function mountFlow(page, data, options = {}) {
   find(".choose").selectedIndex = data.methods.indexOf(method); // browsers restore the choice of a page loaded again
   switchTo(data.methods.indexOf(method));
 
-  // Marks the edges of a cut; those that are not drawn otherwise are added.
-  function mark(cut) {
-    for (const path of svg.querySelectorAll(".cut")) path.remove();
+  // Marks edges, such as those of a cut; those that are not drawn otherwise are added.
+  function mark(edges, name = "cut") {
+    for (const path of svg.querySelectorAll(`.edges .${name}`)) path.remove();
     const half = layout.column / 2;
-    for (const {layer: k, i, j, capacity} of cut) {
+    for (const {layer: k, i, j, capacity} of edges) {
       if (k < 0 || k >= lastLayer()) continue;
       const rise = (i - j) * layout.row;
-      const width = Math.max(layout.widestEdge * capacity / cut[0].capacity, 1).toFixed(2);
+      const width = Math.max(layout.widestEdge * capacity / edges[0].capacity, 1).toFixed(2);
       const curve = `M${x(k)} ${y(j)}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
-      append(group("edges"), "path", {class: "cut", d: curve, "stroke-width": width});
+      append(group("edges"), "path", {class: name, d: curve, "stroke-width": width});
     }
   }
 
-  return {mark, state: () => ({method: data.methods.indexOf(method), layer, selected})};
+  function focusLayer(k) {
+    layer = k === null || lastLayer() < 0 ? null : Math.min(Math.max(k, 0), lastLayer());
+    show();
+  }
+
+  return {mark, focusLayer, state: () => ({method: data.methods.indexOf(method), layer, selected})};
 }
