@@ -5,7 +5,7 @@
 
 import {post} from "./api.js";
 import {align} from "./align.js";
-import {bar, button, card, element, number, percent, table} from "./elements.js";
+import {bar, button, card, decimalsFor, element, percent, table} from "./elements.js";
 import {fragment, remember} from "./link.js";
 import {keepTools} from "./keep.js";
 import {maskingCard} from "./masking_card.js";
@@ -77,7 +77,7 @@ function display(question, answer) {
   const tools = element("p", {class: "buttons"}, ...(question.run ? [again(att)] : [edit]), ...(att.layers ? [flowLink] : []));
   const scores = att.words.map(word => word.score);
   const words = drawing.legends[Math.min(...scores, 0) < 0 ? "signed" : "positive"].replaceAll("token", "word");
-  const text = card("The text", passage, element("div", {class: "change"}), legend(scores, drawing.levels, words), tools,
+  const text = card("The text", passage, legend(scores, drawing.levels, words), element("div", {class: "change"}), tools,
     element("div", {class: "also"}));
   const cards = element("div", {class: "cards"}, topWords(att), certificateCard(att));
   const parts = [head, targets, text, cards];
@@ -179,8 +179,9 @@ function topWords(att) {
   const largest = Math.max(...strongest.map(word => Math.abs(word.score)), 0) || 1;
   const total = sumOfSizes(att.words.map(word => word.score));
   const signed = att.words.some(word => word.score < 0);
+  const written = decimalsFor(strongest.map(word => word.score));
   const rows = strongest.map(word => [
-    word.text, bar(word.score / largest, signed), number(word.score), percent(Math.abs(word.score) / total),
+    word.text, bar(word.score / largest, signed), written(word.score), percent(Math.abs(word.score) / total),
   ]);
   const box = card("Top words", table(["word", "", "score", "share"], rows));
   box.classList.add("top-words");
@@ -206,7 +207,7 @@ export function certificateCard(att) {
     ["Flow is conserved at every node to", small(certificate.conservation)],
     ["Prices of edges fit together to", small(certificate.dual)],
     ["Edges balance flow and slack to", small(certificate.centrality)],
-    ["Maximum flow exceeds it by at most", number(certificate.gap)],
+    ["More flow is possible by at most", certificate.cut > 0 ? small(Math.max(certificate.gap, 0) / certificate.cut) : "–"],
     ["Barrier ε", small(certificate.epsilon)],
     ["Steps of the solver", String(certificate.iterations)],
   ];
@@ -298,5 +299,5 @@ function shares(att) {
   return att.words.map(word => word.score / total);
 }
 
-const signedPercent = share => `${share < 0 ? "−" : "+"}${percent(Math.abs(share))}`;
+const signedPercent = share => `${share < 0 ? "" : "+"}${percent(share)}`;
 const change = (now, earlier) => `${signedPercent(earlier)} → ${signedPercent(now)} of all scores`;
