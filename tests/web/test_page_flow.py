@@ -270,6 +270,16 @@ def test_the_model_answers_beside_the_network(browser, address, explainer, att):
         page.click(".show-heads")
         page.wait_for_selector(".head-bars li")
         assert page.locator(".head-bars li").count() == explainer.model.config.num_attention_heads
+        page.locator(".head").nth(1).click()
+        page.wait_for_selector(".without-head b")
+
+        def without_head(layers, heads, tokens):
+            mask = np.zeros((layers, heads, tokens, tokens), dtype=bool)
+            mask[LAYER - 1, 1] = True
+            return mask
+
+        after = probabilities_without(explainer, TEXT, without_head)[1, 1]
+        assert page.inner_text(".without-head b") == f"{before:.1%} → {after:.1%}"
 
 
 def test_a_change_that_cannot_be_made_is_said_and_taken_back(browser, address, att):  # noqa: F811
@@ -299,6 +309,33 @@ def test_a_link_restores_edits_tool_layer_and_side(browser, address, att):  # no
             name: values[name] for name in ("tool", "layer", "side", "ranges")
         }
         assert edits_of(page) == [(edit["kind"], edit["value"]) for edit in edits]
+
+
+def test_a_result_that_the_server_dropped_is_explained_again(browser, address, att):  # noqa: F811
+    with opened(browser, address, refused=True) as page:
+        with page.expect_response(lambda response: "/events" in response.url) as response:
+            page.evaluate("fragment => { location.hash = fragment; }", link("flow", text=TEXT))
+        page.wait_for_selector(".ranking .line")
+        key = re.search(r'"answer": {"id": "([^"]+)"', response.value.text()).group(1)
+        page.evaluate("key => fetch(`/api/v1/results/${key}`, {method: 'DELETE'}).then(() => {})", key)
+        choose_node(page)
+        page.click(".cut-node")
+        page.wait_for_selector(".edits li")
+        settled(page)
+        assert_scores(page, att.edit(cut_nodes=[(LAYER, TOKEN)]))
+
+
+def test_a_note_is_kept_in_the_link(browser, address):  # noqa: F811
+    note = "look at <b>smart</b>"
+    with opened(browser, address, link("flow", text=TEXT, tool="keep")) as page:
+        page.fill(".note-text", note)
+        fragment = page.evaluate("location.hash")
+        page.click("#flow .pin")
+        page.click(".shelf-button")
+        assert page.inner_text("#shelf a") == note
+    with opened(browser, address, fragment) as page:
+        page.wait_for_selector(".noted")
+        assert page.inner_text(".noted") == note
 
 
 def test_a_damaged_link_shows_the_explanation(browser, address, att):  # noqa: F811

@@ -1,7 +1,7 @@
 // Explain: a text, its prediction, and how much each word counted. The text can be edited in place.
 //
 // Link: the question; `also` (further methods, separated by commas); `before` (the text before it was edited);
-// `masked` (how many tokens are masked).
+// `masked` (how many tokens are masked); `note`.
 
 import {post} from "./api.js";
 import {align} from "./align.js";
@@ -69,12 +69,14 @@ function display(question, answer) {
   const probability = att.probability === null ? "" : ` ${percent(att.probability)}`;
   document.title = `${att.label}${probability} · gaflow`;
   const head = element("div", {class: "head"},
-    element("h1", {class: "headline"}, `${att.label}${probability}`), element("p", {class: "facts"}, factsOf(att)));
+    element("h1", {class: "headline"}, `${att.label}${probability}`), element("p", {class: "facts"}, factsOf(att)),
+    ...(values.note ? [element("p", {class: "noted"}, values.note)] : []));
   const targets = element("div", {class: "targets", role: "group", "aria-label": "Outputs"});
   const passage = element("div", {class: "passage"}, shadedWords(att, drawing.levels));
   const edit = button("Edit the text", () => editInPlace(question, att, passage), {class: "edit"});
   const flowLink = element("a", {class: "button to-flow", href: fragment("flow", question)}, "See its flow");
-  const tools = element("p", {class: "buttons"}, ...(question.run ? [again(att)] : [edit]), ...(att.layers ? [flowLink] : []));
+  const tools = element("p", {class: "buttons"}, ...(question.run ? [again(att)] : [edit]), ...(att.layers ? [flowLink] : []),
+    ...(question.run ? [] : [compareLink(question)]));
   const scores = att.words.map(word => word.score);
   const words = drawing.legends[Math.min(...scores, 0) < 0 ? "signed" : "positive"].replaceAll("token", "word");
   const text = card("The text", passage, legend(scores, drawing.levels, words), element("div", {class: "change"}), tools,
@@ -89,7 +91,12 @@ function display(question, answer) {
     parts.push(masking.element);
     if (values.masked || att.tokens.length <= MASKED_AT_ONCE && att.probability !== null) masking.run();
   }
-  parts.push(card("Keep and share", keepTools({answer, question, edits: null, title: () => titleOf(att)})));
+  parts.push(card("Keep and share", keepTools({
+    answer, question, edits: null, title: () => titleOf(att), note: values.note, onNote: note => {
+      values.note = note;
+      remember("explain", values);
+    },
+  })));
   result.replaceChildren(...parts);
 }
 
@@ -105,6 +112,12 @@ export function factsOf(att) {
   if (att.truncated) facts.push("only the beginning was read");
   if (att.facts.warning) facts.push(att.facts.warning);
   return facts.join(" · ");
+}
+
+function compareLink(question) {
+  const sides = {};
+  for (const [name, value] of Object.entries(question)) sides[`a.${name}`] = sides[`b.${name}`] = value;
+  return element("a", {class: "button", href: fragment("compare", sides)}, "Compare it");
 }
 
 function again(att) {

@@ -1,6 +1,6 @@
 // Flow: the network of an explanation, and tools that change it. Solving it again never runs the model.
 //
-// Link: the question; `edits` (JSON); `tool`; `side` (which flow of a signed method); `layer`; `ranges`.
+// Link: the question; `edits` (JSON); `tool`; `side` (which flow of a signed method); `layer`; `ranges`; `note`.
 
 import {post} from "./api.js";
 import {button, card, element, flowFrame, number, percent, select} from "./elements.js";
@@ -105,7 +105,8 @@ function build() {
   parts.panel = element("div", {class: "panel", role: "tabpanel", id: "tool-panel", tabindex: 0},
     parts.tool, parts.barrier.element, parts.check);
   const back = element("a", {href: fragment("explain", question)}, "Change the text or the method");
-  const head = element("div", {class: "head"}, parts.headline, parts.facts, element("p", {class: "note"}, back));
+  const head = element("div", {class: "head"}, parts.headline, parts.facts,
+    ...(values.note ? [element("p", {class: "noted"}, values.note)] : []), element("p", {class: "note"}, back));
   parts.tabs = TOOLS.map(([key, name], index) => {
     const tab = button(name, () => openTool(key), {role: "tab", id: `tool-${key}`, "data-tool": key, "aria-controls": "tool-panel"});
     tab.addEventListener("keydown", event => {
@@ -402,7 +403,7 @@ function changeTool() {
     found.push(element("p", {class: "note selection"}, "Point at a token, a node or an edge of the drawing to follow its flow. " +
       "Click on it to change it."));
   }
-  if (!isGrouped() && choice && !question.run) found.push(headCard({heads, choice, read: showHeads}));
+  if (!isGrouped() && choice && !question.run) found.push(headCard({heads, choice, id: original.id, label: original.attribution.label, read: showHeads}));
   return found;
 }
 
@@ -586,6 +587,6 @@ function groupTool() {
 function keepTool() {
   const title = () => `${titleOf(current.attribution)}${edits.list.length ? ` (${edits.list.length} changes)` : ""}`;
   return [element("p", {class: "note"}, "Files have the result as it is now, with its changes."),
-    keepTools({answer: current, question, edits, title})];
+    keepTools({answer: current, question, edits, title, note: values.note, onNote: note => { values.note = note; save(); }})];
 }
 

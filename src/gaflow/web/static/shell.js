@@ -15,6 +15,7 @@ export function complain(problem) {
   for (const wrong of document.querySelectorAll("[aria-invalid]")) wrong.removeAttribute("aria-invalid");
   line.hidden = !problem;
   if (!problem) return;
+  if (problem.status === 404 && problem.argument === "id") document.dispatchEvent(new Event("dropped"));
   line.textContent = visible(problem.detail || `The server does not answer (${problem.message || problem}).`);
   const wrong = document.querySelector(`.room:not([hidden]) [name="${CSS.escape(problem.argument || "")}"]`);
   if (wrong) {
