@@ -4,7 +4,7 @@ import pytest
 
 import gaflow
 from gaflow.data import open_data
-from gaflow.jobs import attribute
+from gaflow.jobs import attribute, read_attributions
 from tests.support.browser import browser  # noqa: F401
 from tests.support.explorer_page import link, linked, opened, read_number, settled
 from tests.support.servers import running
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stored(folder):
-    rows = gaflow.jobs.read_attributions(folder / "films", methods=["agf"])
+    rows = read_attributions(folder / "films", methods=["agf"])
     return {row.row: row for row in rows}
 
 
@@ -100,13 +100,13 @@ def test_words_over_the_run_have_the_intervals_of_python(browser, address, folde
             cells = row.locator("td.number").all_inner_texts()
             shown.setdefault(row.locator("summary").inner_text(), []).append((cells[0], cells[1], cells[2]))
         assert len(shown) == table["words"].nunique()
-        for row in table.itertuples():
+        for row in table.to_dict("records"):
             ends = [
                 (read_number(share), *map(read_number, interval.split(" to ")), int(texts))
-                for share, interval, texts in shown[row.words]
+                for share, interval, texts in shown[row["words"]]
             ]
-            expected = (100 * row.share, 100 * row.low, 100 * row.high, row.texts)
-            assert any(end == pytest.approx(expected, abs=0.06) for end in ends), row.words
+            expected = (100 * row["share"], 100 * row["low"], 100 * row["high"], row["texts"])
+            assert any(end == pytest.approx(expected, abs=0.06) for end in ends), row["words"]
         page.locator(".words-table summary").first.click()
         page.locator(".words-table .examples a").first.click()
         page.wait_for_selector("#explain .headline")

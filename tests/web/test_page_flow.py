@@ -312,11 +312,10 @@ def test_a_link_restores_edits_tool_layer_and_side(browser, address, att):  # no
 
 
 def test_a_result_that_the_server_dropped_is_explained_again(browser, address, att):  # noqa: F811
-    with opened(browser, address, refused=True) as page:
-        with page.expect_response(lambda response: "/events" in response.url) as response:
-            page.evaluate("fragment => { location.hash = fragment; }", link("flow", text=TEXT))
-        page.wait_for_selector(".ranking .line")
-        key = re.search(r'"answer": {"id": "([^"]+)"', response.value.text()).group(1)
+    with opened(browser, address, link("flow", text=TEXT), refused=True) as page:
+        with page.expect_request(lambda request: request.url.endswith("/routes")) as request:
+            page.click("#tool-routes")
+        key = request.value.post_data_json["id"]
         page.evaluate("key => fetch(`/api/v1/results/${key}`, {method: 'DELETE'}).then(() => {})", key)
         choose_node(page)
         page.click(".cut-node")
