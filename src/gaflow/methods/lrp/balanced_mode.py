@@ -32,7 +32,7 @@ from gaflow.methods.lrp.rules import Identity
 AttentionRule = Literal["half", "constant"]
 
 _ATTENTION = Mark(attention=True)
-_LINEAR_REDUCTIONS = table.EXTREMES | {"sum", "mean"}  # extremes are routed
+_DIFFERENTIATED_AS_THEY_ARE = table.EXTREMES | {"sum", "mean"}  # sums are linear; a maximum picks one element
 
 
 class BalancedMode(OperationMode[Marks]):
@@ -150,6 +150,8 @@ class BalancedMode(OperationMode[Marks]):
             bias = call.get(3, "bias")
             eps = call.get(4, "eps", default=1e-5)
             return self.marks.put(LayerNorm.apply(x, list(shape), weight, bias, eps))
+        if name not in _NORMALISED:
+            raise uncovered(call.op)
         value = self._value(call)
         return self.marks.put(Identity.apply(_NORMALISED[name](call, x), lambda: value))
 
@@ -164,11 +166,11 @@ class BalancedMode(OperationMode[Marks]):
         if name in table.EXTREMES and isinstance(call.get(1, "other"), Tensor):
             return self._activate(call, carriers)
         x = carriers[0]
-        result = call.run() if name in _LINEAR_REDUCTIONS else self._value(call)
+        result = call.run() if name in _DIFFERENTIATED_AS_THEY_ARE else self._value(call)
         if name != "logsumexp" and is_statistic(x, float_tensors(result)[0]):
             origin = self.marks.origin(x) if name == "sum" else None
             return self.marks.put(result, Mark(statistic=True, origin=origin))
-        if name not in _LINEAR_REDUCTIONS:
+        if name not in _DIFFERENTIATED_AS_THEY_ARE:
             raise uncovered(call.op)
         return self.marks.put(result)
 
