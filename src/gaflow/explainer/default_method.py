@@ -13,6 +13,7 @@ from gaflow.errors import GaflowError
 from gaflow.explainer.many import explain_many, prepare_one
 from gaflow.explainer.runner import Runner
 from gaflow.methods import METHODS, FlowMethod, Method, Scores
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 from gaflow.tasks import TASKS
 
@@ -32,6 +33,11 @@ class FallbackToAgf:
     def name(self) -> str:
         """The name of the method that is used."""
         return METHODS[DEFAULT].name
+
+    @property
+    def head_means(self) -> tuple[HeadMean, ...] | None:
+        """All that the method needs of attention."""
+        return FlowMethod(DEFAULT).head_means
 
     @property
     def options(self) -> dict[str, Any]:

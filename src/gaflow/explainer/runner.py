@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from gaflow.tasks import TASKS, Input, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
 
+Attention = Literal["auto", "eager"]
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -33,10 +35,11 @@ class Runner:
     head: AnyHead  # the labels, and which logits a target means
     padding: Padding  # how texts of different lengths share a batch
     limit: int | None  # the most tokens a text may have, special tokens included; None: no limit
+    attention: Attention  # whether the weights of all heads are held
     snapshots: Snapshots = field(compare=False, repr=False)  # of the model, for the provenance of attributions
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, task: str) -> Runner:
+    def of(cls, model: Any, tokenizer: Any, task: str, attention: Attention = "auto") -> Runner:
         """The runner of a loaded model."""
         return cls(
             model=model,
@@ -45,6 +48,7 @@ class Runner:
             head=TASKS[task].head(model, tokenizer),
             padding=padding_of(model, tokenizer),
             limit=length_limit(model, tokenizer),
+            attention=attention,
             snapshots=Snapshots(model, tokenizer),
         )
 

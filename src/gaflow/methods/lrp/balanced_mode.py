@@ -28,6 +28,7 @@ from gaflow.methods.lrp.marks import CARRIER, STATISTIC, Mark, Marks, float_tens
 from gaflow.methods.lrp.operation_mode import OperationMode, is_statistic
 from gaflow.methods.lrp.operation_table import Call, uncovered
 from gaflow.methods.lrp.rules import Identity
+from gaflow.models.streamed_attention import Derivative, streamed_attention
 
 AttentionRule = Literal["half", "constant"]
 
@@ -190,6 +191,17 @@ class BalancedMode(OperationMode[Marks]):
         if is_product:
             raise uncovered(call.op)
         return self._route(call)
+
+    def _stream(self, call: Call) -> Tensor:
+        query, key, value, scores, layer = call.args[:5]
+        if self._attention_rule == "constant":
+            derivative = Derivative(product=0.0, cap_is_line=True)
+        else:
+            carriers = self.marks.carriers([query, key])
+            product = 0.5 if len(carriers) == 2 else 1.0
+            readout = 0.5 if carriers and self.marks.carries(value) else 1.0
+            derivative = Derivative(product, readout, cap_is_line=True)
+        return self.marks.put(streamed_attention(query, key, value, scores, layer, derivative))
 
     def _gate(self, call: Call) -> Tensor:
         passed, gate = self.marks.put(call.get(0, "input").chunk(2, call.get(1, "dim", default=-1)))
