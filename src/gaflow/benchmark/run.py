@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import checked, distinct, location, output_folder
+from gaflow.arguments import checked, distinct, location, one_of, output_folder
 from gaflow.benchmark.folder_layout import (
     ATTRIBUTIONS,
     BENCH_METHODS,
@@ -49,6 +49,7 @@ from gaflow.evaluation.arguments import DEFAULT_LEVELS, EvaluationSettings, soft
 from gaflow.evaluation.files import write_json, write_parquet
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.evaluation.units import UNITS
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.provenance import Description, describe_method, describe_model
 from gaflow.inputs.encoding import Text
@@ -103,6 +104,9 @@ def bench(
     levels: Sequence[int] = DEFAULT_LEVELS,
     bounds: Bounds | bool = False,
     soft: Soft | bool = False,
+    unit: str = "token",
+    max_share: float | None = None,
+    draws: int = 10,
     tokens_per_pass: int | None = None,
     progress: Progress = None,
     stop: Stop = lambda: False,
@@ -114,6 +118,8 @@ def bench(
     call this for each with the same `out`. `methods` are by default the paper's fourteen and `peeled_flow`, or all that
     are stored, under whatever name; a control of random scores is always added. A method that cannot explain the model
     is left out and reported.
+
+    `unit`, `max_share` and `draws` are those of `gaflow.evaluate`.
 
     Call it again with the same arguments, and it continues where it ended. `sample` draws the paper's sample by `seed`
     (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` texts. `progress`
@@ -136,6 +142,9 @@ def bench(
             tokens_per_pass=tokens_per_pass,
             truncation=truncation,
             seed=seed,
+            unit=one_of("unit", unit, UNITS),
+            max_share=max_share,
+            draws=draws,
         ),
     )
     folder = output_folder("out", out)

@@ -91,6 +91,10 @@ def bench(
     truncation: Truncation = False,
     bounds: Bounds = False,
     soft: Annotated[bool, flag("--soft", "Soft-NC and Soft-NS too.")] = False,
+    words: Annotated[bool, flag("--words", "Mask whole words instead of tokens.")] = False,
+    max_share: Annotated[
+        float | None, option("SHARE", "Mask no more than this share of a text at once (F-Fidelity).")
+    ] = None,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
@@ -144,6 +148,8 @@ def bench(
             batch_size=batch_size,
             truncation=truncation,
             seed=seed,
+            unit="word" if words else "token",
+            max_share=max_share,
         ),
     )
     with until_interrupted() as stop:

@@ -230,7 +230,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _compare_pairs(
     values: np.ndarray, *, confidence: float, resamples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Least difference, corrected p-value and eps_min (m, m) each of values (r, m, n), of which larger ones are better."""
+    """Least difference, corrected p-value and eps_min, (m, m) each, of values (r, m, n) that are better if larger."""
     _, m, n = values.shape
     p_values = np.ones((m, m))
     epsilon = np.ones((m, m))
