@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -106,28 +107,38 @@ def _hash_input_reader(model_class: type[PretrainedModel], tokenizer: Tokenizer)
 class Snapshots:
     """The states in which one explainer explained its model. When it goes, it hashes those that attributions refer to.
 
-    So an attribution can always name its model, and does not keep it in memory.
+    So an attribution can always name its model, and does not keep it in memory. All attributions of one state share
+    its snapshot.
     """
 
     def __init__(self, model: PretrainedModel, tokenizer: Tokenizer):
         self._model = model
         self._reader = _InputReader(model, tokenizer)
+        self._latest: Callable[[], Snapshot | None] = _no_snapshot
         self._taken = _TAKEN
         self._taken[id(self)] = weakref.WeakSet()
 
     def take(self) -> Snapshot:
         """The model as it is now."""
         snapshot = Snapshot(self._model, self._reader)
+        latest = self._latest()
+        if latest is not None and latest.is_of_same_state(snapshot):
+            return latest
+        self._latest = weakref.ref(snapshot)
         self._taken[id(self)].add(snapshot)
         return snapshot
 
     def __del__(self) -> None:
         for snapshot in list(self._taken.pop(id(self), ())):
-            snapshot.describe(self._model)
+            snapshot.hash_weights(self._model)
 
     def __reduce__(self) -> tuple[type, tuple[PretrainedModel, Tokenizer]]:
         """The copy of an explainer has explained nothing yet."""
         return Snapshots, (self._model, self._reader.tokenizer)
+
+
+def _no_snapshot() -> None:
+    """What an explainer that has explained nothing yet refers to."""
 
 
 class _InputReader:
@@ -150,18 +161,30 @@ class Snapshot:
         self._model = weakref.ref(model)
         self._reader = reader
         self._stamp = _stamp(model)
-        self._description: Description | None = None
+        self._of_model: Description | None = None
 
-    def describe(self, model: PretrainedModel | None = None) -> Description:
+    def is_of_same_state(self, other: Snapshot) -> bool:
+        """Whether nothing has changed between two snapshots of one explainer."""
+        return self._stamp == other._stamp and self._loaded == other._loaded
+
+    def describe(self) -> Description:
         """The part of `describe_model` that provenance holds; without hashes if the model is no longer the same."""
-        if self._description is None:
-            model = self._model() if model is None else model
-            hashes = {"note": _GONE} if model is None else self._hash(model)
-            self._description = self._loaded | hashes
-        return self._description
+        of_model = self._of_model
+        if of_model is None:
+            model = self._model()
+            of_model = {"note": _GONE} if model is None else self.hash_weights(model)
+        if "note" in of_model:
+            return self._loaded | of_model
+        return self._loaded | of_model | self._reader.hashes
+
+    def hash_weights(self, model: PretrainedModel) -> Description:
+        """The hashes of the model, worked out once, or a note why there are none."""
+        with _HASHING:
+            if self._of_model is None:
+                self._of_model = self._hash(model)
+            return self._of_model
 
     def _hash(self, model: PretrainedModel) -> Description:
-        """The hashes of model and tokenizer, or a note why there are none."""
         stamp, of_model = _HASHES.get(model, ((), {}))
         if stamp != self._stamp:
             if _stamp(model) != self._stamp:
@@ -172,12 +195,13 @@ class Snapshot:
                 reason = str(error).split("\n")[0]
                 return {"note": f"the weights could not be read: {reason}"}
             _HASHES[model] = (self._stamp, of_model)
-        return of_model | self._reader.hashes
+        return of_model
 
 
 # Snapshots that attributions in memory refer to. Garbage collection clears the weak references that an explainer holds.
 _TAKEN: dict[int, weakref.WeakSet[Snapshot]] = {}
 atexit.register(_TAKEN.clear)  # then nobody will ask any more
+_HASHING = threading.RLock()  # garbage collection may end an explainer while its thread hashes
 _HASHES: weakref.WeakKeyDictionary[PretrainedModel, tuple[_Stamp, Description]] = weakref.WeakKeyDictionary()
 
 
