@@ -230,9 +230,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=Training.seed)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    settings = Training(
-        epochs=options.epochs, max_length=options.max_length, texts=options.texts, seed=options.seed
-    )
+    settings = Training(epochs=options.epochs, max_length=options.max_length, texts=options.texts, seed=options.seed)
     files, labels = (options.train, options.test), options.labels.split(",")
     record = train(options.base, files, labels, options.out, settings, options.device, options.column)
     print(json.dumps(record, indent=2))

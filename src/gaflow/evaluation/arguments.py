@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.arguments import distinct, is_whole_number, one_of, open_fraction, whole_number
+from gaflow.arguments import distinct, is_whole_number, one_of, open_fraction, plain_number, whole_number
 from gaflow.data.sources import open_data
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
@@ -65,10 +65,7 @@ class EvaluationSettings:
             if self.bounds is not None:
                 message = " measures all orders of masking, which have no limit; leave out "
                 raise ArgumentError(Argument("bounds", True), message, Argument("max_share"))
-        valid = [is_whole_number(level) and 1 <= level <= 100 for level in self.levels]
-        if not valid or not all(valid) or len(set(self.levels)) < len(valid):
-            message = f" must be different whole per cents from 1 to 100, not {list(self.levels)!r}"
-            raise ArgumentError(Argument("levels"), message)
+        object.__setattr__(self, "levels", check_levels(self.levels))
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -77,6 +74,16 @@ class EvaluationSettings:
         if self.eraser:
             conditions += product(("top", "keep"), BINS)
         return tuple(dict.fromkeys(conditions))
+
+
+def check_levels(levels: Iterable[object]) -> tuple[int, ...]:
+    """Different whole per cents, of which NumPy's numbers become Python's."""
+    items = [plain_number(level) for level in levels]
+    per_cents = [level for level in items if is_whole_number(level) and 1 <= level <= 100]
+    if not per_cents or len(set(per_cents)) < len(items):
+        message = f" must be different whole per cents from 1 to 100, not {reprlib.repr(items)}"
+        raise ArgumentError(Argument("levels"), message)
+    return tuple(per_cents)
 
 
 def softmax_head(explainer: Explainer) -> ClassificationHead:

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gaflow.errors import UnsupportedModelError
+from gaflow.errors import Argument, TextError, UnsupportedModelError
 from gaflow.explainer.provenance import Snapshots
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
+from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
@@ -72,8 +73,26 @@ class Runner:
 
     def collate(self, encodings: Sequence[Encoding]) -> Batch:
         """One batch, on the device of the model."""
+        self._check_ids(encodings)
         neutral = neutral_tokens(self.tokenizer, self.padding)
         return collate(encodings, self.padding, device_of(self.model), neutral)
+
+    def _check_ids(self, encodings: Sequence[Encoding]) -> None:
+        """Refuse tokens that the model has no embedding for, which torch would only call an index out of range."""
+        embedding = word_embedding(self.model)
+        if not isinstance(embedding, nn.Embedding):
+            return
+        for encoding in encodings:
+            ids = encoding.inputs.get("input_ids", ())
+            largest = max(ids, default=-1)
+            if largest >= embedding.num_embeddings:
+                token = encoding.tokens[list(ids).index(largest)]
+                raise TextError(
+                    Argument("tokenizer"),
+                    f" gives token {token!r} the id {largest}, but the model has embeddings for ids up to "
+                    f"{embedding.num_embeddings - 1}; use the tokenizer that belongs to the model, or add embeddings "
+                    "by model.resize_token_embeddings and train them",
+                )
 
     def logits(self, encodings: Sequence[Encoding]) -> Tensor:
         """Logits (b, ...) of one batch from a forward pass without gradients."""

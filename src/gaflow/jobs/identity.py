@@ -163,6 +163,14 @@ def _compare_methods(stored: Any, current: Any, comparison: Comparison) -> None:
         comparison.decisive.append((Argument("methods"), difference))
         return
     for before, now in zip(stored, current, strict=True):
+        code_before = before.get("code")
+        code_now = now.get("code")
+        if code_before != code_now:
+            phrase = f"the code of method {now['name']}"
+            if code_before is None:
+                comparison.unrecorded.append(phrase)
+            else:
+                comparison.decisive.append((f"{phrase} differs",))
         settings_before = before.get("settings", {})
         for setting, value in now.get("settings", {}).items():
             if setting not in settings_before:
