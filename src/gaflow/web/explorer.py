@@ -24,7 +24,7 @@ from gaflow.flow.maxflow.score_ranges import score_ranges
 from gaflow.flow.result import Flow
 from gaflow.flow.routes import routes
 from gaflow.flow.threads import one_core
-from gaflow.html.flow_page import drawing_data, split_signed
+from gaflow.html.flow_drawing import drawing_data, drawn_flows
 from gaflow.methods import find_method
 from gaflow.web.bodies import (
     CompareBody,
@@ -274,12 +274,9 @@ class Explorer:
         """An attribution as JSON, kept for what follows."""
         answer: Answer = {"id": self.kept.add(att, model), _ATTRIBUTION: att.to_dict()}
         if edges:
-            single_flows = split_signed(att.method, att)
-            single_flows.sort(key=lambda named: named[0].endswith(", against"))  # edits must not change the order
-            answer["drawing"] = {
-                "names": [name for name, _ in single_flows],
-                **as_json(drawing_data(single_flows, edges)),
-            }
+            flows = drawn_flows([(att.method, att)])
+            names = [drawn.name for drawn in flows]
+            answer["drawing"] = {"names": names, **as_json(drawing_data(flows, edges))}
         return answer
 
     def _check_length(self, explainer: Explainer, body: TextBody | TargetBody) -> None:
