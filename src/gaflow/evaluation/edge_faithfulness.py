@@ -17,7 +17,7 @@ scores are ranked by layer, query and key. A control of random scores is always 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +166,33 @@ def edges(
         top_alone=top_alone,
         edge_counts=edge_counts,
     )
+
+
+@checked
+def probabilities_without(
+    explainer: Explainer,
+    text: Text,
+    removed: Callable[[int, int, int], np.ndarray],
+    replacement: str = "zero",
+    *,
+    truncation: bool = False,
+) -> np.ndarray:
+    """Probabilities (2, classes) of a text as it is, and without some of the model's attention edges.
+
+    `removed` is called with the numbers of layers, heads and tokens, and returns which edges to remove: (l, t, t) bool
+    for all heads together, or (l, h, t, t). `replacement` is what removed edges carry instead, as in `edges`.
+
+        probabilities_without(explainer, text, lambda layers, heads, tokens: np.ones((layers, tokens, tokens), bool))
+    """
+    one_of("replacement", replacement, EDGE_REPLACEMENTS)
+    softmax_head(explainer)
+    (encoding,) = encode_texts(explainer, [text], truncation)
+    patched = _patched_model(explainer, encoding, replacement)
+    layers, tokens, _ = patched.live_edges().shape
+    heads = explainer.model.config.num_attention_heads
+    chosen = torch.from_numpy(np.asarray(removed(layers, heads, tokens), dtype=bool))
+    runs = torch.stack([torch.zeros_like(chosen), chosen])
+    return np.exp(_log_probabilities(patched, runs))
 
 
 def _parse_edge_scores(scores: EdgeScores, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:

@@ -74,12 +74,12 @@ def _flows_of(name: str, att: Attribution) -> list[DrawnFlow]:
 
 
 def drawing_data(
-    flows: Sequence[DrawnFlow], stored: int, *, unit: Unit | None = None, opened_bytes: int = 0
+    flows: Sequence[DrawnFlow], stored: int, *, unit: Unit | None = None, opened_bytes: int | None = None
 ) -> dict[str, Any]:
     """What static/flow.js draws of one text: `stored` edges of each flow at most, besides complete paths.
 
-    `unit`: what a row is; None chooses by the length of the text. The flows of opened rows are added up to about
-    `opened_bytes` of JSON; others have to be asked for, by `row_data`.
+    `unit`: what a row is; None chooses by the length of the text. A page by itself has the flows of opened rows, up to
+    `opened_bytes` of JSON. Without a number, rows have to be asked for, by `row_data`, and tokens have their edges.
     """
     att = flows[0].att
     summary = summarize(att)
@@ -99,9 +99,11 @@ def drawing_data(
     if units is None:
         data["methods"] = [_token_data(drawn.att, stored) for drawn in flows]
         return data
-    data["methods"] = [_node_data(drawn.att) for drawn in flows]
     data["units"] = _unit_data(flows, units, stored)
-    if opened_bytes:
+    if opened_bytes is None:
+        data["methods"] = [_token_data(drawn.att, stored) for drawn in flows]
+    else:
+        data["methods"] = [_node_data(drawn.att) for drawn in flows]
         data["units"].update(_opened_data(flows, units, opened_bytes))
     return data
 

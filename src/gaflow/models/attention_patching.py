@@ -39,7 +39,7 @@ _SAME = 1e-3  # logits that differ by less, relatively or absolutely, are the sa
 class _Patch:
     """Which edges of a run are removed, and what the run shows."""
 
-    removed: Tensor  # (r, l, t, t) bool: layer, query, key
+    removed: Tensor  # (r, l, t, t) bool: layer, query, key; or (r, l, h, t, t) for single heads
     removal: Removal
     live: list[Tensor] = field(default_factory=list)  # per layer (t, t) bool: edges with weight in the first row
 
@@ -66,7 +66,7 @@ class PatchedModel:
         return torch.stack(patch.live)
 
     def logits(self, removed: Tensor) -> Tensor:
-        """Logits (r, ...) of runs with edges `removed` (r, l, t, t)."""
+        """Logits (r, ...) of runs with edges `removed` (r, l, t, t) in all heads, or (r, l, h, t, t) in some."""
         logits, patch = self._run(removed)
         if len(patch.live) != removed.shape[1]:
             raise unsupported(self.model, f"it has {len(patch.live)} attention layers, not {removed.shape[1]}")
@@ -120,7 +120,9 @@ def _attention(
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     patch.live.append((weights[0] > 0).any(0))
     if layer < patch.removed.shape[1]:
-        removed = patch.removed[:, None, layer]  # (r, 1, t, t)
+        removed = patch.removed[:, layer]
+        if removed.dim() == 3:
+            removed = removed[:, None]  # (r, 1, t, t)
         context = _context(weights, value, removed, patch.removal)
     else:
         context = weights @ value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated, Any, Literal
 
@@ -23,16 +24,20 @@ from gaflow.schemas.published import schema
 from gaflow.web.bodies import (
     CompareBody,
     CutBody,
+    DifferenceBody,
     ExplainBody,
+    ExportBody,
+    HeadsBody,
     MaskBody,
     PredictionsBody,
     RangesBody,
+    RemoveBody,
     RoutesBody,
     SolveBody,
 )
 from gaflow.web.explorer import Explorer
 from gaflow.web.problems import MEDIA_TYPE, HttpProblem
-from gaflow.web.runs import describe_run, rows_of
+from gaflow.web.runs import Filters, attribution_of_row, describe_run, rows_of, words_of
 from gaflow.web.work import FINISHED, Answer, Work
 
 SECONDS_BETWEEN_EVENTS = 0.1
@@ -91,6 +96,18 @@ async def mask(body: MaskBody, explorer: State, request: Request, prefer: Prefer
     return await _respond(explorer, explorer.mask(body), request, prefer)
 
 
+@router.post("/remove")
+async def remove(body: RemoveBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """Remove attention from the model itself, and ask it: does it change as the network does?"""
+    return await _respond(explorer, explorer.remove(body), request, prefer)
+
+
+@router.post("/heads")
+async def heads(body: HeadsBody, explorer: State, request: Request, prefer: Prefer = "") -> Response:
+    """Attention times gradient of each head, for edges of a network."""
+    return await _respond(explorer, explorer.heads(body), request, prefer)
+
+
 @router.post("/solve")
 def solve(body: SolveBody, explorer: State) -> Answer:
     """Change the network of a result, or one of capacities, and solve it again. No model runs."""
@@ -113,6 +130,19 @@ def routes(body: RoutesBody, explorer: State) -> Answer:
 def ranges(body: RangesBody, explorer: State) -> Answer:
     """The least and the largest score of each token over all maximum flows."""
     return explorer.ranges(body)
+
+
+@router.post("/difference")
+def difference(body: DifferenceBody, explorer: State) -> Answer:
+    """The edges on which two flows differ most."""
+    return explorer.difference(body)
+
+
+@router.post("/export")
+def export(body: ExportBody, explorer: State) -> Response:
+    """A result as a file."""
+    content, media_type, name = explorer.export(body)
+    return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 @router.get("/work/{key}")
@@ -152,6 +182,12 @@ def methods() -> Answer:
     return {"methods": [describe(name, method) for name, method in METHODS.items()]}
 
 
+@router.get("/limits")
+def limits(explorer: State) -> Answer:
+    """How much a request may ask for, and how much the server keeps."""
+    return {"limits": asdict(explorer.settings.limits)}
+
+
 @router.get("/runs")
 def runs(explorer: State) -> Answer:
     """The folders and files that this server was started with."""
@@ -166,18 +202,49 @@ def run_rows(
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     count: Annotated[int, Query(ge=1, le=200)] = 50,
     wrong: bool = False,
+    least_error: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    least_special: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
+    contains: Annotated[str, Query(max_length=200)] = "",
 ) -> Answer:
-    """Rows of a run; `wrong` keeps those whose prediction is not their label."""
-    return rows_of(explorer.run_of(name), method, offset, count, wrong)
+    """Rows of a run that pass all filters.
+
+    `wrong`: the prediction is not the label. `least_error`: of the certificate. `least_special`: the share of the
+    scores that special tokens have. `contains`: in the text, in any case.
+    """
+    filters = Filters(wrong=wrong, least_error=least_error, least_special=least_special, contains=contains)
+    return rows_of(explorer.run_of(name), method, offset, count, filters)
+
+
+@router.get("/runs/{name}/corpus")
+def run_corpus(
+    name: str,
+    explorer: State,
+    method: str | None = None,
+    length: Annotated[int, Query(ge=1, le=5)] = 1,
+    minimum: Annotated[int, Query(ge=1, le=10**6)] = 3,
+    top: Annotated[int, Query(ge=1, le=200)] = 30,
+) -> Answer:
+    """Importances of words over a run, with intervals, by class."""
+    path = explorer.run_of(name)
+    with explorer.solving():
+        return words_of(path, method, length, minimum, top)
 
 
 @router.post("/runs/{name}/open")
-def open_run(name: str, explorer: State) -> Answer:
-    """Keep a saved attribution, so that its network can be changed."""
+def open_run(
+    name: str,
+    explorer: State,
+    row: Annotated[int | None, Query(ge=0)] = None,
+    method: str | None = None,
+    edges: Annotated[int, Query(ge=0, le=3600)] = 0,
+) -> Answer:
+    """Keep a saved attribution, or a row of a run, as if it had just been explained."""
     path = explorer.run_of(name)
-    if not path.is_file():
-        raise HttpProblem(422, "this is a folder; list its rows", "name")
-    return explorer.keep(load(path))
+    if path.is_file() and path.suffix != ".parquet":
+        return explorer.keep(load(path), edges)
+    if row is None:
+        raise HttpProblem(422, "this is a folder; list its rows, and name one", "row")
+    return explorer.keep(attribution_of_row(path, row, method), edges)
 
 
 @router.get("/schema/{name}")

@@ -78,6 +78,9 @@ class SolveBody(Body):
     sources: Positions = None
     targets: Positions = None
     groups: Literal["word", "sentence"] | list[list[Whole]] | None = None
+    group_names: list[Annotated[str, Field(max_length=200)]] = Field(
+        [], description="Of the first groups of a list, in place of their text."
+    )
     epsilon: Number | None = None
     barrier: Literal["uniform", "capacity"] | None = None
     edges: Annotated[int, Field(ge=0, le=3600)] = 0
@@ -133,3 +136,42 @@ class MaskBody(Body):
         10, 20, 30, 40, 50, 60, 70, 80, 90,
     ]  # fmt: skip
     replacement: Literal["pad", "mask", "unk", "delete"] = "pad"
+    random_orders: Annotated[int, Field(ge=0, le=100)] = Field(
+        0, description="Mask in so many random orders too, and answer the band that they lie in."
+    )
+
+
+class RemoveBody(Body):
+    """Attention to remove from the model itself, to compare with the answer of the changed network."""
+
+    id: str
+    cut_edges: list[tuple[Whole, Whole, Whole]] = Field([], description="(layer, query, key), in all heads")
+    cut_nodes: list[tuple[Whole, Whole]] = Field([], description="(node layer, token)")
+    skip_layers: list[Whole] = []
+    cut_heads: list[tuple[Whole, Whole]] = Field([], description="(layer, head)")
+    replacement: Literal["pad", "mask", "zero", "renormalise"] = "zero"
+
+
+class HeadsBody(Body):
+    """Edges whose heads are told apart."""
+
+    id: str
+    edges: Annotated[list[tuple[Whole, Whole, Whole]], Field(min_length=1, max_length=3600)]
+
+
+class ExportBody(Body):
+    """A result, and the kind of file."""
+
+    id: str
+    kind: Literal["html", "flow", "svg", "json", "graph", "safetensors"]
+
+
+class DifferenceBody(Body):
+    """Two results with networks of the same layers, and which tokens belong together."""
+
+    first: str
+    second: str
+    pairs: Annotated[list[tuple[Whole, Whole]], Field(min_length=1, max_length=4096)] = Field(
+        description="(token of the first, token of the second), in order"
+    )
+    edges: Annotated[int, Field(ge=1, le=3600)] = 400

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.export import as_json, flow_values
 from gaflow.errors import Argument, ArgumentError, GaflowError
-from gaflow.evaluation.faithfulness import CONTROL, evaluate
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import prepare_one
 from gaflow.flow.arguments import as_networks
@@ -22,26 +22,34 @@ from gaflow.flow.editing import Edits
 from gaflow.flow.maxflow.min_cut import min_cut
 from gaflow.flow.maxflow.score_ranges import score_ranges
 from gaflow.flow.result import Flow
-from gaflow.flow.routes import routes
+from gaflow.flow.routes import Route, routes
 from gaflow.flow.threads import one_core
 from gaflow.html.flow_drawing import drawing_data, drawn_flows
 from gaflow.methods import find_method
 from gaflow.web.bodies import (
     CompareBody,
     CutBody,
+    DifferenceBody,
     ExplainBody,
+    ExportBody,
     FlowBody,
+    HeadsBody,
     MaskBody,
     PredictionsBody,
     RangesBody,
+    RemoveBody,
     RoutesBody,
     SolveBody,
     TargetBody,
     TextBody,
 )
+from gaflow.web.differences import flow_difference
+from gaflow.web.exports import export
 from gaflow.web.kept import Kept
+from gaflow.web.masking import masking_curve
 from gaflow.web.model_queue import ModelQueue, ModelTask
 from gaflow.web.problems import HttpProblem, busy
+from gaflow.web.removal import head_amounts, run_without
 from gaflow.web.server_settings import ServerSettings
 from gaflow.web.work import Answer, Progress, Work, WorkList
 
@@ -135,38 +143,33 @@ class Explorer:
 
     def mask(self, body: MaskBody) -> Work:
         """Mask the tokens of largest score, and ask the model."""
-        att, model = self.kept.get(body.id)
-        if model is None:
-            raise HttpProblem(
-                422, "this result was opened from a file; explain its text by a model of this server", "id"
-            )
+        att, model = self._explained_here(body.id)
 
         def task(explainer: Explainer, progress: Progress) -> Answer:
-            text = att.text if att.text_pair is None else (att.text, att.text_pair)
-            evaluation = evaluate(
-                explainer,
-                [text],
-                methods=[],
-                scores={_ATTRIBUTION: [att]},
-                order="top",
-                levels=sorted(set(body.levels)),
-                replacement=body.replacement,
-                eraser=False,
-                truncation=att.truncated,
-                progress=progress,
-            )
-            probabilities = np.exp(evaluation.masked[:, 0])
-            of_method = dict(zip(evaluation.methods, probabilities.tolist(), strict=True))
-            predicted = evaluation.prediction[evaluation.methods.index(_ATTRIBUTION), 0]
-            return {
-                "levels": list(evaluation.levels),
-                "unmasked": float(np.exp(evaluation.base[0])),
-                "probability": of_method[_ATTRIBUTION],
-                "random": of_method[CONTROL],
-                "prediction": [evaluation.classes[index] for index in predicted.tolist()],
-            }
+            return masking_curve(explainer, att, body, progress)
 
         return self._submit(self.queue_of(model), task)
+
+    def remove(self, body: RemoveBody) -> Work:
+        """Run the model without some of its attention."""
+        att, model = self._explained_here(body.id)
+        return self._submit(self.queue_of(model), lambda explainer, _: run_without(explainer, att, body))
+
+    def heads(self, body: HeadsBody) -> Work:
+        """Trace the model once more, and tell the heads of edges apart."""
+        att, model = self._explained_here(body.id)
+        return self._submit(self.queue_of(model), lambda explainer, _: head_amounts(explainer, att, body))
+
+    def export(self, body: ExportBody) -> tuple[bytes, str, str]:
+        """A kept result as a file: content, media type and name."""
+        att, _ = self.kept.get(body.id)
+        return export(att, body.kind)
+
+    def difference(self, body: DifferenceBody) -> Answer:
+        """Where the flows of two kept results differ."""
+        first = self.flow_of(FlowBody(id=body.first, against=False))
+        second = self.flow_of(FlowBody(id=body.second, against=False))
+        return flow_difference(first, second, body.pairs, body.edges)
 
     def solve(self, body: SolveBody) -> Answer:
         """Change a network and solve it again."""
@@ -177,6 +180,8 @@ class Explorer:
         att, model = self.kept.get(str(body.id))
         with self.solving():
             edited = att.edit(**body.edits())
+        if body.group_names:
+            edited = _with_names(edited, body)
         return self._answer(edited, model, body.edges)
 
     def cut(self, body: CutBody) -> Answer:
@@ -200,7 +205,12 @@ class Explorer:
         flow = self.flow_of(body)
         with self.solving():
             widest = routes(flow, body.k)
-        listed = [{"tokens": route.tokens, "amount": route.amount, "share": route.share} for route in widest]
+        listed = []
+        for route in widest:
+            narrowest = _narrowest_edge(flow, route)
+            listed.append(
+                {"tokens": route.tokens, "amount": route.amount, "share": route.share, "narrowest": narrowest}
+            )
         return {"routes": listed, "rest": widest.rest, "value": widest.value}
 
     def ranges(self, body: RangesBody) -> Answer:
@@ -217,9 +227,9 @@ class Explorer:
             raise HttpProblem(404, f"this server has no run {name!r}; it has {names}", "name")
         return self.runs[name]
 
-    def keep(self, att: Attribution) -> Answer:
+    def keep(self, att: Attribution, edges: int) -> Answer:
         """The answer of an attribution that no model of this server made."""
-        return self._answer(att, None, 0)
+        return self._answer(att, None, edges)
 
     def flow_of(self, body: FlowBody) -> Flow:
         """The flow of a kept result."""
@@ -265,6 +275,15 @@ class Explorer:
             )
         return as_json({"flow": flow_values(flow), "certificate": flow.certificate[0].to_dict()})
 
+    def _explained_here(self, key: str) -> tuple[Attribution, str]:
+        """A kept result that a model of this server explained, and the model's name."""
+        att, model = self.kept.get(key)
+        if model is None:
+            raise HttpProblem(
+                422, "this result was opened from a file; explain its text by a model of this server", "id"
+            )
+        return att, model
+
     def _submit(self, queue: ModelQueue, task: ModelTask) -> Work:
         work = queue.submit(task)
         self.work.add(work)
@@ -296,6 +315,36 @@ class Explorer:
             return Explainer(model, device=settings.device, trust_remote_code=settings.trust_remote_code)
 
         return load
+
+
+def _narrowest_edge(flow: Flow, route: Route) -> tuple[int, int, int] | None:
+    """The edge (layer, i, j) of a route that carries the least; cutting it ends the route and as little else as can."""
+    edges = flow.edges[0]
+    carried = []
+    for layer, (below, above) in enumerate(pairwise(route.tokens)):
+        carried.append((edges[layer, above, below].item(), layer, above, below))
+    if not carried:
+        return None
+    return min(carried)[1:]
+
+
+def _with_names(att: Attribution, body: SolveBody) -> Attribution:
+    """The attribution with names for its groups in place of their text."""
+    if body.groups is None or isinstance(body.groups, str):
+        raise HttpProblem(422, "names are for groups that are lists of tokens", "group_names")
+    if len(body.group_names) > len(body.groups):
+        counts = f"{len(body.group_names)} names for {len(body.groups)} groups"
+        raise HttpProblem(422, f"{counts}; give at most one name for each", "group_names")
+    members = [group for group in body.groups if group]
+    joined = {token for group in members for token in group}
+    # nodes are ordered by their first token, whether they are groups or single tokens
+    single = [token for token in range(len(att.tokens) + len(joined) - len(members)) if token not in joined]
+    firsts = sorted([*single, *(min(group) for group in members)])
+    tokens = list(att.tokens)
+    for group, name in zip(body.groups, body.group_names, strict=False):
+        if group and name:
+            tokens[firsts.index(min(group))] = name
+    return replace(att, tokens=tuple(tokens))
 
 
 @contextmanager

@@ -35,9 +35,16 @@ def static_file(name: str) -> Response:
         return Response(open_style("flow.css") + _file("explorer.css"), media_type=_CSS)
     if name == "flow.js":
         return Response(static("flow.js"), media_type=_SCRIPT)
-    if name in ("explorer.js", "api.js", "elements.js"):
+    if name in _modules():
         return Response(_file(name), media_type=_SCRIPT)
     raise HttpProblem(404, f"this server has no file {name!r}", "name")
+
+
+@cache
+def _modules() -> frozenset[str]:
+    """The modules that the package was installed with."""
+    folder = files("gaflow").joinpath("web", "static")
+    return frozenset(file.name for file in folder.iterdir() if file.name.endswith(".js"))
 
 
 @cache

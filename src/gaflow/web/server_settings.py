@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gaflow.arguments import checked_record, location, positive_number, whole_number
 from gaflow.errors import Argument, ArgumentError, DataError
+from gaflow.jobs.manifest import MANIFEST
 
 BUILT_IN = "built-in"
 SHORTEST_TOKEN = 16  # characters
@@ -88,8 +89,24 @@ class ServerSettings:
             folder = location("open", path).resolve()
             if not folder.exists():
                 raise DataError(Argument("open"), f": no such file or folder: {str(path)!r}")
-            runs[_unique(folder.name, runs)] = folder
+            for name, run in _runs_in(folder).items():
+                runs[_unique(name, runs)] = run
         return runs
+
+
+def _runs_in(path: Path) -> Mapping[str, Path]:
+    """The runs of a benchmark's folder and the saved attributions of a folder, or what was named itself."""
+    if path.is_file() or (path / MANIFEST).exists():
+        return {path.name: path}
+    inside: dict[str, Path] = {}
+    for manifest in sorted([*path.glob(f"attributions/{MANIFEST}"), *path.glob(f"*/attributions/{MANIFEST}")]):
+        data_set = manifest.parent.parent
+        name = path.name if data_set == path else f"{path.name}.{data_set.name}"
+        inside[name] = manifest.parent
+    for file in sorted(path.glob("*.safetensors")):
+        inside[f"{path.name}.{file.name}"] = file
+    is_inside = {name: run.resolve() for name, run in inside.items() if run.resolve().is_relative_to(path)}
+    return is_inside or {path.name: path}
 
 
 def is_loopback(host: str) -> bool:

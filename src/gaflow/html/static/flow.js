@@ -4,12 +4,13 @@
 // tells counts in layers and tokens; a row of the drawing is a token, or a group of tokens of a long text.
 // options:
 //   pick: edges can be clicked
-//   onPick({layer, tokens, edge, edges}): a node was clicked, or an edge: [layer, i, j], of tokens; edges has one for
-//     each pair of tokens, and edge is missing where that is more than one
+//   onPick({layer, tokens}) or onPick({edge}): a node was clicked, or an edge: [layer, i, j]. An edge between rows of
+//     several tokens counts as the node below it
 //   onSelect({method, layer, selected}): what is chosen has changed
 //   open(groups): a promise of the methods between these groups of tokens; without it only rows in the data open
 //   start ({method, layer, selected}): where to begin
-// It returns {state(), mark(cut)}: mark shows the edges of a cut, [{layer, i, j, capacity}, ...], widest first.
+// It returns {state(), mark(edges, name), focusLayer(k)}: mark draws [{layer, i, j, capacity}, ...], widest first, in the
+// style of the class `name` ("cut" if there is none) in place of those it drew before; focusLayer(null) shows all layers.
 // data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
 //   levels (shades on either side of 0); drawn_edges (before a row is pointed at); legends; methods; units.
 // method: scores (per row); value of the flow; layers[k][i] (through-flow of row i in node layer k, 0 is the input);
@@ -122,7 +123,11 @@ export function mountFlow(page, data, options = {}) {
       const rise = (edges[e] - edges[e + 1]) * layout.row;
       const curve = `M${x(k)} ${y(edges[e + 1])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
       const path = append(group("edges"), "path", {d: curve});
-      if (options.pick) path.dataset.edge = [k, edges[e], edges[e + 1]];
+      if (options.pick) {
+        path.dataset.edge = [k, edges[e], edges[e + 1]];
+        const ends = `${rows[edges[e + 1]].label} → ${rows[edges[e]].label}`;
+        append(path, "title", {}, `${ends}, layer ${k}: ${percent(edges[e + 2] / 1e6)} of the flow`);
+      }
       drawn.push(path);
     }
     return drawn;
@@ -407,7 +412,7 @@ export function mountFlow(page, data, options = {}) {
     if (!(event.target instanceof Element)) return;
     const edge = options.pick && event.target.closest("[data-edge]");
     if (edge) {
-      options.onPick(pickedEdges(...edge.dataset.edge.split(",").map(Number)));
+      options.onPick(pickedEdge(...edge.dataset.edge.split(",").map(Number)));
       return;
     }
     const choice = choiceAt(event);
@@ -455,17 +460,29 @@ export function mountFlow(page, data, options = {}) {
   switchTo(methodNumber);
   if (data.units) showOpened();
 
-  // Marks the edges of a cut; those that are not drawn otherwise are added.
-  function mark(cut) {
-    for (const path of svg.querySelectorAll(".cut")) path.remove();
-    const half = layout.column / 2;
-    for (const {layer: k, i, j, capacity} of cut) {
+  // Marks edges, such as those of a cut; those that are not drawn otherwise are added.
+  function mark(edges, name = "cut") {
+    for (const path of svg.querySelectorAll(`.edges .${name}`)) path.remove();
+    const capacities = new Map(); // between rows
+    for (const {layer: k, i, j, capacity} of edges) {
       if (k < 0 || k >= lastLayer()) continue;
-      const rise = (rowOf[i] - rowOf[j]) * layout.row;
-      const width = Math.max(layout.widestEdge * capacity / cut[0].capacity, 1).toFixed(2);
-      const curve = `M${x(k)} ${y(rowOf[j])}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
-      append(group("edges"), "path", {class: "cut", d: curve, "stroke-width": width});
+      const place = [k, rowOf[i], rowOf[j]].join();
+      capacities.set(place, (capacities.get(place) || 0) + capacity);
     }
+    const largest = Math.max(...capacities.values());
+    const half = layout.column / 2;
+    for (const [place, capacity] of capacities) {
+      const [k, i, j] = place.split(",").map(Number);
+      const rise = (i - j) * layout.row;
+      const width = Math.max(layout.widestEdge * capacity / largest, 1).toFixed(2);
+      const curve = `M${x(k)} ${y(j)}c${half} 0 ${half} ${rise} ${2 * half} ${rise}`;
+      append(group("edges"), "path", {class: name, d: curve, "stroke-width": width});
+    }
+  }
+
+  function focusLayer(k) {
+    layer = k === null || lastLayer() < 0 ? null : Math.min(Math.max(k, 0), lastLayer());
+    show();
   }
 
   // Rows
@@ -484,13 +501,13 @@ export function mountFlow(page, data, options = {}) {
     return rowsOf({tokens}).flatMap(i => rows[i].tokens);
   }
 
-  function pickedEdges(k, i, j) {
-    const edges = rows[i].tokens.flatMap(from => rows[j].tokens.map(to => [k, from, to]));
-    return edges.length === 1 ? {edge: edges[0], edges} : {edges};
+  function pickedEdge(k, i, j) {
+    const ends = [...rows[i].tokens, ...rows[j].tokens];
+    return ends.length === 2 ? {edge: [k, ...ends]} : {layer: k, tokens: rows[j].tokens};
   }
 
   function opens(row) {
-    return row.tokens.length > 1 && Boolean(options.open || (data.units && data.units.opened[row.key]));
+    return row.tokens.length > 1 && Boolean(options.open || (data.units && data.units.opened && data.units.opened[row.key]));
   }
 
   // The rows with one of them opened. A page of data alone knows each row only opened by itself, so others close.
@@ -579,7 +596,7 @@ export function mountFlow(page, data, options = {}) {
     return {method: methodNumber, layer, selected};
   }
 
-  return {mark, state};
+  return {mark, focusLayer, state};
 }
 
 // The rows that a drawing begins with: tokens, or the rows of units.

@@ -7,29 +7,36 @@ function headers() {
   return token ? {Authorization: `Bearer ${token}`} : {};
 }
 
-async function read(response) {
-  if (response.status === 204) return null;
-  const content = await response.json();
-  if (!response.ok) throw content;
-  return content;
+async function checked(response) {
+  if (!response.ok) throw await response.json();
+  return response;
+}
+
+async function send(path, body, further = {}) {
+  const sent = {...headers(), "Content-Type": "application/json", ...further};
+  return checked(await fetch(base + path, {method: "POST", headers: sent, body: JSON.stringify(body)}));
 }
 
 export async function get(path) {
-  return read(await fetch(base + path, {headers: headers()}));
+  return (await checked(await fetch(base + path, {headers: headers()}))).json();
 }
 
 export async function post(path, body) {
-  const sent = {...headers(), "Content-Type": "application/json"};
-  return read(await fetch(base + path, {method: "POST", headers: sent, body: JSON.stringify(body)}));
+  return (await send(path, body)).json();
+}
+
+// The answer as a file: its content and its name.
+export async function download(path, body) {
+  const response = await send(path, body);
+  const [, name] = /filename="([^"]*)"/.exec(response.headers.get("Content-Disposition") || "") || [];
+  return {content: await response.blob(), name: name || "gaflow"};
 }
 
 // Starts work of a model, and reports its progress until it ends; `started` gets a function that stops it.
-export async function work(path, body, {progress, started}) {
-  const sent = {...headers(), "Content-Type": "application/json", Prefer: "respond-async"};
-  const {id} = await read(await fetch(base + path, {method: "POST", headers: sent, body: JSON.stringify(body)}));
+export async function work(path, body, {progress = () => {}, started = () => {}} = {}) {
+  const {id} = await (await send(path, body, {Prefer: "respond-async"})).json();
   started(() => fetch(`${base}work/${id}`, {method: "DELETE", headers: headers()}));
-  const response = await fetch(`${base}work/${id}/events`, {headers: headers()});
-  if (!response.ok) throw await response.json();
+  const response = await checked(await fetch(`${base}work/${id}/events`, {headers: headers()}));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -22,7 +22,7 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
-function svgElement(tag, attributes = {}) {
+export function svgElement(tag, attributes = {}) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   return node;
@@ -30,8 +30,44 @@ function svgElement(tag, attributes = {}) {
 
 export const number = value => String(Number(value.toPrecision(4)));
 
+export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
+
+export function button(text, onClick, attributes = {}) {
+  const node = element("button", {type: "button", ...attributes}, text);
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+export function field(label, control) {
+  return element("label", {class: "field"}, element("span", {}, label), control);
+}
+
+export function select(options, value = "", attributes = {}) {
+  const node = element("select", attributes, ...options.map(([key, name]) => element("option", {value: key}, name)));
+  node.value = value;
+  return node;
+}
+
+// A section with a heading; what is added to it later goes below.
+export function card(title, ...children) {
+  return element("section", {class: "card", "aria-label": title}, element("h2", {}, title), ...children);
+}
+
+// A bar from 0 to `share` (-1 to 1); signed bars begin in the middle. Widths are set from here: the page's policy allows
+// no style attributes.
+export function bar(share, signed) {
+  const track = element("span", {class: signed ? "bar signed" : "bar"});
+  const part = element("i", {class: share < 0 ? "less" : "more"});
+  const width = Math.min(Math.abs(share), 1) * (signed ? 50 : 100);
+  part.style.width = `${width}%`;
+  part.style.left = `${signed ? (share < 0 ? 50 - width : 50) : 0}%`;
+  track.append(part);
+  return track;
+}
+
 export function table(head, rows) {
-  const cells = row => row.map((cell, k) => element(k ? "td" : "th", k ? {} : {scope: "row"}, String(cell)));
+  const content = cell => (cell instanceof Node ? cell : String(cell));
+  const cells = row => row.map((cell, k) => element(k ? "td" : "th", k ? {} : {scope: "row"}, content(cell)));
   const top = element("tr", {}, ...head.map(name => element("th", {scope: "col"}, name)));
   const body = rows.map(row => element("tr", {}, ...cells(row)));
   return element("table", {}, element("thead", {}, top), element("tbody", {}, ...body));
