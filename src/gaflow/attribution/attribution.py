@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from gaflow.flow.maxflow.min_cut import MinCut
     from gaflow.flow.routes import Route
+    from gaflow.notebook.connected_drawing import FlowWidget
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,6 +211,16 @@ class Attribution:
         from gaflow.html import flow_page
 
         return flow_page(self, path, edges=edges, unit=unit)
+
+    @checked
+    def widget(self, *, edges: int = 600, unit: Unit | None = None) -> FlowWidget:
+        """The same drawing for a notebook, connected with Python: cut nodes and edges in it, and read `widget.att`.
+
+        `widget.selected` and `widget.edits` hold what is chosen and changed; set them, and the drawing follows.
+        """
+        from gaflow.notebook import flow_widget
+
+        return flow_widget(self, edges=edges, unit=unit)
 
     @checked
     def plot(self, *, words: bool = False, top: int | None = None) -> Figure:

@@ -24,7 +24,7 @@ FlowJson = Annotated[dict[str, Any], _published("flow")]
 JsonObject = dict[str, Any]
 
 
-class Problem(BaseModel):
+class ProblemJson(BaseModel):
     """An error (RFC 9457)."""
 
     type: str
@@ -141,7 +141,7 @@ class WithoutAttention(BaseModel):
 class HeadAmounts(BaseModel):
     """Attention times gradient of each head, for each of some edges."""
 
-    edges: list[tuple[int, int, int]]
+    edges: list[list[int]] = Field(description="(layer, i, j)")
     amounts: list[list[float]]
 
 
@@ -178,7 +178,7 @@ class RouteJson(BaseModel):
     tokens: list[int]
     amount: float
     share: float
-    narrowest: tuple[int, int, int] | None = Field(description="the edge (layer, i, j) that carries the least")
+    narrowest: list[int] | None = Field(description="the edge (layer, i, j) that carries the least")
 
 
 class RouteList(BaseModel):
@@ -201,7 +201,7 @@ class Difference(BaseModel):
     """Edges on which two flows differ, with their shares of both."""
 
     layers: int
-    edges: list[tuple[int, int, int, float, float]]
+    edges: list[list[float]] = Field(description="(layer, i, j, share of the first flow, share of the second)")
     nodes: list[list[list[float]]]
     moved: float
 
@@ -212,7 +212,7 @@ class WorkStatus(BaseModel):
     id: str
     state: State
     progress: float = Field(ge=0, le=1)
-    problem: Problem | None = Field(None, description="missing unless it failed or was stopped")
+    problem: ProblemJson | None = Field(None, description="missing unless it failed or was stopped")
     answer: JsonObject | None = Field(None, description="missing until it is done")
 
 
@@ -279,7 +279,7 @@ class Runs(BaseModel):
     runs: list[RunFacts]
 
 
-class Row(BaseModel):
+class RowJson(BaseModel):
     """A row of a run."""
 
     row: int
@@ -293,7 +293,7 @@ class Row(BaseModel):
     error: str | None
     tokens: list[str] | None
     scores: list[float] | None
-    offsets: list[tuple[int, int]] | None
+    offsets: list[list[int]] | None
     segments: list[int] | None
     special_share: float | None
     certificate_error: float | None
@@ -302,7 +302,7 @@ class Row(BaseModel):
 class Rows(BaseModel):
     """Rows of a run from `offset` on; `more` if there are others after them."""
 
-    rows: list[Row]
+    rows: list[RowJson]
     offset: int
     more: bool
 

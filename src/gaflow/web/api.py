@@ -47,7 +47,7 @@ SECONDS_BETWEEN_CHECKS = 0.25  # whether a client is still there
 
 _PROBLEM: dict[str, Any] = {
     "description": "What is wrong, and what to do",
-    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemJson"}}},
 }
 _STATUSES = (400, 401, 403, 404, 409, 413, 415, 422, 429, 501)
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
@@ -70,18 +70,16 @@ def _answers(model: Any, *, accepted: bool = False) -> dict[str, Any]:
     return {"response_model": None, "responses": responses}
 
 
+_EVENT = {"type": "object", "properties": {"data": {"type": "string", "contentMediaType": "application/json"}}}
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Each event is a status as JSON, in one line `data: ...`",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "Events whose data is the status as JSON, one for every change",
+        "content": {"text/event-stream": {"schema": _EVENT}},
     }
 }
-_EXPORTED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file",
-        "content": {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in MEDIA_TYPES},
-    }
-}
+_FILES: dict[str, Any] = {name: {"schema": {"type": "string", "format": "binary"}} for name in MEDIA_TYPES}
+_FILES["application/json"] = {"schema": {"type": "object"}}
+_EXPORTED: dict[int | str, dict[str, Any]] = {200: {"description": "The file", "content": _FILES}}
 
 router = APIRouter(prefix="/api/v1", responses=dict.fromkeys(_STATUSES, _PROBLEM))
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from gaflow.arguments import checked
 from gaflow.errors import GaflowError
 from gaflow.web import page_files
-from gaflow.web.answers import Problem
+from gaflow.web.answers import ProblemJson
 from gaflow.web.api import router
 from gaflow.web.explorer import Explorer
 from gaflow.web.guard import Guard
@@ -66,7 +66,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         components = document["components"]
-        components["schemas"]["Problem"] = Problem.model_json_schema()
+        components["schemas"]["ProblemJson"] = ProblemJson.model_json_schema()
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{}, {"token": []}]  # only a server that was started with a token needs it
         app.openapi_schema = document

@@ -9,7 +9,8 @@
 //   onSelect({method, layer, selected}): what is chosen has changed
 //   open(groups): a promise of the methods between these groups of tokens; without it only rows in the data open
 //   start ({method, layer, selected}): where to begin
-// It returns {state(), mark(edges, name), focusLayer(k)}: mark draws [{layer, i, j, capacity}, ...], widest first, in the
+// It returns {state(), select({layer, tokens} or null), leave(), mark(edges, name), focusLayer(k)}. After leave, another
+// drawing can have the element. mark draws [{layer, i, j, capacity}, ...], widest first, in the
 // style of the class `name` ("cut" if there is none) in place of those it drew before; focusLayer(null) shows all layers.
 // data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
 //   levels (shades on either side of 0); drawn_edges (before a row is pointed at); legends; methods; units.
@@ -401,14 +402,17 @@ export function mountFlow(page, data, options = {}) {
     show();
   }
 
-  page.addEventListener("pointerover", event => {
+  const listening = new AbortController();
+  const listen = (element, name, action) => element.addEventListener(name, action, {signal: listening.signal});
+
+  listen(page, "pointerover", event => {
     const choice = event.pointerType === "touch" ? null : choiceAt(event);
     if (JSON.stringify(choice) === JSON.stringify(hovered)) return;
     hovered = choice;
     show();
   });
-  page.addEventListener("pointerleave", () => { hovered = null; show(); });
-  page.addEventListener("click", event => {
+  listen(page, "pointerleave", () => { hovered = null; show(); });
+  listen(page, "click", event => {
     if (!(event.target instanceof Element)) return;
     const edge = options.pick && event.target.closest("[data-edge]");
     if (edge) {
@@ -428,13 +432,13 @@ export function mountFlow(page, data, options = {}) {
     told();
     if (options.onPick) options.onPick(choice);
   });
-  page.addEventListener("focusin", event => {
+  listen(page, "focusin", event => {
     if (!event.target.closest(".names")) return;
     selected = choiceAt(event);
     show();
     told();
   });
-  page.addEventListener("keydown", event => {
+  listen(page, "keydown", event => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select,summary")) return;
     const inList = event.target.closest(".names");
     const row = inList ? rowOf[event.target.dataset.token] : 0;
@@ -448,10 +452,10 @@ export function mountFlow(page, data, options = {}) {
     else return;
     event.preventDefault();
   });
-  find(".back").addEventListener("click", () => step(-1));
-  find(".on").addEventListener("click", () => step(1));
-  find(".all").addEventListener("click", () => { layer = null; show(); told(); });
-  find(".choose").addEventListener("change", event => { switchTo(Number(event.target.value)); told(); });
+  listen(find(".back"), "click", () => step(-1));
+  listen(find(".on"), "click", () => step(1));
+  listen(find(".all"), "click", () => { layer = null; show(); told(); });
+  listen(find(".choose"), "change", event => { switchTo(Number(event.target.value)); told(); });
 
   page.classList.add("live");
   page.classList.toggle("by-units", Boolean(data.units));
@@ -596,7 +600,12 @@ export function mountFlow(page, data, options = {}) {
     return {method: methodNumber, layer, selected};
   }
 
-  return {mark, focusLayer, state};
+  function select(choice) {
+    selected = choice && {...choice, tokens: wholeRows(choice.tokens)};
+    show();
+  }
+
+  return {mark, focusLayer, select, state, leave: () => listening.abort()};
 }
 
 // The rows that a drawing begins with: tokens, or the rows of units.
