@@ -163,7 +163,7 @@ def scores_of(page):
 
 
 def click_node(page, layer, token):
-    page.locator(f".spot[data-layer='{layer}'][data-token='{token}']").click(force=True)
+    page.locator(f".spot[data-layer='{layer}'][data-token='{token}']").dispatch_event("click")
 
 
 def test_a_node_is_cut_in_the_browser_and_put_back(browser):  # noqa: F811
