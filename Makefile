@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick mutants browser lint types install release-check notebooks docs clean
+.PHONY: demo test quick range mutants browser lint types install release release-check notebooks docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -18,6 +18,17 @@ test: lint types browser
 # the part of the tests that takes under two minutes
 quick: install
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser and not ray and not gpu"
+
+# the same tests with the lowest or the newest versions that pyproject.toml allows: make range VERSIONS=lowest
+VERSIONS := newest
+RANGE = build/range-$(VERSIONS)
+range:
+	$(PYTHON) -m venv $(RANGE)
+	$(RANGE)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(RANGE)/bin/uv pip compile --quiet --extra all --resolution $(if $(filter lowest,$(VERSIONS)),lowest-direct,highest) \
+	-o $(RANGE)/versions.txt pyproject.toml
+	$(RANGE)/bin/uv pip install --quiet --python $(RANGE)/bin/python -c $(RANGE)/versions.txt -e '.[dev]'
+	$(RANGE)/bin/python -m pytest -n 2 -W ignore -m "not slow and not browser and not ray and not gpu"
 
 # small changes to the numerical core, the masking and the metrics, which the tests should notice; continues where it was
 mutants: install
@@ -55,14 +66,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.demo
 
-# the wheel in an environment of its own, away from the repository
+# sdist and wheel, checked; the wheel installed with each extra alone, and used. It needs the network for pip
 release-check: install
-	rm -rf build/release && mkdir -p build/release
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/release .
-	$(PYTHON) -m venv build/release/venv
-	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	build/release/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/release/*.whl
-	cd build/release && venv/bin/gaflow explain "although this dog is not cute, it is very smart."
+	$(BIN)/python -m release.check
+
+# what to do to publish a version, step by step, and what is still missing
+release: install
+	$(BIN)/python -m release.steps
 
 # the documentation site, in build/site; a warning is an error
 docs: install

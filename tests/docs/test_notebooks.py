@@ -43,7 +43,8 @@ def test_every_main_use_has_its_notebook_and_every_notebook_its_source():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_has_the_cells_of_its_source(name):
-    built, stored = MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8")), committed(name)
+    built = MAKE["build"]((FOLDER / f"{name}.py").read_text(encoding="utf-8"), MAKE["colab_badge"](name))
+    stored = committed(name)
     assert [(c.id, c.cell_type, c.source) for c in stored.cells] == [(c.id, c.cell_type, c.source) for c in built.cells]
     assert stored.metadata == built.metadata
     nbformat.validate(stored)
@@ -75,7 +76,7 @@ def test_a_notebook_was_run_in_order_and_tells_no_time_and_no_place(name):
     notebook = committed(name)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
-    assert all(cell.metadata == {} for cell in notebook.cells)
+    assert [cell.metadata for cell in notebook.cells if cell.metadata] == [{"tags": ["remove-cell"]}]
     kinds = {output.get("name") for cell in code for output in cell.outputs}
     assert kinds <= {None, "stdout"}  # no warning either
     for cell in code:
@@ -90,6 +91,29 @@ def test_a_notebook_was_run_in_order_and_tells_no_time_and_no_place(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_is_of_moderate_size(name):
     assert (FOLDER / f"{name}.ipynb").stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_code_of_a_notebook_installs_gaflow_on_colab_alone(name):
+    first = next(cell for cell in committed(name).cells if cell.cell_type == "code")
+    python = "\n".join(line for line in first.source.splitlines() if line.lstrip()[:1] not in "%!")
+    assert first.outputs == []  # nothing happened here
+    commands = [line.split()[0] for line in first.source.splitlines() if line.startswith("    ")]
+    assert commands[0] == "%pip"
+    assert 'if "google.colab" in sys.modules:' in python
+    reads_data = "../data/" in (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert ("!tar" in commands) == reads_data
+
+
+def test_the_badge_needs_an_address_on_github(tmp_path):
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[project.urls]\nSource = "https://github.com/owner/name"\n', encoding="utf-8")
+    badge = MAKE["colab_badge"]("compare", project)
+    assert "/github/owner/name/blob/main/examples/notebooks/compare.ipynb" in badge
+    built = MAKE["build"]("# %% [markdown]\n# # Title\n\n# %%\n1\n", badge)
+    assert built.cells[0].source == f"# Title\n\n{badge}"
+    project.write_text('[project.urls]\nSource = "https://example.org/name"\n', encoding="utf-8")
+    assert MAKE["colab_badge"]("compare", project) == ""
 
 
 def test_what_stands_before_the_first_cell_is_refused():
