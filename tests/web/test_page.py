@@ -1,9 +1,8 @@
-"""The explorer's page in a browser: it explains, and it solves changed networks as Python does."""
+"""The explorer's page in a browser: its shell, hostile texts, small screens, keys alone and other sites."""
 
 import json
 import threading
 import urllib.request
-from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -12,14 +11,19 @@ import pytest
 import gaflow
 from gaflow.errors import visible
 from tests.support.browser import browser  # noqa: F401
+from tests.support.explorer_page import TEXT, link, linked, opened, settled
 from tests.support.hostile import INJECTIONS
 from tests.support.servers import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-TEXT = "although this dog is not cute, it is very smart."
-LAYER = 4
-TOKEN = 11  # "smart"
+PAGES = {
+    "explain": {"text": TEXT, "before": "although this dog is cute, it is smart.", "also": "agf,attcat", "masked": "2"},
+    "flow": {"text": TEXT, "edits": [{"kind": "cut_nodes", "value": [4, 11]}], "ranges": "1", "tool": "routes"},
+    "compare": {"a__text": TEXT, "b__text": "this dog is not smart, although it is cute."},
+    "data": {},
+    "about": {},
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,165 +32,75 @@ def address():
         yield address
 
 
-@pytest.fixture(scope="module")
-def att():
-    return gaflow.explain(TEXT)
-
-
-@contextmanager
-def opened(browser, address, fragment="", **settings):  # noqa: F811
-    """A tab with the page; what it logs, or asks of other servers, fails the test."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)
-    context.set_default_timeout(120_000)  # milliseconds; a busy machine is slow
-    page = context.new_page()
-    wrong = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda request: request.url.startswith(address) or wrong.append(request.url))
-    page.goto(address + fragment)
-    page.wait_for_selector("select[name=method] option:nth-child(3)", state="attached")
-    yield page
-    context.close()
-    assert wrong == []
-
-
-def explain(page, text=TEXT):
-    page.fill("[name=text]", text)
-    page.click("button.primary")
-    page.wait_for_selector(".routes li", timeout=120_000)
-
-
-def solved(page, action):
-    """Do what changes the network, and wait for the answer."""
-    with page.expect_response(lambda response: response.url.endswith("/solve")) as response:
-        action()
-    page.wait_for_selector(".changes table, .edits li:nth-child(1)")
-    return response.value.json()["attribution"]
-
-
-def scores_of(page):
-    """The scores that the drawing shows."""
-    titles = page.locator(".bars rect title").all_text_contents()
-    return [float(title.rpartition(": ")[2]) for title in titles]
-
-
-def assert_scores(page, att):
-    page.wait_for_function("count => document.querySelectorAll('.bars rect').length === count", arg=len(att.tokens))
-    assert scores_of(page) == pytest.approx(att.scores.tolist(), rel=2e-3, abs=1e-6)
-
-
-def choose_node(page):
-    page.click(f".nodes .spot[data-layer='{LAYER}'][data-token='{TOKEN}']", force=True)
-
-
-def test_a_text_is_explained(browser, address, att):  # noqa: F811
+def test_each_page_has_a_link_a_title_and_a_heading(browser, address):  # noqa: F811
     with opened(browser, address) as page:
-        explain(page)
-        assert page.inner_text(".headline") == f"positive {att.probability:.1%}"
-        assert page.inner_text(".view .text") == TEXT
-        assert_scores(page, att)
-        shares = [route.share for route in gaflow.routes(att.flow, k=5)]
-        assert page.locator(".routes b").all_text_contents() == [f"{share:.1%}" for share in shares]
+        for name in PAGES:
+            page.click(f"nav [data-page={name}]")
+            page.wait_for_selector(f"#{name}:visible h1")
+            assert linked(page).get("page", "explain") == name
+            assert page.locator("nav [aria-current=page]").get_attribute("data-page") == name
+            assert page.locator(".room:visible").count() == 1
 
 
-def test_a_node_is_cut_and_put_back(browser, address, att):  # noqa: F811
+def test_a_link_to_no_page_shows_the_first(browser, address):  # noqa: F811
+    with opened(browser, address, "#page=nothing&text=%ff&edits={") as page:
+        assert page.locator("#explain:visible").count() == 1
+
+
+def test_back_shows_the_page_before(browser, address):  # noqa: F811
+    with opened(browser, address, link("explain", text="a gripping film.")) as page:
+        page.click("nav [data-page=compare]")
+        page.wait_for_selector("#compare:visible")
+        page.go_back()
+        page.wait_for_selector("#explain .headline")
+        assert page.inner_text("#explain .passage") == "a gripping film."
+
+
+def test_keys_alone_explain_a_text_and_reach_every_page(browser, address):  # noqa: F811
     with opened(browser, address) as page:
-        explain(page)
-        assert page.is_disabled(".cut-node")
-        choose_node(page)
-        solved(page, lambda: page.click(".cut-node"))
-        assert_scores(page, att.edit(cut_nodes=[(LAYER, TOKEN)]))
-        assert page.locator(".edits li").count() == 1
-        assert page.locator(".changes tbody tr").count() > 5
-        page.click(".undo")
-        assert_scores(page, att)
-        assert page.inner_text(".verdict") == "Nothing yet."
-
-
-def test_edges_are_cut_where_they_are_clicked(browser, address, att):  # noqa: F811
-    with opened(browser, address) as page:
-        explain(page)
-        page.check(".cut-edges")
-        edge = page.locator(f".edges [data-edge='{LAYER},0,{TOKEN}']")
-        solved(page, lambda: edge.dispatch_event("click"))
-        assert_scores(page, att.edit(cut_edges=[(LAYER, 0, TOKEN)]))
-
-
-def test_layers_targets_and_epsilon_change_the_network(browser, address, att):  # noqa: F811
-    with opened(browser, address) as page:
-        explain(page)
-        choose_node(page)
-        solved(page, lambda: page.click(".skip-layer"))
-        assert_scores(page, att.edit(skip_layers=[LAYER]))
-        solved(page, lambda: page.click(".only-target"))
-        assert_scores(page, att.edit(skip_layers=[LAYER], targets=[TOKEN]))
-        page.click(".reset")
-        assert_scores(page, att)
-        page.locator(".epsilon").fill("-1")
-        solved(page, lambda: page.locator(".epsilon").dispatch_event("change"))
-        assert_scores(page, att.edit(epsilon=0.1))
-
-
-def test_tokens_are_joined_into_sentences(browser, address):  # noqa: F811
-    text = "It was long. I liked the end!"
-    with opened(browser, address) as page:
-        explain(page, text)
-        answer = solved(page, lambda: page.select_option(".groups", "sentence"))
-        assert answer["tokens"] == ["[CLS]", "It was long.", "I liked the end!", "[SEP]"]
-        assert_scores(page, gaflow.explain(text).edit(groups="sentence"))
-        assert page.inner_text(".view .text") == text
-
-
-def test_the_bottleneck_and_masking_are_shown(browser, address, att):  # noqa: F811
-    with opened(browser, address) as page:
-        explain(page)
-        page.click(".show-cut")
-        page.wait_for_selector(".edges .cut", state="attached")
-        cut = gaflow.min_cut(att.flow)
-        wide = [edge for edge in cut.edges if edge.capacity >= 0.01 * cut.value]
-        assert page.locator(".edges .cut").count() == len(wide)
-        page.click(".show-mask")
-        page.wait_for_selector(".curve tbody tr:nth-child(10)", timeout=120_000)
-
-
-def test_a_link_holds_the_text_and_its_edits(browser, address, att):  # noqa: F811
-    with opened(browser, address) as page:
-        explain(page)
-        choose_node(page)
-        solved(page, lambda: page.click(".cut-node"))
-        page.wait_for_function("location.hash.includes('edits')")
-        fragment = page.evaluate("location.hash")
-    with opened(browser, address, fragment) as page:
-        page.wait_for_selector(".edits li", timeout=120_000)
-        page.wait_for_selector(".changes table")
-        assert page.input_value("[name=text]") == TEXT
-        assert_scores(page, att.edit(cut_nodes=[(LAYER, TOKEN)]))
-
-
-def test_keys_alone_explain_and_choose_a_token(browser, address):  # noqa: F811
-    with opened(browser, address) as page:
-        page.focus("[name=text]")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.name") == "text"
+        page.keyboard.press("Control+A")
+        page.keyboard.type("a dull film.")
         page.keyboard.press("Control+Enter")
-        page.wait_for_selector(".routes li", timeout=120_000)
-        page.focus(".names g")
-        page.keyboard.press("ArrowDown")
-        assert page.inner_text(".says").startswith("“although” in input (layer 0)")
+        page.wait_for_selector("#explain .headline")
+        assert page.inner_text("#explain .passage") == "a dull film."
+        page.focus("nav [data-page=about]")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#about .methods")
 
 
-def test_a_hostile_text_is_only_a_text(browser, address):  # noqa: F811
-    text = "<img src=x onerror=alert(1)> good </script><script>alert(2)</script> 🇪🇺 fine"
-    with opened(browser, address) as page:
-        explain(page, text)
-        assert page.inner_text(".view .text") == text
-        assert page.locator(".view img, .view script").count() == 0
+INSIDE = "<img src=x onerror=alert(1)> good </script><script>alert(2)</script> 🇪🇺 fine"
+
+
+@pytest.mark.parametrize("name", ["explain", "flow", "compare"])
+def test_a_hostile_text_is_only_a_text(browser, address, name):  # noqa: F811
+    values = {"a__text": INSIDE, "b__text": INSIDE + " more"} if name == "compare" else {"text": INSIDE}
+    group = [{"kind": "groups", "value": [{"tokens": [1, 2], "name": "<img src=x onerror=alert(3)>"}]}]
+    if name == "flow":
+        values["edits"] = group
+    if name == "explain":
+        values["before"] = "<svg onload=alert(4)> bad"
+    with opened(browser, address, link(name, **values)) as page:
+        page.wait_for_selector(f"#{name} .text")
+        assert page.locator(f"#{name} .text").first.inner_text() == INSIDE
+        assert page.locator("main img, main script, main [onerror], main [onload]").count() == 0
+        page.click("nav [data-page=explain]")
+        if name == "explain":
+            page.click("#explain .pin")
+            page.click(".shelf-button")
+            assert INSIDE[:20] in page.inner_text("#shelf a")
+            assert page.locator("#shelf img").count() == 0
 
 
 def test_what_hides_in_a_text_is_written_out(browser, address):  # noqa: F811
     text = "a \u202egood\u200e \x07film \U000e0041 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
-    with opened(browser, address) as page:
-        explain(page, text)
-        assert page.inner_text(".view .text") == visible(text)
+    with opened(browser, address, link("explain", text=text)) as page:
+        page.wait_for_selector("#explain .headline")
+        assert page.inner_text("#explain .passage") == visible(text)
         assert visible(page.inner_text("main")) == page.inner_text("main")
 
 
@@ -204,28 +118,80 @@ def test_the_page_writes_characters_as_python_does(browser, address):  # noqa: F
 
 def test_an_error_says_what_to_do_and_marks_its_field(browser, address):  # noqa: F811
     with opened(browser, address) as page:
-        page.fill("[name=target]", "happy")
-        page.click("button.primary")
-        page.wait_for_selector(".problem:visible", timeout=120_000)
+        page.fill("#explain [name=target]", "happy")
+        page.click("#explain button.primary")
+        page.wait_for_selector(".problem:visible")
         assert "happy" in page.inner_text(".problem")
-        assert page.get_attribute("[name=target]", "aria-invalid") == "true"
+        assert page.get_attribute("#explain [name=target]", "aria-invalid") == "true"
+        page.fill("#explain [name=target]", "")
+        page.click("#explain button.primary")
+        page.wait_for_selector("#explain .headline")
+        assert page.locator(".problem:visible").count() == 0
+
+
+def test_work_can_be_stopped(browser, address):  # noqa: F811
+    with opened(browser, address) as page:
+        page.fill("#explain [name=text]", "a long story about nothing in particular " * 8)
+        page.select_option("#explain [name=method]", "kernel_shap")
+        page.click("#explain button.primary")
+        page.wait_for_selector(".busy:visible")
+        page.click(".stop")
+        page.wait_for_selector(".problem:visible")
+        assert page.locator(".busy:visible").count() == 0
+        assert page.locator("#explain .headline").count() == 0
 
 
 @pytest.mark.parametrize(
-    "settings", [{"color_scheme": "dark"}, {"forced_colors": "active"}, {"reduced_motion": "reduce"}]
+    "settings", [{"color_scheme": "dark"}, {"forced_colors": "active"}, {"reduced_motion": "no-preference"}]
 )
-def test_the_page_fits_a_phone(browser, address, settings):  # noqa: F811
-    with opened(browser, address, **settings) as page:
-        page.set_viewport_size({"width": 390, "height": 844})
-        explain(page)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
+def test_every_page_fits_a_phone(browser, address, settings):  # noqa: F811
+    size = {"width": 390, "height": 844}
+    with opened(browser, address, viewport=size, is_mobile=True, has_touch=True, **settings) as page:
+        for name, values in PAGES.items():
+            page.evaluate("fragment => { location.hash = fragment; }", link(name, **values))
+            page.wait_for_selector(f"#{name}:visible h1")
+            settled(page)
+            assert page.evaluate("document.documentElement.scrollWidth") == 390, name
 
 
-def test_about_lists_models_and_methods(browser, address):  # noqa: F811
+def test_reduced_motion_stops_every_transition(browser, address):  # noqa: F811
+    moving = """() => [...document.querySelectorAll("main *")].filter(node => {
+        return getComputedStyle(node).transitionDuration.split(",").some(duration => parseFloat(duration) > 0);
+    }).length"""
+    counts = []
+    for motion in ("reduce", "no-preference"):
+        with opened(browser, address, link("flow", text=TEXT), reduced_motion=motion) as page:
+            page.wait_for_selector(".ranking .line")
+            counts.append(page.evaluate(moving))
+    assert counts[0] == 0
+    assert counts[1] > 0
+
+
+def test_what_can_be_pressed_has_a_name(browser, address):  # noqa: F811
+    nameless = """() => [...document.querySelectorAll("main button, main a, main select, main input, main textarea")]
+        .filter(node => node.checkVisibility() && !(node.textContent.trim() || node.ariaLabel || node.labels?.length))
+        .map(node => node.outerHTML)"""
     with opened(browser, address) as page:
-        page.click("nav a[data-page=about]")
+        for name, values in PAGES.items():
+            page.evaluate("fragment => { location.hash = fragment; }", link(name, **values))
+            page.wait_for_selector(f"#{name}:visible h1")
+            settled(page)
+            assert page.evaluate(nameless) == []
+
+
+def test_about_lists_models_methods_and_limits(browser, address):  # noqa: F811
+    with opened(browser, address, link("about")) as page:
         assert page.locator(".methods tbody tr").count() == len(gaflow.METHODS)
         assert "built-in" in page.inner_text(".models")
+        assert "512" in page.inner_text(".limits")
+        assert page.locator("#about a").get_attribute("href") == "/api/v1/openapi.json"
+
+
+def test_a_token_in_the_link_is_taken_out_of_it_and_sent(browser):  # noqa: F811
+    token = "a-token-of-many-characters"
+    with running(token=token) as address, opened(browser, address, link("about", token=token)) as page:
+        page.wait_for_selector(".methods")
+        assert token not in page.url
 
 
 @pytest.fixture

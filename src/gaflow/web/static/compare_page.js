@@ -8,7 +8,7 @@ import {bar, button, card, element, number, percent, select} from "./elements.js
 import {differenceDrawing} from "./difference_drawing.js";
 import {remember} from "./link.js";
 import {questionForm} from "./question_form.js";
-import {explained, isAsked, questionIn} from "./results.js";
+import {explained, isAsked, questionIn, targetName} from "./results.js";
 import {legend, shadeClass, shadedWords, sumOfSizes, textOf} from "./shading.js";
 import {attempt, latest} from "./shell.js";
 
@@ -123,14 +123,14 @@ function display([a, b]) {
   });
   const pairs = align(a.att.words.map(keyOf), b.att.words.map(keyOf));
   const changes = pairs.map(([i, j]) => (j === null ? 0 : b.shares[j]) - (i === null ? 0 : a.shares[i]));
-  const difference = card("The difference", agreement(a, b, pairs), differenceText(a, b, pairs, changes),
+  const difference = card("The difference", agreement(a, b, pairs), ...otherTarget(a, b), differenceText(a, b, pairs, changes),
     legend(changes, a.drawing.levels, "share in B minus share in A: orange, the word counts more in B; blue, less"), alignedTable(a, b, pairs, changes));
   difference.classList.add("difference");
   result.replaceChildren(element("div", {class: "sides"}, ...columns), difference, element("div", {class: "flow-difference"}));
 }
 
 const keyOf = word => `${word.segment} ${word.text.toLowerCase()}`;
-const signed = share => `${share < 0 ? "−" : "+"}${percent(Math.abs(share))}`;
+const signed = share => `${share < 0 ? "" : "+"}${percent(share)}`;
 
 function agreement(a, b, pairs) {
   const both = pairs.filter(([i, j]) => i !== null && j !== null);
@@ -139,9 +139,20 @@ function agreement(a, b, pairs) {
   const topB = ranks(b.shares);
   const common = both.filter(([i, j]) => topA[i] <= 5 && topB[j] <= 5).length;
   const facts = [`${both.length} words in common`];
-  if (correlation !== null) facts.push(`rank correlation ${correlation.toFixed(2)}`);
+  if (correlation !== null) facts.push(`rank correlation ${correlation.toFixed(2).replace("-", "−")}`);
   facts.push(`${common} of the 5 strongest in common`);
   return element("p", {class: "facts agreement"}, facts.join(" · "));
+}
+
+// Two outputs cannot be compared word by word as one can: what speaks for one may speak against the other.
+function otherTarget(a, b) {
+  if (a.att.label === b.att.label) return [];
+  const target = targetName(a.att);
+  const same = button(`Explain “${target}” on both sides`, () => {
+    for (const name of SIDES) forms[name].fill({...forms[name].question(), target});
+    attempt(ask);
+  }, {class: "same-target"});
+  return [element("p", {class: "caution"}, `A explains ${a.att.label}, B explains ${b.att.label}. `, same)];
 }
 
 // The text of B, shaded by how much more or less its words count than in A; words that only A has are struck out.
@@ -177,7 +188,7 @@ function alignedTable(a, b, pairs, changes) {
   const order = [...pairs.keys()].sort((x, y) => Math.abs(changes[y]) - Math.abs(changes[x])).slice(0, LISTED);
   const isSigned = [...a.shares, ...b.shares].some(share => share < 0);
   const half = (side, index) => {
-    if (index === null) return [element("span", {class: "absent"}, "not there"), ""];
+    if (index === null) return ["", element("span", {class: "absent"}, "not there")];
     return [bar(side.shares[index] / largest, isSigned), element("span", {class: "number"}, signed(side.shares[index]))];
   };
   const rows = order.sort((x, y) => x - y).map(k => {
@@ -187,6 +198,8 @@ function alignedTable(a, b, pairs, changes) {
     return element("tr", {}, element("th", {scope: "row"}, element("bdi", {}, text)), ...cells.map(cell => element("td", {}, cell)));
   });
   const head = ["word", "A", "", "B", "", "B − A"].map(name => element("th", {scope: "col"}, name));
+  head[2].dataset.side = "A"; // where there is no room for bars
+  head[4].dataset.side = "B";
   const listed = pairs.length > LISTED ? element("p", {class: "note"}, `The ${LISTED} words that moved most, in the order of the texts.`) : "";
   return element("div", {class: "scroll"}, element("table", {class: "aligned"}, element("thead", {}, element("tr", {}, ...head)),
     element("tbody", {}, ...rows)), listed);

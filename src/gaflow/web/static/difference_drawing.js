@@ -9,7 +9,7 @@ const WIDEST = 11;
 
 // `difference` is the answer of /difference: edges [layer, i, j, share of the first, share of the second].
 export function differenceDrawing({layers, edges, nodes}, labels) {
-  const column = layers > 8 ? 64 : 104;
+  const column = layers > 8 ? 64 : 132;
   const x = layer => LABEL + 16 + layer * column;
   const y = token => TOP + 12 + token * ROW;
   const width = x(layers) + 16 + LABEL;

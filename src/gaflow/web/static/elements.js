@@ -28,9 +28,18 @@ export function svgElement(tag, attributes = {}) {
   return node;
 }
 
-export const number = value => String(Number(value.toPrecision(4)));
+const withMinus = text => text.replace(/^-/, "−").replace(/^−(0(\.0*)?%?)$/, "$1"); // and no minus before nothing
 
-export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
+export const number = value => withMinus(String(Number(value.toPrecision(4))));
+
+export const percent = (share, digits = 1) => withMinus(`${(100 * share).toFixed(digits)}%`);
+
+// Writes numbers of a column with equally many decimals: three digits of the largest.
+export function decimalsFor(values) {
+  const largest = Math.max(...values.map(Math.abs), 0);
+  const decimals = largest > 0 ? Math.min(Math.max(2 - Math.floor(Math.log10(largest)), 0), 12) : 0;
+  return value => withMinus(value.toFixed(decimals));
+}
 
 export function button(text, onClick, attributes = {}) {
   const node = element("button", {type: "button", ...attributes}, text);

@@ -1,11 +1,11 @@
 // Explain: a text, its prediction, and how much each word counted. The text can be edited in place.
 //
 // Link: the question; `also` (further methods, separated by commas); `before` (the text before it was edited);
-// `masked` (how many tokens are masked).
+// `masked` (how many tokens are masked); `note`.
 
 import {post} from "./api.js";
 import {align} from "./align.js";
-import {bar, button, card, element, number, percent, table} from "./elements.js";
+import {bar, button, card, decimalsFor, element, percent, table} from "./elements.js";
 import {fragment, remember} from "./link.js";
 import {keepTools} from "./keep.js";
 import {maskingCard} from "./masking_card.js";
@@ -69,15 +69,17 @@ function display(question, answer) {
   const probability = att.probability === null ? "" : ` ${percent(att.probability)}`;
   document.title = `${att.label}${probability} · gaflow`;
   const head = element("div", {class: "head"},
-    element("h1", {class: "headline"}, `${att.label}${probability}`), element("p", {class: "facts"}, factsOf(att)));
+    element("h1", {class: "headline"}, `${att.label}${probability}`), element("p", {class: "facts"}, factsOf(att)),
+    ...(values.note ? [element("p", {class: "noted"}, values.note)] : []));
   const targets = element("div", {class: "targets", role: "group", "aria-label": "Outputs"});
   const passage = element("div", {class: "passage"}, shadedWords(att, drawing.levels));
   const edit = button("Edit the text", () => editInPlace(question, att, passage), {class: "edit"});
   const flowLink = element("a", {class: "button to-flow", href: fragment("flow", question)}, "See its flow");
-  const tools = element("p", {class: "buttons"}, ...(question.run ? [again(att)] : [edit]), ...(att.layers ? [flowLink] : []));
+  const tools = element("p", {class: "buttons"}, ...(question.run ? [again(att)] : [edit]), ...(att.layers ? [flowLink] : []),
+    ...(question.run ? [] : [compareLink(question)]));
   const scores = att.words.map(word => word.score);
   const words = drawing.legends[Math.min(...scores, 0) < 0 ? "signed" : "positive"].replaceAll("token", "word");
-  const text = card("The text", passage, element("div", {class: "change"}), legend(scores, drawing.levels, words), tools,
+  const text = card("The text", passage, legend(scores, drawing.levels, words), element("div", {class: "change"}), tools,
     element("div", {class: "also"}));
   const cards = element("div", {class: "cards"}, topWords(att), certificateCard(att));
   const parts = [head, targets, text, cards];
@@ -89,7 +91,12 @@ function display(question, answer) {
     parts.push(masking.element);
     if (values.masked || att.tokens.length <= MASKED_AT_ONCE && att.probability !== null) masking.run();
   }
-  parts.push(card("Keep and share", keepTools({answer, question, edits: null, title: () => titleOf(att)})));
+  parts.push(card("Keep and share", keepTools({
+    answer, question, edits: null, title: () => titleOf(att), note: values.note, onNote: note => {
+      values.note = note;
+      remember("explain", values);
+    },
+  })));
   result.replaceChildren(...parts);
 }
 
@@ -105,6 +112,12 @@ export function factsOf(att) {
   if (att.truncated) facts.push("only the beginning was read");
   if (att.facts.warning) facts.push(att.facts.warning);
   return facts.join(" · ");
+}
+
+function compareLink(question) {
+  const sides = {};
+  for (const [name, value] of Object.entries(question)) sides[`a.${name}`] = sides[`b.${name}`] = value;
+  return element("a", {class: "button", href: fragment("compare", sides)}, "Compare it");
 }
 
 function again(att) {
@@ -179,8 +192,9 @@ function topWords(att) {
   const largest = Math.max(...strongest.map(word => Math.abs(word.score)), 0) || 1;
   const total = sumOfSizes(att.words.map(word => word.score));
   const signed = att.words.some(word => word.score < 0);
+  const written = decimalsFor(strongest.map(word => word.score));
   const rows = strongest.map(word => [
-    word.text, bar(word.score / largest, signed), number(word.score), percent(Math.abs(word.score) / total),
+    word.text, bar(word.score / largest, signed), written(word.score), percent(Math.abs(word.score) / total),
   ]);
   const box = card("Top words", table(["word", "", "score", "share"], rows));
   box.classList.add("top-words");
@@ -206,7 +220,7 @@ export function certificateCard(att) {
     ["Flow is conserved at every node to", small(certificate.conservation)],
     ["Prices of edges fit together to", small(certificate.dual)],
     ["Edges balance flow and slack to", small(certificate.centrality)],
-    ["Maximum flow exceeds it by at most", number(certificate.gap)],
+    ["More flow is possible by at most", certificate.cut > 0 ? small(Math.max(certificate.gap, 0) / certificate.cut) : "–"],
     ["Barrier ε", small(certificate.epsilon)],
     ["Steps of the solver", String(certificate.iterations)],
   ];
@@ -298,5 +312,5 @@ function shares(att) {
   return att.words.map(word => word.score / total);
 }
 
-const signedPercent = share => `${share < 0 ? "−" : "+"}${percent(Math.abs(share))}`;
+const signedPercent = share => `${share < 0 ? "" : "+"}${percent(share)}`;
 const change = (now, earlier) => `${signedPercent(earlier)} → ${signedPercent(now)} of all scores`;

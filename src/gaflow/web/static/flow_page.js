@@ -1,6 +1,6 @@
 // Flow: the network of an explanation, and tools that change it. Solving it again never runs the model.
 //
-// Link: the question; `edits` (JSON); `tool`; `side` (which flow of a signed method); `layer`; `ranges`.
+// Link: the question; `edits` (JSON); `tool`; `side` (which flow of a signed method); `layer`; `ranges`; `note`.
 
 import {post} from "./api.js";
 import {button, card, element, flowFrame, number, percent, select} from "./elements.js";
@@ -9,7 +9,7 @@ import {factsOf, titleOf, certificateCard} from "./explain_page.js";
 import {mountFlow} from "./flow.js";
 import {fragment, parsed, remember} from "./link.js";
 import {keepTools} from "./keep.js";
-import {modelCheck, headCard} from "./model_check.js";
+import {headCard, modelCheck, readHeads} from "./model_check.js";
 import {ranking, stability} from "./ranking.js";
 import {EDGES, explained, explainedAgain, isAsked, questionIn} from "./results.js";
 import {attempt, latest} from "./shell.js";
@@ -20,7 +20,7 @@ const LISTED_EDGES = 6; // of a node
 const ROUTES = 8;
 const SHARPEST = -9; // exponents of the barrier slider
 const EVENEST = 3;
-const TOOLS = [["change", "What if"], ["routes", "Routes"], ["paint", "Start and end"], ["groups", "Join"], ["keep", "Keep"]];
+const TOOLS = [["change", "What if"], ["routes", "Routes"], ["paint", "Ends"], ["groups", "Join"], ["keep", "Keep"]];
 const beginShow = latest();
 const beginSolve = latest();
 
@@ -95,13 +95,18 @@ function build() {
     facts: element("p", {class: "facts"}),
     view: element("div", {class: "view"}),
     slider: element("input", {type: "range", class: "layer-slider", min: -1, step: 1, "aria-label": "Layer"}),
-    panel: element("div", {class: "panel", role: "tabpanel", id: "tool-panel", tabindex: 0}),
+    tool: element("div", {class: "tool"}),
+    barrier: barrierControl(),
+    check: element("div", {}),
     history: element("div", {class: "history"}),
     ranking: ranking(),
-    certificate: element("div", {}),
+    certificate: element("div", {class: "certificate-place"}),
   };
+  parts.panel = element("div", {class: "panel", role: "tabpanel", id: "tool-panel", tabindex: 0},
+    parts.tool, parts.barrier.element, parts.check);
   const back = element("a", {href: fragment("explain", question)}, "Change the text or the method");
-  const head = element("div", {class: "head"}, parts.headline, parts.facts, element("p", {class: "note"}, back));
+  const head = element("div", {class: "head"}, parts.headline, parts.facts,
+    ...(values.note ? [element("p", {class: "noted"}, values.note)] : []), element("p", {class: "note"}, back));
   parts.tabs = TOOLS.map(([key, name], index) => {
     const tab = button(name, () => openTool(key), {role: "tab", id: `tool-${key}`, "data-tool": key, "aria-controls": "tool-panel"});
     tab.addEventListener("keydown", event => {
@@ -115,7 +120,7 @@ function build() {
     return tab;
   });
   const tabs = element("div", {class: "tabs", role: "tablist", "aria-label": "Tools"}, ...parts.tabs);
-  const tools = element("section", {class: "card tools", "aria-label": "Tools"}, tabs, parts.panel, parts.history);
+  parts.tools = element("section", {class: "card tools", "aria-label": "Tools"}, tabs, parts.panel, parts.history);
   parts.rangesBox = element("input", {type: "checkbox", class: "show-ranges"});
   parts.rangesBox.checked = Boolean(values.ranges);
   parts.rangesBox.addEventListener("change", () => {
@@ -134,7 +139,7 @@ function build() {
   });
   const layerControl = element("label", {class: "field layer-field"}, element("span", {}, "Layer"), parts.slider);
   const drawing = element("section", {class: "card drawing-card", "aria-label": "Flow"}, layerControl, parts.view);
-  room.replaceChildren(head, element("div", {class: "workbench"}, drawing, tools, scores, parts.certificate));
+  room.replaceChildren(head, element("div", {class: "workbench"}, drawing, parts.tools, scores, parts.certificate));
   document.title = `${titleOf(att)} · flow · gaflow`;
   openTool(TOOLS.some(([key]) => key === values.tool) ? values.tool : "change", false);
 }
@@ -168,7 +173,10 @@ function display() {
   flow = mountFlow(frame, drawing, {pick: true, onPick: picked, start, open});
   frame.querySelector(".choose").addEventListener("change", () => { save(); openTool(values.tool || "change"); });
   frame.querySelector(".steps").addEventListener("click", syncSlider);
-  frame.addEventListener("keydown", () => setTimeout(syncSlider));
+  frame.addEventListener("keydown", event => {
+    if (event.key === "Enter" && event.target.closest(".names") && flow.state().selected) picked(flow.state().selected);
+    setTimeout(syncSlider);
+  });
   parts.slider.max = drawing.methods[flow.state().method].layers.length - 1;
   syncSlider();
   markChoice();
@@ -317,8 +325,22 @@ function openTool(key, focus = true) {
   parts.panel.setAttribute("aria-labelledby", `tool-${key}`);
   if (!flow) return;
   const tools = {change: changeTool, routes: routesTool, paint: paintTool, groups: groupTool, keep: keepTool};
-  parts.panel.replaceChildren(...tools[key]());
+  const active = document.activeElement;
+  const wasInside = parts.tool.contains(active) || parts.check.contains(active);
+  parts.tool.replaceChildren(...tools[key]());
+  parts.barrier.element.hidden = key !== "change";
+  parts.barrier.show();
+  const hasModel = key === "change" && !question.run;
+  parts.check.replaceChildren(...(hasModel ? [modelCheck({edits, original, before: original.drawing, after: current.drawing})] : []));
+  if (wasInside) keepFocus(active);
   if (focus) save();
+}
+
+// The button that was pressed may be gone; then its successor gets the focus, or else the tab.
+function keepFocus(active) {
+  const [name] = active.className.split(" ");
+  const successor = name && parts.panel.querySelector(`.${CSS.escape(name)}:not(:disabled)`);
+  (successor || parts.tabs.find(tab => tab.tabIndex === 0)).focus({preventScroll: true});
 }
 
 function picked(next) {
@@ -383,14 +405,12 @@ function changeTool() {
     found.push(element("p", {class: "note selection"}, "Point at a token, a node or an edge of the drawing to follow its flow. " +
       "Click on it to change it."));
   }
-  if (!isGrouped() && choice && !question.run) found.push(headCard({heads, choice, drawing: current.drawing, method: flow.state().method, read: readHeads}));
-  found.push(barrierControl());
-  if (!question.run) found.push(modelCheck({edits, original, before: original.drawing, after: current.drawing}));
+  if (!isGrouped() && choice && !question.run) found.push(headCard({heads, choice, id: original.id, label: original.attribution.label, read: showHeads}));
   return found;
 }
 
-async function readHeads() {
-  heads = await (await import("./model_check.js")).readHeads(original);
+async function showHeads() {
+  heads = await readHeads(original);
   openTool("change");
 }
 
@@ -417,37 +437,46 @@ function edgeList() {
   return element("div", {}, element("h3", {}, "Its strongest edges"), element("ul", {class: "list edge-list"}, ...items));
 }
 
+// The slider stays the same element while networks are solved, or it would slip from under the pointer.
 function barrierControl() {
-  const {epsilon: own} = original.attribution.certificate;
-  const exponent = value => Math.round(Math.log10(value) * 2) / 2;
-  const now = edits.value("epsilon") || own;
   const slider = element("input", {type: "range", class: "epsilon", min: SHARPEST, max: EVENEST, step: 0.5});
-  slider.value = exponent(now);
-  const shown = element("output", {class: "number"}, `ε ${now.toExponential(0)}`);
+  const shown = element("output", {class: "number"});
   let waiting = null; // the latest value, while an earlier one is solved
   let isSolving = false;
-  let isDragging = false;
+  let isDragged = false; // what a drag passes is one change, which is undone as one
+
   async function follow() {
     if (isSolving) return;
     isSolving = true;
     while (waiting !== null) {
       const value = waiting;
       waiting = null;
-      await change("epsilon", value, isDragging);
-      isDragging = true;
+      const together = isDragged;
+      isDragged = true;
+      await change("epsilon", value, together);
     }
     isSolving = false;
   }
+
   slider.addEventListener("input", () => {
     waiting = Number((10 ** Number(slider.value)).toPrecision(3));
     shown.textContent = `ε ${waiting.toExponential(0)}`;
     follow();
   });
-  slider.addEventListener("change", () => { isDragging = false; });
-  parts.barrier = {slider, shown};
-  return element("div", {class: "barrier"}, element("h3", {}, "Barrier"),
+  for (const end of ["pointerup", "keyup", "change"]) slider.addEventListener(end, () => { isDragged = false; });
+
+  function show() {
+    if (isSolving) return;
+    const now = edits.value("epsilon") || original.attribution.certificate.epsilon;
+    slider.value = Math.round(Math.log10(now) * 2) / 2;
+    shown.textContent = `ε ${now.toExponential(0)}`;
+    slider.setAttribute("aria-valuetext", shown.textContent);
+  }
+
+  const box = element("div", {class: "barrier"}, element("h3", {}, "Barrier"),
     element("label", {class: "field"}, element("span", {class: "ends"}, element("span", {}, "sharp"), shown, element("span", {}, "even")), slider),
     element("p", {class: "note"}, "Sharp: the flow of the fewest, widest routes. Even: shared among all of them."));
+  return {element: box, show};
 }
 
 function routesTool() {
@@ -560,6 +589,6 @@ function groupTool() {
 function keepTool() {
   const title = () => `${titleOf(current.attribution)}${edits.list.length ? ` (${edits.list.length} changes)` : ""}`;
   return [element("p", {class: "note"}, "Files have the result as it is now, with its changes."),
-    keepTools({answer: current, question, edits, title})];
+    keepTools({answer: current, question, edits, title, note: values.note, onNote: note => { values.note = note; save(); }})];
 }
 

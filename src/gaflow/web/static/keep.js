@@ -18,8 +18,9 @@ const CITATION = `@inproceedings{azarkhalili-libbrecht-2025-generalized,
   doi = {10.18653/v1/2025.acl-long.980}
 }`;
 
-// `answer` is on display, `question` was asked, `edits` (or null) changed it, `title` names it on the shelf.
-export function keepTools({answer, question, edits, title}) {
+// `answer` is on display, `question` was asked, `edits` (or null) changed it, `title` names it on the shelf. `note` is in
+// the link; `onNote` is told a new one.
+export function keepTools({answer, question, edits, title, note, onNote}) {
   const copied = element("pre", {class: "copied", tabindex: 0, hidden: ""});
   const said = element("span", {class: "said", role: "status"});
 
@@ -43,6 +44,13 @@ export function keepTools({answer, question, edits, title}) {
     said.textContent = `Saved ${name}`;
   }
 
+  const words = element("input", {class: "note-text", maxlength: 300, placeholder: "A note for whoever opens the link", "aria-label": "Note"});
+  words.value = note || "";
+  words.addEventListener("input", () => onNote(words.value.trim()));
+  const onShelf = () => {
+    pin(words.value.trim() || title(), location.hash);
+    said.textContent = "Pinned";
+  };
   const hasFlow = Boolean(answer.attribution.layers && answer.drawing.methods.some(method => method.edges.length));
   const files = FILES.filter(([kind]) => kind !== "flow" || hasFlow);
   const copies = [
@@ -53,7 +61,7 @@ export function keepTools({answer, question, edits, title}) {
   if (!question.run) copies.splice(2, 0, button("Command line", () => copy(asCommand(answer, question), "Command")));
   return element("div", {class: "keep"},
     element("p", {class: "buttons"}, element("span", {class: "lead"}, "Keep"),
-      button("Pin to the shelf", () => { pin(title(), location.hash); said.textContent = "Pinned"; }, {class: "pin"})),
+      words, button("Pin to the shelf", onShelf, {class: "pin"})),
     element("p", {class: "buttons copies"}, element("span", {class: "lead"}, "Copy"), ...copies),
     element("p", {class: "buttons files"}, element("span", {class: "lead"}, "Save"),
       ...files.map(([kind, name]) => button(name, () => attempt(() => save(kind)), {"data-kind": kind}))),

@@ -60,8 +60,9 @@ export function maskingCard({id, attribution: att}, at, onMove) {
     const start = marks.indexOf(Number(at || 0));
     slider.value = Math.max(start, 0);
     const control = element("label", {class: "field"}, element("span", {}, "Masked tokens"), slider);
-    box.replaceChildren(box.firstChild, svg.element, control, readout, passage, element("p", {class: "note"},
-      `${verdict} Band: the middle 90% of ${RANDOM_ORDERS} random orders; dashed: their mean.`));
+    const words = element("p", {class: "note"}, `${verdict} Band: the middle 90% of ${RANDOM_ORDERS} random orders; dashed: their mean.`);
+    box.replaceChildren(box.firstChild, element("div", {class: "masking"}, element("div", {}, svg.element, words),
+      element("div", {}, control, readout, passage)));
     show(Number(slider.value));
   }
 

@@ -49,7 +49,8 @@ export async function readHeads({id, drawing}) {
 }
 
 // The heads of the chosen edge, or of the drawn edges that end at the chosen node (that start there, at the input).
-export function headCard({heads, choice, read}) {
+// A click on a head removes it from the model, from this layer only.
+export function headCard({heads, choice, id, label, read}) {
   const box = element("div", {class: "heads-card"}, element("h3", {}, "Heads"));
   if (!heads) {
     box.append(element("p", {class: "note"}, "Which heads carry it? Reading them runs the model once."),
@@ -71,11 +72,21 @@ export function headCard({heads, choice, read}) {
     return box;
   }
   const largest = Math.max(...sums.map(Math.abs)) || 1;
+  const layer = choice.edge ? choice.edge[0] : Math.max(choice.layer - 1, 0);
+  const out = element("p", {class: "without-head", "aria-live": "polite"});
+  const remove = head => attempt(async () => {
+    const answer = await watched("Running the model without this head …", "remove", {id, cut_heads: [[layer, head]]});
+    const index = Math.max(answer.labels.indexOf(label), 0);
+    const change = element("b", {}, `${percent(answer.before[index])} → ${percent(answer.after[index])}`);
+    out.replaceChildren(`Without head ${head} of layer ${layer}, the model says ${answer.labels[index]} `, change, ".");
+  });
   box.append(element("ol", {class: "head-bars"}, ...sums.map((sum, head) => {
     const part = element("i", {class: sum < 0 ? "less" : "more"});
     part.style.height = `${100 * Math.abs(sum) / largest}%`;
-    return element("li", {title: `head ${head}: ${number(sum)}`}, element("span", {class: "column"}, part),
-      element("span", {class: "number"}, String(head)));
-  })), element("p", {class: "note"}, "Attention times gradient, summed over the edges that are drawn; dashed: against the output."));
+    const press = button("", () => remove(head), {class: "head", title: `${number(sum)}; click: the model without it`, "aria-label": `Remove head ${head}, ${number(sum)}`});
+    press.append(element("span", {class: "column"}, part), element("span", {class: "number"}, String(head)));
+    return element("li", {}, press);
+  })), out, element("p", {class: "note"}, "Attention times gradient, summed over the edges that are drawn; striped: against the " +
+    "output. Click on a head to run the model without it."));
   return box;
 }

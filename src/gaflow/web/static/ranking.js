@@ -3,7 +3,7 @@
 // Rows stay in place while their bars move, so that a change can be followed.
 
 import {ranks, rankCorrelation} from "./align.js";
-import {element, number} from "./elements.js";
+import {decimalsFor, element, number} from "./elements.js";
 
 const LISTED = 14;
 
@@ -29,7 +29,8 @@ export function ranking() {
     const place = value => (most > least ? 100 * (value - least) / (most - least) : 0);
     const ranksBefore = before && ranks(before);
     const ranksAfter = ranks(after);
-    const isOpen = ranges ? openOrders(after, ranges) : [];
+    const possible = ranges ? possibleRanks(ranges) : null;
+    const written = decimalsFor([...after, ...earlier]);
     const key = listed.map(token => `${token} ${labels[token]}`).join("\n");
     if (key !== order) {
       order = key;
@@ -52,10 +53,13 @@ export function ranking() {
         row.range.style.width = `${place(ranges.high[token]) - place(ranges.low[token])}%`;
         row.range.title = `between ${number(ranges.low[token])} and ${number(ranges.high[token])} in all maximum flows`;
       }
-      row.value.textContent = before && before[token] !== score ? `${number(earlier[token])} → ${number(score)}` : number(score);
+      row.before.textContent = before && before[token] !== score ? `${written(earlier[token])} →` : "";
+      row.value.textContent = written(score);
       const moved = before && ranksBefore[token] !== ranksAfter[token];
       row.rank.textContent = moved ? `${ranksBefore[token]} → ${ranksAfter[token]}` : String(ranksAfter[token]);
-      row.open.hidden = !isOpen[token];
+      const [first, last] = possible ? possible[token] : [0, 0];
+      row.open.hidden = first === last;
+      row.open.textContent = `${first} to ${last}`;
     }
   }
 
@@ -68,25 +72,25 @@ function newRow(label) {
   const zero = element("u", {class: "zero"});
   const range = element("u", {class: "range"});
   const track = element("span", {class: "track", role: "cell"}, bar, zero, tick, range);
-  const open = element("span", {class: "open-order", title: "Another maximum flow may order this token otherwise."}, "order open");
-  const value = element("span", {class: "number", role: "cell"});
-  const rank = element("span", {class: "rank", role: "cell"});
-  const name = element("span", {class: "name", role: "rowheader"}, element("bdi", {}, label), open);
-  return {element: element("div", {class: "line", role: "row"}, rank, name, track, value), bar, tick, zero, range, value, rank, open};
+  const open = element("span", {class: "open-order", title: "Which of these ranks it has is arbitrary: maximum flows differ."});
+  const before = element("span", {class: "number soft"});
+  const value = element("span", {class: "number"});
+  const rank = element("span", {});
+  const place = element("span", {class: "rank", role: "cell"}, rank, " ", open);
+  const name = element("span", {class: "name", role: "rowheader"}, element("bdi", {}, label));
+  const values = element("span", {class: "values", role: "cell"}, before, " ", value);
+  return {element: element("div", {class: "line", role: "row"}, place, name, track, values), bar, tick, zero, range, before, value, rank, open};
 }
 
-// Tokens whose interval overlaps that of a neighbour in the ranking: their order may be arbitrary.
-function openOrders(scores, {low, high}) {
-  const order = [...scores.keys()].sort((a, b) => scores[b] - scores[a]);
-  const slack = 1e-9 * Math.max(...high.map(Math.abs), ...low.map(Math.abs), 0);
-  const isOpen = scores.map(() => false);
-  for (let k = 1; k < order.length; k++) {
-    const [upper, lower] = [order[k - 1], order[k]];
-    if (high[lower] > low[upper] + slack && high[lower] - low[lower] + high[upper] - low[upper] > slack) {
-      isOpen[upper] = isOpen[lower] = true;
-    }
-  }
-  return isOpen;
+// The ranks [first, last] that each token can have by size, if every score may lie anywhere in its interval.
+function possibleRanks({low, high}) {
+  const least = low.map((value, i) => (value <= 0 && high[i] >= 0 ? 0 : Math.min(Math.abs(value), Math.abs(high[i]))));
+  const most = low.map((value, i) => Math.max(Math.abs(value), Math.abs(high[i])));
+  const slack = 1e-9 * Math.max(...most, 0); // differences of rounding leave no order open
+  return least.map((_, i) => [
+    1 + least.filter((value, other) => other !== i && value > most[i] + slack).length,
+    1 + most.filter((value, other) => other !== i && value > least[i] + slack).length,
+  ]);
 }
 
 // How steady the ranking is, in words.
@@ -96,5 +100,5 @@ export function stability(before, after) {
   const first = ranks(before);
   const second = ranks(after);
   const kept = first.filter((rank, i) => rank <= 5 && second[i] <= 5).length;
-  return `Stability: rank correlation ${correlation.toFixed(2)}, ${kept} of the ${Math.min(5, before.length)} strongest stay`;
+  return `Stability: rank correlation ${correlation.toFixed(2).replace("-", "−")}, ${kept} of the ${Math.min(5, before.length)} strongest stay`;
 }

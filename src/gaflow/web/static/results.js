@@ -11,6 +11,9 @@ const REMEMBERED = 12;
 
 const answers = new Map(); // key of a question -> promise of {id, attribution, drawing}
 
+// The server keeps the latest results only. When it has dropped one, all are asked for again.
+document.addEventListener("dropped", () => answers.clear());
+
 export function questionIn(values, prefix = "") {
   const question = {};
   for (const name of QUESTION) if (values[prefix + name]) question[name] = values[prefix + name];

@@ -15,6 +15,7 @@ export function complain(problem) {
   for (const wrong of document.querySelectorAll("[aria-invalid]")) wrong.removeAttribute("aria-invalid");
   line.hidden = !problem;
   if (!problem) return;
+  if (problem.status === 404 && problem.argument === "id") document.dispatchEvent(new Event("dropped"));
   line.textContent = visible(problem.detail || `The server does not answer (${problem.message || problem}).`);
   const wrong = document.querySelector(`.room:not([hidden]) [name="${CSS.escape(problem.argument || "")}"]`);
   if (wrong) {
@@ -35,30 +36,38 @@ export async function attempt(action) {
   }
 }
 
-let working = 0; // pieces of work under way
-let stopLatest = null;
+const stops = new Set(); // of the pieces of work under way
 
 // Work of a model, with its progress in the header.
 export async function watched(words, path, body) {
   const line = document.querySelector(".busy");
   const bar = line.querySelector("progress");
-  working += 1;
+  let isStopped = false;
+  let stopWork = null; // once the server has said how the work is called
+  const stop = () => {
+    isStopped = true;
+    if (stopWork) stopWork();
+  };
+  stops.add(stop);
   line.hidden = false;
   bar.removeAttribute("value");
   line.querySelector(".busy-text").textContent = words;
   try {
     return await work(path, body, {
       progress: fraction => { if (fraction) bar.value = fraction; },
-      started: stop => { stopLatest = stop; },
+      started: stopper => {
+        stopWork = stopper;
+        if (isStopped) stopWork();
+      },
     });
   } finally {
-    working -= 1;
-    line.hidden = working === 0;
+    stops.delete(stop);
+    line.hidden = stops.size === 0;
   }
 }
 
 export function prepareShell() {
-  document.querySelector(".stop").addEventListener("click", () => stopLatest && stopLatest());
+  document.querySelector(".stop").addEventListener("click", () => { for (const stop of stops) stop(); });
 }
 
 // Counts the calls of a page: `begin()` returns a function that tells whether its call is still the latest one.
