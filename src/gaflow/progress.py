@@ -1,7 +1,8 @@
 """Progress of long work: a bar, a function of the caller's, or nothing.
 
-The convention this file owns: reports count whole things (texts, methods) and fractions of the current one. They grow
-from 0 to the number of things, however long each takes.
+The conventions this file owns: reports count whole things (texts, methods) and fractions of the current one. They grow
+from 0 to the number of things, however long each takes. **Loops that may run for seconds call `checkpoint`**, so that
+whoever started them can end them (`interruptible`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 # None: a bar for somebody who waits; True: a bar; False: nothing; a function is called with (done, in all)
 Progress = bool | Callable[[float, int], object] | None
 Report = Callable[[float], object]  # called with the number of things done
 Advice = Callable[[float], str]  # one line for somebody whose work will take so many seconds
 SECONDS_BEFORE_BAR = 2.0
+
+_check: ContextVar[Callable[[], object] | None] = ContextVar("check", default=None)  # of this thread
 
 
 def silent(done: float) -> None:
@@ -25,6 +29,23 @@ def silent(done: float) -> None:
 def within(report: Report, start: float, size: float) -> Report:
     """A report of the fraction, 0 to 1, of a piece of work that leads from `start` to `start + size`."""
     return lambda fraction: report(start + fraction * size)
+
+
+@contextmanager
+def interruptible(check: Callable[[], object]) -> Iterator[None]:
+    """Let long work on this thread call `check` often; the work ends if `check` raises."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def checkpoint() -> None:
+    """A moment at which long work can be ended."""
+    check = _check.get()
+    if check is not None:
+        check()
 
 
 def is_watched() -> bool:

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+import gaflow
+from benchmarks.long_texts import review
 from gaflow.attribution.attribution import Attribution
 from gaflow.flow.result import Flow
 from gaflow.html import flow_page
+from gaflow.html.flow_drawing import drawing_data, drawn_flows
 from gaflow.view.flow_graph import Graph
 from gaflow.view.text import visible
 from tests.support.attributions import make
 from tests.support.browser import browser, opened  # noqa: F401
 from tests.support.dom import parse
-from tests.support.pictures import HOSTILE, odd_text, text_of
+from tests.support.pictures import HOSTILE, in_sentences, odd_text, text_of
 
 SMALL = text_of(6)
 WITHOUT = replace(text_of(6, signed=True), method="attcat", layers=None, flow=None, certificate=None)
@@ -91,6 +94,7 @@ def test_methods_with_a_flow_come_first():
 
 
 LONG = text_of(60, layers=4)
+SENTENCES = in_sentences(text_of(300, layers=4, seed=2), length=6)  # of 50 sentences
 
 
 def test_a_long_text_keeps_the_strongest_edges_and_a_way_from_every_token():
@@ -141,8 +145,17 @@ def test_before_a_token_is_pointed_at_the_strongest_edges_are_drawn(browser, tmp
         assert page.evaluate(drawn) == 600
 
 
-@pytest.mark.parametrize(("tokens", "most"), [(12, 150_000), (128, 250_000), (512, 450_000)])
-def test_a_page_of_12_layers_stays_small(tokens, most):
+@pytest.mark.parametrize(
+    ("tokens", "unit", "most"),
+    [
+        (12, None, 150_000),
+        (128, "token", 250_000),
+        (512, "token", 450_000),
+        (128, None, 700_000),
+        (512, None, 900_000),
+    ],
+)
+def test_a_page_of_12_layers_stays_small(tokens, unit, most):
     rng = np.random.default_rng(0)  # a flow that is not solved for: every node passes on all that it gets
     edges, above = np.zeros((1, 12, tokens, tokens)), rng.dirichlet(np.ones(tokens))
     for layer in reversed(range(12)):
@@ -158,7 +171,7 @@ def test_a_page_of_12_layers_stays_small(tokens, most):
         capacity=None,
     )
     wide = replace(att, flow=flow, layers=flow.through()[0].numpy(), scores=edges[0, 0].sum(0))
-    assert len(wide.to_flow_html().encode()) < most
+    assert len(wide.to_flow_html(unit=unit).encode()) < most
 
 
 def test_the_same_result_gives_the_same_bytes(tmp_path):
@@ -376,3 +389,165 @@ def test_a_signed_method_without_its_flow_shows_its_scores_and_says_so(explainer
     (method,) = data_of(att.to_flow_html())["methods"]
     assert method["layers"] == []
     assert "not kept" in method["caption"]
+
+
+def units_of(document):
+    return data_of(document)["units"]
+
+
+def first_rows(units):
+    """The tokens of each row of a drawing by units."""
+    rows = []
+    members = iter(units["members"])
+    for count in units["rows"]:
+        rows.append([token for _ in range(count) for token in next(members)])
+    return rows
+
+
+def row_edges(method, size):
+    edges = np.zeros((len(method["edges"]), size, size))
+    for k, flat in enumerate(method["edges"]):
+        for i, j, amount in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            edges[k, i, j] = amount
+    return edges
+
+
+def assert_drawn(method, att, rows):
+    """The drawing has the flow that is solved again between these rows."""
+    edited = att.edit(groups=[row for row in rows if len(row) > 1])
+    value = edited.flow.value.item()
+    assert method["value"] == pytest.approx(value, rel=1e-6)
+    np.testing.assert_allclose(method["scores"], edited.scores, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(method["layers"], edited.layers / value * 1e6, rtol=1e-4, atol=0.01)
+    edges = row_edges(method, len(rows))
+    expected = edited.flow.edges[0].numpy() / value * 1e6
+    np.testing.assert_allclose(edges[edges > 0], expected[edges > 0], rtol=1e-3)
+    assert expected[edges == 0].max(initial=0) <= np.sort(edges[edges > 0])[len(edges[edges > 0]) // 2]
+
+
+def test_a_long_text_is_drawn_by_sentences_that_are_solved_again():
+    units = units_of(SENTENCES.to_flow_html())
+    assert units["kind"] == "sentence"
+    assert len(units["members"]) == 52
+    assert len(units["rows"]) <= 26
+    rows = first_rows(units)
+    assert sorted(token for row in rows for token in row) == list(range(300))
+    (method,) = units["methods"]
+    assert_drawn(method, SENTENCES, rows)
+    edited = SENTENCES.edit(groups=[row for row in rows if len(row) > 1])
+    assert f"{edited.flow.value.item():.4g}" in method["caption"]
+    share = Graph.of(flow_of(edited)).strongest(1200).share()
+    assert f"{share:.1%}" in method["caption"]
+
+
+def test_an_opened_row_has_the_flow_of_its_sentences_and_an_opened_sentence_that_of_its_tokens():
+    units = units_of(SENTENCES.to_flow_html())
+    rows = first_rows(units)
+    (several, *_) = [index for index, count in enumerate(units["rows"]) if count > 1]
+    first = sum(units["rows"][:several])
+    sentences = units["members"][first : first + units["rows"][several]]
+    by_sentence = rows[:several] + sentences + rows[several + 1 :]
+    assert_drawn(units["opened"][f"r{several}"][0], SENTENCES, by_sentence)
+    tokens = [[token] for token in sentences[1]]
+    by_token = rows[:several] + sentences[:1] + tokens + sentences[2:] + rows[several + 1 :]
+    assert_drawn(units["opened"][f"u{first + 1}"][0], SENTENCES, by_token)
+
+
+def test_a_page_says_which_sentences_it_cannot_open_and_how_much_flow_they_carry():
+    flows = drawn_flows([("agf", SENTENCES)])
+    units = drawing_data(flows, 100, opened_bytes=40_000)["units"]
+    closed = [k for k, tokens in enumerate(units["members"]) if len(tokens) > 1 and f"u{k}" not in units["opened"]]
+    assert 0 < len(closed) < 50
+    through = layers_of(SENTENCES).sum(0)
+    carried = [through[list(tokens)].sum() for tokens in units["members"] if len(tokens) > 1]
+    share = sum(through[list(units["members"][k])].sum() for k in closed) / sum(carried)
+    assert re.findall(r"[\d.]+%?", units["left_out"])[:2] == [str(len(closed)), f"{share:.1%}"]
+    assert len(json.dumps(units["opened"], separators=(",", ":"))) < 41_000
+    assert "opened" not in drawing_data(flows, 100)["units"]
+    for key in units["opened"]:  # what it is in can be opened, too
+        if key.startswith("u"):
+            row = int(np.searchsorted(np.cumsum(units["rows"]), int(key[1:]), side="right"))
+            assert units["rows"][row] == 1 or f"r{row}" in units["opened"]
+
+
+def test_any_text_can_be_drawn_by_token_word_or_sentence():
+    assert "units" not in data_of(SENTENCES.to_flow_html(unit="token"))
+    assert units_of(SMALL.to_flow_html(unit="word"))["kind"] == "word"
+    assert units_of(LONG.to_flow_html(unit="sentence"))["kind"] == "sentence"
+    with pytest.raises(ValueError, match=r"unit.*page"):
+        SMALL.to_flow_html(unit="page")  # type: ignore[arg-type]
+
+
+def names(page):
+    return page.locator(".names g[role=option] > text:first-of-type").all_text_contents()
+
+
+def bar_scores(page):
+    titles = page.locator(".bars rect title").all_text_contents()
+    return [float(title.rpartition(": ")[2]) for title in titles]
+
+
+def test_rows_are_opened_by_a_click_and_by_keys_and_closed_again(browser, tmp_path):  # noqa: F811
+    units = units_of(SENTENCES.to_flow_html(tmp_path / "long.html"))
+    rows = first_rows(units)
+    single = next(index for index, count in enumerate(units["rows"]) if count == 1 and len(rows[index]) > 1)
+    several = next(index for index, count in enumerate(units["rows"]) if count > 1)
+    with opened(browser, tmp_path / "long.html") as page:
+        at_rest = says(page)
+        labels = names(page)
+        assert len(labels) == len(rows)
+        page.locator(f".names g[data-token='{rows[single][0]}'] .opener").click()
+        tokens = [SENTENCES.tokens[token] for token in rows[single]]
+        assert names(page) == labels[:single] + tokens + labels[single + 1 :]
+        parts = [row for row in rows if row != rows[single] and len(row) > 1]
+        np.testing.assert_allclose(bar_scores(page), SENTENCES.edit(groups=parts).scores, rtol=2e-3)
+        assert page.locator(".opened button").count() == 1
+        page.keyboard.press("Backspace")
+        assert names(page) == labels
+        page.focus(f".names g[data-token='{rows[several][0]}']")
+        page.keyboard.press("Enter")
+        count = units["rows"][several]
+        assert len(names(page)) == len(rows) + count - 1
+        page.keyboard.press("Enter")  # the first of its sentences
+        first = units["members"][sum(units["rows"][:several])]
+        assert len(names(page)) == len(rows) + count - 1 + len(first) - 1
+        page.locator(".opened button").last.click()
+        assert names(page) == labels
+        page.keyboard.press("Escape")
+        page.mouse.move(2, 2)
+        assert says(page) == at_rest
+
+
+def test_a_word_of_the_text_shows_the_flow_of_its_sentence(browser, tmp_path):  # noqa: F811
+    units = units_of(SENTENCES.to_flow_html(tmp_path / "long.html"))
+    rows = first_rows(units)
+    row = next(index for index, tokens in enumerate(rows) if 40 in tokens)
+    with opened(browser, tmp_path / "long.html") as page:
+        page.locator(".text span").nth(39).click()  # the first token has no place in the text
+        assert page.locator(".names .chosen").count() == 1
+        assert page.locator(".names g[role=option]").nth(row).get_attribute("aria-selected") == "true"
+        assert page.locator(".text .chosen").count() == len(rows[row])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [None, "agf"])
+def test_a_text_of_508_tokens_has_few_rows_and_shows_most_of_the_flow(browser, tmp_path, method):  # noqa: F811
+    explainer = gaflow.Explainer()
+    att = explainer(review(explainer.runner.tokenizer, 508), method)
+    assert len(att.tokens) == 508
+    document = att.to_flow_html(tmp_path / "long.html")
+    assert len(document.encode()) < 900_000
+    units = units_of(document)
+    assert len(units["rows"]) <= 26
+    rows = first_rows(units)
+    edited = att.edit(groups=[row for row in rows if len(row) > 1])
+    for drawn, flow in zip(units["methods"], (edited.flow, edited.flow_against), strict=False):
+        shown = row_edges(drawn, len(rows)).sum() / 1e6 / (flow.edges.sum().item() / flow.value.item())
+        assert shown > 0.95
+        (share,) = re.findall(r"strongest of [\d,]+ edges with flow carry ([\d.]+)%", drawn["caption"])
+        assert float(share) > 70
+    with opened(browser, tmp_path / "long.html") as page:
+        height = page.evaluate("document.querySelector('.drawing').getBoundingClientRect().height")
+        assert height < 700
+        page.locator(".opener").nth(2).click()
+        assert page.locator(".opened button").count() == 1

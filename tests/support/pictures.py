@@ -55,6 +55,17 @@ def text_of(t, length=6, layers=3, seed=0, signed=False):
     )
 
 
+def in_sentences(att, length):
+    """The attribution with a full stop at the end of every `length`-th ordinary token."""
+    text = list(att.text)
+    tokens = list(att.tokens)
+    for token in range(length, len(tokens) - 1, length):
+        _, end = att.offsets[token]
+        text[end - 1] = "."
+        tokens[token] = tokens[token][:-1] + "."
+    return replace(att, text="".join(text), tokens=tuple(tokens))
+
+
 def odd_text():
     """An attribution with every hostile string in the place of a token, and some elsewhere."""
     t = len(HOSTILE)

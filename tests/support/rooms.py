@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "evaluation": ("schemas", "flow", "inputs", "tasks", "attribution", "models", "methods", "explainer", "data"),
     "view": ("flow", "inputs", "tasks", "attribution"),
     "html": ("flow", "inputs", "tasks", "attribution", "view"),
+    "notebook": ("flow", "inputs", "tasks", "attribution", "view", "html"),
     "plots": ("flow", "inputs", "tasks", "attribution", "view"),
     "terminal": ("flow", "inputs", "tasks", "attribution", "view"),
     "corpora": ("inputs", "data", "jobs", "view", "html"),
@@ -59,8 +60,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# The facade: `att.to_html` and `att.plot*` import the renderers when they are called.
-FACADE = {(SOURCE / "attribution" / "attribution.py", "html"), (SOURCE / "attribution" / "attribution.py", "plots")}
+# The facade: `att.to_html`, `att.widget` and `att.plot*` import the renderers when they are called.
+FACADE = {(SOURCE / "attribution" / "attribution.py", room) for room in ("html", "notebook", "plots")}
 
 
 def room_of(path: Path) -> str:

@@ -1,9 +1,15 @@
 """Work: its states, its progress and its end."""
 
+import json
+
 import pytest
 
 from gaflow.web.problems import HttpProblem
 from gaflow.web.work import Work, WorkList
+
+
+def status_of(work):
+    return json.loads(work.status())
 
 
 def test_progress_grows_from_nothing_to_all():
@@ -16,10 +22,10 @@ def test_progress_grows_from_nothing_to_all():
         return {"answer": 42}
 
     work = Work(task, 60)
-    assert work.status() == {"id": work.key, "state": "waiting", "progress": 0.0}
+    assert status_of(work) == {"id": work.key, "state": "waiting", "progress": 0.0}
     work.run()
     assert fractions == [0, 0.125, 0.25, 1]
-    assert work.status() == {"id": work.key, "state": "done", "progress": 1.0, "answer": {"answer": 42}}
+    assert status_of(work) == {"id": work.key, "state": "done", "progress": 1.0, "answer": {"answer": 42}}
 
 
 def test_an_unexpected_error_shows_nothing_of_the_inside():
@@ -29,7 +35,7 @@ def test_an_unexpected_error_shows_nothing_of_the_inside():
     work = Work(task, 60)
     work.run()
     assert work.state == "failed"
-    problem = work.status()["problem"]
+    problem = status_of(work)["problem"]
     assert problem["status"] == 500
     assert "secret" not in str(problem)
 

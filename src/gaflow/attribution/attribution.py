@@ -22,7 +22,7 @@ from gaflow.attribution import editing, exchange, export
 from gaflow.attribution.files import read, to_tensors_and_json, write
 from gaflow.attribution.layer_names import name_at_layer
 from gaflow.attribution.matches import check_matches, matches_of
-from gaflow.attribution.words import TextUnit, pieces_of, sentences_of, words_of
+from gaflow.attribution.words import TextUnit, Unit, pieces_of, sentences_of, words_of
 from gaflow.errors import Argument, ArgumentError, GaflowError, visible
 from gaflow.flow.result import Certificate, Flow, NodeLayer, check_layer, layer_scores
 from gaflow.inputs.media import Media
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from gaflow.flow.maxflow.min_cut import MinCut
     from gaflow.flow.routes import Route
+    from gaflow.notebook.connected_drawing import FlowWidget
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,14 +202,25 @@ class Attribution:
         return page(self, path, words=words, sentences=sentences)
 
     @checked
-    def to_flow_html(self, path: str | Path | None = None, *, edges: int = 1800) -> str:
+    def to_flow_html(self, path: str | Path | None = None, *, edges: int = 1800, unit: Unit | None = None) -> str:
         """A self-contained page on which each token shows where its flow goes; also written to `path` if given.
 
-        Flow methods only; the strongest `edges` are drawn. `gaflow.html.flow_page` takes several methods to switch.
+        Flow methods only; the strongest `edges` are drawn. Long texts are drawn by words or sentences, which can be
+        opened; `unit` is "token", "word" or "sentence". `gaflow.html.flow_page` takes several methods to switch.
         """
         from gaflow.html import flow_page
 
-        return flow_page(self, path, edges=edges)
+        return flow_page(self, path, edges=edges, unit=unit)
+
+    @checked
+    def widget(self, *, edges: int = 600, unit: Unit | None = None) -> FlowWidget:
+        """The same drawing for a notebook, connected with Python: cut nodes and edges in it, and read `widget.att`.
+
+        `widget.selected` and `widget.edits` hold what is chosen and changed; set them, and the drawing follows.
+        """
+        from gaflow.notebook import flow_widget
+
+        return flow_widget(self, edges=edges, unit=unit)
 
     @checked
     def plot(self, *, words: bool = False, sentences: bool = False, top: int | None = None) -> Figure:

@@ -25,6 +25,7 @@ from torch import Tensor
 from gaflow.arguments import checked
 from gaflow.errors import Argument, ArgumentError
 from gaflow.flow.result import Flow
+from gaflow.progress import checkpoint
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def routes(flow: Flow, k: int | None = 10) -> Routes:
     layers = np.arange(len(edges))
     widest_first: list[Route] = []
     while k is None or len(widest_first) < k:
+        checkpoint()
         nodes, amount = _widest(edges, source, target)
         if amount <= 0:
             break

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
 from gaflow.arguments import checked
 from gaflow.errors import GaflowError
 from gaflow.web import page_files
+from gaflow.web.answers import ProblemJson
 from gaflow.web.api import router
 from gaflow.web.explorer import Explorer
 from gaflow.web.guard import Guard
@@ -46,6 +50,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.explorer = explorer
+    app.openapi = partial(_describe, app)
     app.include_router(router)
     app.include_router(page_files.router)
     app.add_exception_handler(GaflowError, _answer_error)
@@ -54,6 +59,18 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     app.add_exception_handler(Exception, _answer_error)
     app.add_middleware(Guard, settings=explorer.settings)
     return app
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with what FastAPI does not know: problems and the token."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        components = document["components"]
+        components["schemas"]["ProblemJson"] = ProblemJson.model_json_schema()
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{}, {"token": []}]  # only a server that was started with a token needs it
+        app.openapi_schema = document
+    return app.openapi_schema
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -110,6 +110,14 @@ class FlowBody(Body):
     against: bool = Field(False, description="The flow against the output, of a signed method.")
 
 
+class DrawingBody(Body):
+    """Groups of tokens to draw a kept result by, such as opened rows of a long text."""
+
+    id: str
+    groups: list[list[Whole]] = Field(description="as in gaflow.edit; each other token is by itself")
+    edges: Annotated[int, Field(ge=1, le=3600)] = 600
+
+
 class CutBody(FlowBody):
     """Which minimum cut."""
 

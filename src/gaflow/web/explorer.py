@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,18 +17,18 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import prepare_one
 from gaflow.flow.arguments import as_networks
 from gaflow.flow.barrier.solve import DEFAULT_EPSILON, solve
-from gaflow.flow.editing import Edits
+from gaflow.flow.editing import Edits, grouped
 from gaflow.flow.maxflow.min_cut import min_cut
 from gaflow.flow.maxflow.score_ranges import score_ranges
 from gaflow.flow.result import Flow
 from gaflow.flow.routes import Route, routes
-from gaflow.flow.threads import one_core
-from gaflow.html.flow_page import drawing_data, split_signed
+from gaflow.html.flow_drawing import drawing_data, drawn_flows, row_data
 from gaflow.methods import find_method
 from gaflow.web.bodies import (
     CompareBody,
     CutBody,
     DifferenceBody,
+    DrawingBody,
     ExplainBody,
     ExportBody,
     FlowBody,
@@ -48,9 +47,10 @@ from gaflow.web.exports import export
 from gaflow.web.kept import Kept
 from gaflow.web.masking import masking_curve
 from gaflow.web.model_queue import ModelQueue, ModelTask
-from gaflow.web.problems import HttpProblem, busy
+from gaflow.web.problems import HttpProblem
 from gaflow.web.removal import head_amounts, run_without
 from gaflow.web.server_settings import ServerSettings
+from gaflow.web.solver_pool import SolverPool
 from gaflow.web.work import Answer, Progress, Work, WorkList
 
 _ATTRIBUTION = "attribution"
@@ -67,12 +67,12 @@ class Explorer:
         self.queues: dict[str, ModelQueue] = {}
         for name, model in settings.model_names.items():
             self.queues[name] = ModelQueue(name, self._loader(model), settings.limits)
-        self._solvers = threading.Semaphore(settings.limits.solves)
-        self._waiting = threading.BoundedSemaphore(settings.limits.solves + settings.limits.queue)
+        self.solver = SolverPool(settings.limits)
 
     def close(self) -> None:
         """Stop all work, and end the threads."""
         self.work.stop_all()
+        self.solver.close()
         for model_queue in self.queues.values():
             model_queue.close()
 
@@ -165,60 +165,83 @@ class Explorer:
         att, _ = self.kept.get(body.id)
         return export(att, body.kind)
 
-    def difference(self, body: DifferenceBody) -> Answer:
+    def difference(self, body: DifferenceBody) -> Work:
         """Where the flows of two kept results differ."""
         first = self.flow_of(FlowBody(id=body.first, against=False))
         second = self.flow_of(FlowBody(id=body.second, against=False))
-        return flow_difference(first, second, body.pairs, body.edges)
+        return self._solve(lambda: flow_difference(first, second, body.pairs, body.edges))
 
-    def solve(self, body: SolveBody) -> Answer:
+    def solve(self, body: SolveBody) -> Work:
         """Change a network and solve it again."""
         if (body.id is None) == (body.capacities is None):
             raise HttpProblem(422, "give either the id of a kept result or capacities", "id")
         if body.capacities is not None:
-            return self._solve_capacities(body)
+            return self._solve(lambda: self._solve_capacities(body))
         att, model = self.kept.get(str(body.id))
-        with self.solving():
-            edited = att.edit(**body.edits())
-        if body.group_names:
-            edited = _with_names(edited, body)
-        return self._answer(edited, model, body.edges)
 
-    def cut(self, body: CutBody) -> Answer:
+        def task() -> Answer:
+            edited = att.edit(**body.edits())
+            if body.group_names:
+                edited = _with_names(edited, body)
+            return self._answer(edited, model, body.edges)
+
+        return self._solve(task)
+
+    def drawing(self, body: DrawingBody) -> Work:
+        """The flows of a kept result between groups of its tokens."""
+        att, _ = self.kept.get(body.id)
+        if att.flow is None:
+            raise HttpProblem(422, f"this result by {att.method!r} has no flow", "id")
+
+        def task() -> Answer:
+            groups = grouped(len(att.tokens), body.groups)
+            return as_json({"methods": row_data(drawn_flows([(att.method, att)]), groups, body.edges)})
+
+        return self._solve(task)
+
+    def cut(self, body: CutBody) -> Work:
         """The minimum cut of a kept network."""
         flow = self.flow_of(body)
-        with self.solving():
-            cut = min_cut(flow, nearest=body.nearest)
-        edges = [edge._asdict() for edge in cut.edges]
-        return {
-            "value": cut.value,
-            "edges": edges,
-            "share": cut.share.tolist(),
-            "bottleneck": cut.bottleneck,
-            "nearest": cut.nearest,
-            "unique": cut.unique,
-            "dead": cut.dead,
-        }
 
-    def routes(self, body: RoutesBody) -> Answer:
+        def task() -> Answer:
+            cut = min_cut(flow, nearest=body.nearest)
+            return {
+                "value": cut.value,
+                "edges": [edge._asdict() for edge in cut.edges],
+                "share": cut.share.tolist(),
+                "bottleneck": cut.bottleneck,
+                "nearest": cut.nearest,
+                "unique": cut.unique,
+                "dead": cut.dead,
+            }
+
+        return self._solve(task)
+
+    def routes(self, body: RoutesBody) -> Work:
         """The widest routes of a kept flow."""
         flow = self.flow_of(body)
-        with self.solving():
-            widest = routes(flow, body.k)
-        listed = []
-        for route in widest:
-            narrowest = _narrowest_edge(flow, route)
-            listed.append(
-                {"tokens": route.tokens, "amount": route.amount, "share": route.share, "narrowest": narrowest}
-            )
-        return {"routes": listed, "rest": widest.rest, "value": widest.value}
 
-    def ranges(self, body: RangesBody) -> Answer:
+        def task() -> Answer:
+            widest = routes(flow, body.k)
+            listed = []
+            for route in widest:
+                narrowest = _narrowest_edge(flow, route)
+                listed.append(
+                    {"tokens": route.tokens, "amount": route.amount, "share": route.share, "narrowest": narrowest}
+                )
+            return {"routes": listed, "rest": widest.rest, "value": widest.value}
+
+        return self._solve(task)
+
+    def ranges(self, body: RangesBody) -> Work:
         """The least and largest scores over all maximum flows of a kept network."""
         flow = self.flow_of(body)
-        with self.solving():
+
+        def task() -> Answer:
             ranges = score_ranges(flow, layer=body.layer)
-        return {"low": ranges.low.tolist(), "high": ranges.high.tolist(), "unique": bool(ranges.unique)}
+            return {"low": ranges.low.tolist(), "high": ranges.high.tolist(), "unique": bool(ranges.unique)}
+
+        return self._solve(task)
 
     def run_of(self, name: str) -> Path:
         """The folder or file of a name."""
@@ -240,21 +263,10 @@ class Explorer:
             raise HttpProblem(422, f"this result by {att.method!r} has no flow{side}", "id")
         return flow
 
-    @contextmanager
-    def solving(self) -> Iterator[None]:
-        """A place at the solver; 429 where too many wait."""
-        if not self._waiting.acquire(blocking=False):
-            raise busy("the solver")
-        try:
-            with self._solvers, one_core():
-                yield
-        finally:
-            self._waiting.release()
-
     def _solve_capacities(self, body: SolveBody) -> Answer:
         if body.groups is not None and isinstance(body.groups, str):
             raise HttpProblem(422, "groups by name are for results of texts; capacities take lists of tokens", "groups")
-        with self.solving(), _named("information", "capacities"):
+        with _named("information", "capacities"):
             try:
                 information = torch.tensor(body.capacities, dtype=torch.float64)
             except (ValueError, TypeError):
@@ -284,6 +296,11 @@ class Explorer:
             )
         return att, model
 
+    def _solve(self, task: Callable[[], Answer]) -> Work:
+        work = self.solver.submit(task)
+        self.work.add(work)
+        return work
+
     def _submit(self, queue: ModelQueue, task: ModelTask) -> Work:
         work = queue.submit(task)
         self.work.add(work)
@@ -293,12 +310,9 @@ class Explorer:
         """An attribution as JSON, kept for what follows."""
         answer: Answer = {"id": self.kept.add(att, model), _ATTRIBUTION: att.to_dict()}
         if edges:
-            single_flows = split_signed(att.method, att)
-            single_flows.sort(key=lambda named: named[0].endswith(", against"))  # edits must not change the order
-            answer["drawing"] = {
-                "names": [name for name, _ in single_flows],
-                **as_json(drawing_data(single_flows, edges)),
-            }
+            flows = drawn_flows([(att.method, att)])
+            names = [drawn.name for drawn in flows]
+            answer["drawing"] = {"names": names, **as_json(drawing_data(flows, edges))}
         return answer
 
     def _check_length(self, explainer: Explainer, body: TextBody | TargetBody) -> None:

@@ -11,14 +11,16 @@ from pathlib import Path
 from gaflow.attribution.attribution import Attribution
 
 _DRAWING = threading.Lock()  # matplotlib draws one figure at a time
+_PAGE = "text/html; charset=utf-8"
+MEDIA_TYPES = (_PAGE, "image/svg+xml", "application/json", "application/octet-stream")
 
 
 def export(att: Attribution, kind: str) -> tuple[bytes, str, str]:
     """The content of the file, its media type and its name."""
     if kind == "html":
-        return att.to_html().encode(), "text/html; charset=utf-8", "explanation.html"
+        return att.to_html().encode(), _PAGE, "explanation.html"
     if kind == "flow":
-        return att.to_flow_html().encode(), "text/html; charset=utf-8", "flow.html"
+        return att.to_flow_html().encode(), _PAGE, "flow.html"
     if kind == "svg":
         return _figure(att), "image/svg+xml", "explanation.svg"
     if kind == "json":

@@ -6,6 +6,7 @@ threads at once, and one explanation already uses all cores, so each model does 
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 from collections.abc import Callable
@@ -81,8 +82,13 @@ class ModelQueue:
             try:
                 work = self._waiting.get(timeout=self.limits.idle_seconds)
             except queue.Empty:
-                self._explainer = None
+                self._unload()
                 work = self._waiting.get()
             if work is None:
                 return
             work.run()
+            del work  # its answer is not for this thread to keep
+
+    def _unload(self) -> None:
+        self._explainer = None
+        gc.collect()  # modules of models refer to each other

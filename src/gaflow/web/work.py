@@ -1,11 +1,13 @@
-"""Work that runs on a model: it waits, runs, reports how far it is, can be stopped, and ends with an answer.
+"""Work on a model or a network: it waits, runs, reports how far it is, can be stopped, and ends with an answer.
 
-The convention this file owns: **work stops where it reports**. Every explanation reports its progress often, between
-methods and between parts of a method; a report of work that was stopped, or that takes too long, raises.
+The convention this file owns: **work stops where it reports, or at the next checkpoint**. Every explanation reports its
+progress between methods and between parts of a method, and the solvers have a checkpoint in each step
+(`gaflow.progress`). A report or a checkpoint of work that was stopped, or that takes too long, raises.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -14,23 +16,25 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Literal
 
+from gaflow.progress import interruptible
 from gaflow.web.problems import HttpProblem, problem_of
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 FINISHED: tuple[State, ...] = ("done", "failed", "stopped")
 _REMEMBERED = 32  # finished pieces of work
+_REMEMBERED_BYTES = 64 << 20  # of their answers
 
 Progress = Callable[[float, int], None]  # as explainers call it: things done, things in all
 Answer = dict[str, Any]  # JSON values
 Task = Callable[[Progress], Answer]
 
 
-class Stopped(Exception):
-    """Somebody stopped the work."""
+class Stopped(BaseException):
+    """Somebody stopped the work; no `except Exception` on the way goes on with it."""
 
 
 class Work:
-    """One request of a model."""
+    """One request of a model or the solver."""
 
     def __init__(self, task: Task, seconds: float):
         self.key = secrets.token_urlsafe(12)
@@ -39,7 +43,7 @@ class Work:
         self.state: State = "waiting"
         self.fraction = 0.0
         self.problem: HttpProblem | None = None
-        self.answer: Answer | None = None
+        self.content: bytes | None = None  # the answer as JSON, which only this thread has to write
         self.finished: Future[None] = Future()
         self._stop = threading.Event()
         self._started = 0.0
@@ -57,8 +61,10 @@ class Work:
         self._started = time.monotonic()
         self.state = "running"
         try:
-            self.report(0.0, 1)
-            self.answer = self.task(self.report)
+            with interruptible(self.check):
+                self.report(0.0, 1)
+                answer = self.task(self.report)
+            self.content = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except Stopped:
             self._finish("stopped", HttpProblem(409, "the work was stopped"))
         except Exception as error:  # whatever a model does, the server goes on
@@ -67,24 +73,35 @@ class Work:
             self.fraction = 1.0
             self._finish("done", None)
 
-    def report(self, done: float, total: int) -> None:
-        """Note how far the work is; raises if it should not go on."""
+    def check(self) -> None:
+        """Raise if the work should not go on."""
         if self._stop.is_set():
             raise Stopped
         if time.monotonic() - self._started > self.seconds:
             raise HttpProblem(
-                422, f"took longer than {self.seconds:g} s; send a shorter text, fewer methods or cheaper ones", "text"
+                422, f"took longer than {self.seconds:g} s; send a shorter text, fewer methods or cheaper ones"
             )
+
+    def report(self, done: float, total: int) -> None:
+        """Note how far the work is; raises if it should not go on."""
+        self.check()
         self.fraction = min(1.0, done / total)
 
-    def status(self) -> dict[str, Any]:
-        """What a client is told."""
-        status: dict[str, Any] = {"id": self.key, "state": self.state, "progress": round(self.fraction, 4)}
+    @property
+    def answer(self) -> Answer | None:
+        """The answer, once the work is done."""
+        return None if self.content is None else json.loads(self.content)
+
+    def status(self) -> bytes:
+        """What a client is told, as JSON."""
+        state = self.state
+        status: dict[str, Any] = {"id": self.key, "state": state, "progress": round(self.fraction, 4)}
         if self.problem is not None:
             status["problem"] = self.problem.content()
-        if self.state == "done":
-            status["answer"] = self.answer
-        return status
+        told = json.dumps(status).encode()
+        if state == "done" and self.content is not None:
+            told = told[:-1] + b', "answer": ' + self.content + b"}"
+        return told
 
     def _finish(self, state: State, problem: HttpProblem | None) -> None:
         self.problem = problem
@@ -104,9 +121,12 @@ class WorkList:
         """Remember new work."""
         with self._lock:
             self._work[work.key] = work
-            finished = [key for key, other in self._work.items() if other.state in FINISHED]
-            for key in finished[:-_REMEMBERED]:
-                del self._work[key]
+            size = 0
+            finished = [other for other in self._work.values() if other.state in FINISHED]
+            for count, other in enumerate(reversed(finished)):
+                size += len(other.content or b"")
+                if count >= _REMEMBERED or size > _REMEMBERED_BYTES:
+                    del self._work[other.key]
 
     def get(self, key: str) -> Work:
         """The work with this id."""

@@ -28,6 +28,7 @@ from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.result import BatchCertificate, Flow, Potentials
+from gaflow.progress import checkpoint
 
 Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
@@ -158,6 +159,7 @@ def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tens
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
     for step in range(steps + 1):
+        checkpoint()
         _lower_level(state)
         balance = state.linearize()
         value = state.edges.flow[:, -1]

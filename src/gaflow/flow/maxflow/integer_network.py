@@ -34,6 +34,7 @@ from gaflow.flow.paper_algorithms import (
     layered_arcs,
     warn_of_lost_terminals,
 )
+from gaflow.progress import checkpoint
 
 HEADROOM_BITS = 62  # every node's inflow stays below 2^62, and no sum of capacities overflows
 
@@ -157,6 +158,7 @@ def run_solver(network: IntegerNetwork) -> IntegerFlow:
 
 def maximum(solver: Any, source: int, target: int) -> int:
     """The maximum flow between two nodes of an OR-Tools solver."""
+    checkpoint()
     status = solver.solve(source, target)
     if status != solver.OPTIMAL:
         raise GaflowError(f"the solver found no maximum flow of {solver.num_arcs()} edges: status {status}")

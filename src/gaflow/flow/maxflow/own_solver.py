@@ -14,6 +14,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gaflow.progress import checkpoint
+
 MOST_ARCS = 20_000  # about ten seconds
 
 
@@ -58,6 +60,7 @@ class PlainMaxFlow:
         for limit in self._capacity:
             self._residual += [limit, 0]
         while True:
+            checkpoint()
             distance = self._distances(source, backwards=False)
             if distance[target] < 0:
                 return self.OPTIMAL

@@ -11,7 +11,7 @@ import {fragment, parsed, remember} from "./link.js";
 import {keepTools} from "./keep.js";
 import {headCard, modelCheck, readHeads} from "./model_check.js";
 import {ranking, stability} from "./ranking.js";
-import {explained, explainedAgain, isAsked, questionIn} from "./results.js";
+import {EDGES, explained, explainedAgain, isAsked, questionIn} from "./results.js";
 import {attempt, latest} from "./shell.js";
 import {tokenChips} from "./token_chips.js";
 
@@ -168,7 +168,9 @@ function display() {
   };
   const start = flow && sameTokens ? {...flow.state(), ...(choice && choice.tokens ? {} : {selected: null})} : linked;
   parts.view.replaceChildren(frame);
-  flow = mountFlow(frame, drawing, {pick: true, onPick: picked, start});
+  const {id} = current;
+  const open = async groups => (await post("drawing", {id, groups, edges: EDGES})).methods;
+  flow = mountFlow(frame, drawing, {pick: true, onPick: picked, start, open});
   frame.querySelector(".choose").addEventListener("change", () => { save(); openTool(values.tool || "change"); });
   frame.querySelector(".steps").addEventListener("click", syncSlider);
   frame.addEventListener("keydown", event => {
