@@ -29,10 +29,10 @@ from benchmarks.relevance_study import read_texts
 from benchmarks.report import provenance, write
 from gaflow.evaluation import InteractionEvaluation, attention_ablation, interactions, second_order
 from gaflow.evaluation.significance import bootstrap_means, interval
-from gaflow.methods import FlowMethod
+from gaflow.methods import METHODS, FlowMethod, IntegratedGradients
 
 FLOWS = ("relevance_flow", "peeled_flow", "agf")
-SCORES = ("attnlrp", "ig")
+SCORES = (METHODS["attnlrp"], IntegratedGradients(steps=20))
 REPLACEMENTS = ("pad", "mask", "delete")
 LEADING = "shared flow: relevance_flow"  # compared with all others
 
@@ -63,9 +63,9 @@ def predictions(explainer: gaflow.Explainer, texts: Sequence[str]) -> dict[str, 
     for removal in ("zero", "pad", "renormalise"):
         ablated = [attention_ablation(explainer, text, removal) for text in items]
         by_name[f"attention removed: {removal}"] = ablated
-    for name in SCORES:
-        attributions = explainer(items, name, target=targets)
-        by_name[f"product of scores: {name}"] = [np.outer(att.scores, att.scores) for att in attributions]
+    for method in SCORES:
+        attributions = explainer(items, method, target=targets)
+        by_name[f"product of scores: {method.name}"] = [np.outer(att.scores, att.scores) for att in attributions]
     attention = explainer(items, FlowMethod("af", throw=False), target=targets)
     by_name["attention between them"] = []
     by_name["nearness"] = []
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
     options = parser.parse_args()
-    explainer = gaflow.Explainer(options.model, device=options.device, dtype=torch.float64)
+    explainer = gaflow.Explainer(options.model, device=options.device, dtype=torch.float32)
     candidates = read_texts(options.data, options.column, 10**6, options.seed)
     texts = short_texts(explainer, candidates, options.least, options.most, options.texts)
     predicted = predictions(explainer, texts)

@@ -1,6 +1,7 @@
 """Measures of attributions: faithfulness by masking, agreement with rationales, planted words, significance."""
 
 from gaflow.evaluation.aopc_bounds import Bounds
+from gaflow.evaluation.counterfactuals import CounterfactualPair, counterfactual_pairs, counterfactual_rows
 from gaflow.evaluation.edge_faithfulness import (
     EdgeEvaluation,
     EdgeSetEvaluation,
@@ -24,10 +25,12 @@ from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.several import Evaluations
 from gaflow.evaluation.significance import aso
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.evaluation.stability import Stability, stability
 
 __all__ = [
     "PLANTED_KINDS",
     "Bounds",
+    "CounterfactualPair",
     "EdgeEvaluation",
     "EdgeSetEvaluation",
     "Evaluation",
@@ -37,9 +40,12 @@ __all__ = [
     "Ranking",
     "Recovery",
     "Soft",
+    "Stability",
     "aso",
     "attention_ablation",
     "auprc",
+    "counterfactual_pairs",
+    "counterfactual_rows",
     "cut_edges",
     "edge_sets",
     "edges",
@@ -54,5 +60,6 @@ __all__ = [
     "second_order",
     "select_top",
     "shared_flow",
+    "stability",
     "token_f1",
 ]

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from gaflow.attribution.attribution import Attribution
 
 LEAST_PAIRS = 3  # of a text, for a rank correlation to mean anything
-_STEP = 1e-3  # of the difference quotients of gradients, relative to the differences of embeddings
+# steps of the difference quotients of gradients, relative to the differences of embeddings
+_STEPS = {torch.float64: 1e-3, torch.float32: 1e-2}
+_COARSE_STEP = 0.1  # for all other types
 _ROWS_AT_ONCE = 64
 PairScores = Mapping[str, Sequence[Any]]  # per method, for each text: an Attribution with a flow, or scores (n, n)
 
@@ -192,8 +194,8 @@ def second_order(
 ) -> np.ndarray:
     """Second-order effects (t, t) of every two tokens of a text on the log-odds of a class.
 
-    `gradients` is "plain", "balanced" or "balanced_cp". Differences are central, so use a model in float64 for more
-    than three digits. One backward pass is needed for each token and direction.
+    `gradients` is "plain", "balanced" or "balanced_cp". They are central differences of gradients, two
+    backward passes for each token: of a model in float64 you get six digits, in float32 three.
     """
     one_of("gradients", gradients, ("plain", "balanced", "balanced_cp"))
     encoding, explained = _one_text(explainer, text, target, truncation)
@@ -207,6 +209,7 @@ def second_order(
     embeddings = word_embeddings(explainer.model, ids)
     baseline = word_embeddings(explainer.model, ids.masked_fill(ordinary, token))
     difference = (embeddings - baseline)[0]  # (t, d)
+    step = _STEPS.get(difference.dtype, _COARSE_STEP)
     t = len(encoding)
     effects = torch.zeros(t, t, dtype=torch.float64)
     positions = ordinary.nonzero()[:, 0].tolist()
@@ -215,10 +218,10 @@ def second_order(
         directions = torch.zeros(len(moved), *difference.shape, dtype=difference.dtype, device=ids.device)
         for row, position in enumerate(moved):
             directions[row, position] = difference[position]
-        points = torch.cat([embeddings + _STEP * directions, embeddings - _STEP * directions])
+        points = torch.cat([embeddings + step * directions, embeddings - step * directions])
         slopes = _gradients(explainer, encoding, points, explained, gradients)
         above, below = slopes.double().split(len(moved))
-        change = (above - below) / (2 * _STEP)  # of the gradient (r, t, d), by moving one token
+        change = (above - below) / (2 * step)  # of the gradient (r, t, d), by moving one token
         effects[:, moved] = (change * difference.double()).sum(-1).T.cpu()
     symmetric = (effects + effects.T) / 2
     return symmetric.numpy()
@@ -334,9 +337,7 @@ def _pair_scores(item: Any, encoding: Encoding, entry: str) -> np.ndarray:
         item = shared_flow(item)
     values = np.asarray(item, dtype=np.float64)
     if values.ndim != 2 or len(values) != values.shape[1] or not np.isfinite(values).all():
-        message = (
-            f"{entry} must be an Attribution with a flow, or finite numbers, a row and a column for each token"
-        )
+        message = f"{entry} must be an Attribution with a flow, or finite numbers, a row and a column for each token"
         raise ArgumentError(Argument("predictions"), message)
     ordinary = np.array(encoding.segments) >= 0
     rows = ordinary_values(values, ordinary, "predictions", entry, "an Attribution")
