@@ -7,7 +7,11 @@ For every ranking: comprehensiveness (probability lost without the highest-score
 solved on, on the same texts. Rankings:
 
 - attention, and attention times its plain or balanced gradient, summed over heads
-- the capacities of `agf`, `relevance_flow` and `peeled_flow` (for less against the output), and their flows
+- the capacities of `agf`, `relevance_flow` and `peeled_flow` (for less against the output), and their flows. Those of
+  `relevance_flow` are the messages of AttnLRP
+
+Then the same for sets of edges that only a flow names: those of its 1, 5 and 20 widest routes for the output, and of
+its minimum cut. Each set is compared with as many of the highest-scored edges of other rankings, and with random ones.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ import gaflow
 from benchmarks.relevance_study import read_texts
 from benchmarks.report import provenance, write
 from gaflow.attribution.attribution import Attribution
-from gaflow.evaluation import EdgeEvaluation, edges
+from gaflow.evaluation import EdgeEvaluation, EdgeSetEvaluation, cut_edges, edge_sets, edges, route_edges
 from gaflow.methods import METHODS, FlowMethod
 
 FLOWS = ("agf", "relevance_flow", "peeled_flow")
 REPLACEMENTS = ("pad", "zero", "renormalise")
+ROUTES = (1, 5, 20)  # widest routes of a set
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,34 @@ def table(result: EdgeEvaluation) -> list[str]:
     return lines
 
 
+def named_sets(scores: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The edges of the widest routes and of the minimum cut of every flow for the output."""
+    sets: dict[str, list[Any]] = {}
+    for name in FLOWS:
+        flows = [attribution.flow for attribution in scores[f"{name}: flow"]]
+        for k in ROUTES:
+            sets[f"{name}: {k} widest routes"] = [route_edges(flow, k) for flow in flows]
+        sets[f"{name}: minimum cut"] = [cut_edges(flow) for flow in flows]
+    return sets
+
+
+def set_table(result: EdgeSetEvaluation) -> list[str]:
+    """Both measures of every set, and of as many edges by every ranking; the most comprehensive first."""
+    lines = [
+        "| set | edges, mean | texts | removed or kept | comprehensiveness | sufficiency |",
+        "|---|---|---|---|---|---|",
+    ]
+    frame = result.table().reset_index()
+    for name in result.sets:
+        rows = frame[frame["set"] == name].sort_values("comprehensiveness", ascending=False)
+        for _, row in rows.iterrows():
+            cells = [name, f"{row['size']:.1f}", str(row["texts"]), str(row["edges"])]
+            for metric in ("comprehensiveness", "sufficiency"):
+                cells.append(f"{row[metric]:.3f} ± {row[f'{metric}_error']:.3f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     """Explain, remove edges, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -110,6 +143,13 @@ def main() -> None:
         result = edges(explainer, texts, scores, replacement, truncation=True, progress=False)
         lines += [f"## Removed edges: {replacement}", "", *table(result), ""]
         print("\n".join(table(result)), flush=True)
+    sets = named_sets(scores)
+    opponents = ("attention x gradient", "relevance_flow: capacities", "relevance_flow: flow")
+    compared = {name: scores[name] for name in opponents}
+    for replacement in REPLACEMENTS:
+        in_sets = edge_sets(explainer, texts, sets, compared, replacement, truncation=True, progress=False)
+        lines += [f"## Edges of routes and cuts: {replacement}", "", *set_table(in_sets), ""]
+        print("\n".join(set_table(in_sets)), flush=True)
     if options.output:
         print("written to", write(options.output, "\n".join(lines)).name)
 

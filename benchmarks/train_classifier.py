@@ -8,6 +8,11 @@ variant of a method, say) can be chosen there. The rate rises linearly over the 
 linearly to 0. The same seed on the same machine gives the same weights: attention is eager, since its fused backward
 passes are not deterministic.
 
+With `--masking 0.3` every training text is masked at random, anew in each epoch: up to 30 % of its ordinary tokens, by
+[PAD], [MASK] or deletion (`--masked-by`). Masked texts are then nothing new to the model, and masking can be measured
+on it without the objection that it reads texts of a kind that it never saw (F-Fidelity, docs/evaluation.md). `--base`
+may be a classifier that was trained before.
+
 DIR gets the model in float16 (load it with `dtype=torch.float32`), the tokenizer, `heldout.parquet`, and
 `training.json` with the settings, the accuracies and a hash of the weights.
 """
@@ -19,7 +24,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +51,8 @@ class Training:
     max_length: int = 512
     texts: int | None = None  # to train on, drawn by `seed`; None: all
     seed: int = 0
+    masking: float = 0.0  # the largest share of the ordinary tokens of a training text that is masked
+    masked_by: str = "pad,mask,delete"  # one of them for each text
 
 
 @dataclass(frozen=True)
@@ -86,10 +93,31 @@ def groups(data: Texts, size: int, rng: np.random.Generator | None) -> Iterator[
     yield from batches
 
 
+def mask_at_random(
+    data: Texts, special: set[int], tokens: dict[str, int | None], share: float, rng: np.random.Generator
+) -> Texts:
+    """The texts with a random part of their ordinary tokens masked, at most `share` of them.
+
+    `tokens` has for each way of masking the id that masked tokens get, or None for deletion.
+    """
+    ways = list(tokens.values())
+    masked_texts = []
+    for ids in data.ids:
+        ordinary = [position for position, token in enumerate(ids) if token not in special]
+        most = int(share * len(ordinary) + 1e-9)  # whole tokens
+        masked = set(rng.permutation(ordinary)[: rng.integers(0, most + 1)].tolist())
+        token = ways[rng.integers(len(ways))]
+        if token is None:
+            masked_texts.append([kept for position, kept in enumerate(ids) if position not in masked])
+        else:
+            masked_texts.append([token if position in masked else kept for position, kept in enumerate(ids)])
+    return Texts(masked_texts, data.classes)
+
+
 def collate(data: Texts, group: Sequence[int], pad: int, device: torch.device) -> dict[str, Tensor]:
     """The model's inputs for some texts."""
     longest = max(len(data.ids[k]) for k in group)
-    ids = torch.full((len(group), longest), pad)
+    ids = torch.full((len(group), longest), pad)  # masked tokens may have the same id, but attention is on there
     mask = torch.zeros_like(ids)
     for row, k in enumerate(group):
         ids[row, : len(data.ids[k])] = torch.tensor(data.ids[k])
@@ -99,8 +127,15 @@ def collate(data: Texts, group: Sequence[int], pad: int, device: torch.device) -
     return {name: value.to(device, non_blocking=True) for name, value in inputs.items()}
 
 
-def fine_tune(model: Any, data: Texts, pad: int, settings: Training, device: torch.device) -> list[float]:
-    """Train `model` in place; the mean loss of each epoch."""
+def fine_tune(
+    model: Any,
+    data: Texts,
+    pad: int,
+    settings: Training,
+    device: torch.device,
+    mask: Callable[[Texts], Texts] | None = None,
+) -> list[float]:
+    """Train `model` in place; the mean loss of each epoch. `mask` changes the texts of each epoch."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     steps = settings.epochs * -(-len(data.ids) // settings.batch_size)
@@ -113,8 +148,9 @@ def fine_tune(model: Any, data: Texts, pad: int, settings: Training, device: tor
     losses = []
     for _ in range(settings.epochs):
         total = torch.zeros((), device=device)
-        for group in groups(data, settings.batch_size, rng):
-            inputs = collate(data, group, pad, device)
+        epoch_data = data if mask is None else mask(data)
+        for group in groups(epoch_data, settings.batch_size, rng):
+            inputs = collate(epoch_data, group, pad, device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 loss = model(**inputs).loss
             optimizer.zero_grad()
@@ -126,6 +162,18 @@ def fine_tune(model: Any, data: Texts, pad: int, settings: Training, device: tor
         losses.append(float(total) / len(data.ids))
     model.eval()
     return losses
+
+
+def random_masking(tokenizer: Any, settings: Training) -> Callable[[Texts], Texts]:
+    """A function that masks texts at random, differently each time it is called."""
+    rng = np.random.default_rng([settings.seed, 1])
+    ids: dict[str, int | None] = {"pad": tokenizer.pad_token_id, "mask": tokenizer.mask_token_id, "delete": None}
+    tokens = {name: ids[name] for name in settings.masked_by.split(",")}
+    for name, token in tokens.items():
+        if token is None and name != "delete":
+            raise SystemExit(f"the tokenizer has no {name} token; name other ways by --masked-by")
+    special = set(tokenizer.all_special_ids)
+    return lambda data: mask_at_random(data, special, tokens, settings.masking, rng)
 
 
 @torch.no_grad()
@@ -187,7 +235,10 @@ def train(
     }
     data = {name: encode(tokenizer, part[0], part[1], settings.max_length) for name, part in parts.items()}
     pad = int(tokenizer.pad_token_id)
-    losses = fine_tune(model, data["train"], pad, settings, target_device)
+    mask = None
+    if settings.masking:
+        mask = random_masking(tokenizer, settings)
+    losses = fine_tune(model, data["train"], pad, settings, target_device, mask)
     model.half().float()  # what is stored is what is tested
     record = {
         "base": Path(base).name,
@@ -228,9 +279,20 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=Training.max_length)
     parser.add_argument("--texts", type=int, help="texts to train on; all if left out")
     parser.add_argument("--seed", type=int, default=Training.seed)
+    parser.add_argument("--masking", type=float, default=0.0, help="share of a training text, masked at most")
+    parser.add_argument("--masked-by", default=Training.masked_by, help="pad, mask or delete, by comma")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    settings = Training(epochs=options.epochs, max_length=options.max_length, texts=options.texts, seed=options.seed)
+    if not 0 <= options.masking < 1:
+        raise SystemExit(f"--masking must be at least 0 and below 1, not {options.masking}")
+    settings = Training(
+        epochs=options.epochs,
+        max_length=options.max_length,
+        texts=options.texts,
+        seed=options.seed,
+        masking=options.masking,
+        masked_by=options.masked_by,
+    )
     files, labels = (options.train, options.test), options.labels.split(",")
     record = train(options.base, files, labels, options.out, settings, options.device, options.column)
     print(json.dumps(record, indent=2))

@@ -6,8 +6,8 @@ import torch
 
 import gaflow
 from gaflow.errors import ArgumentError, ArgumentTypeError
-from gaflow.evaluation import EdgeEvaluation, edges
-from gaflow.evaluation.edge_faithfulness import _patched_model
+from gaflow.evaluation import EdgeEvaluation, cut_edges, edge_sets, edges, route_edges
+from gaflow.evaluation.edge_faithfulness import patched_model
 from tests.support.models import bert, gpt2
 
 TEXTS = ["the dog is good", "not bad"]
@@ -48,7 +48,7 @@ def test_an_edge_that_decides_alone_is_found_by_its_score(explainer):
     attribution = explainer(TEXTS[0], "agf")
     layers, t, _ = attribution.flow.edges[0].shape
     assert len(encoding) == t
-    patched = _patched_model(explainer, encoding, "zero")
+    patched = patched_model(explainer, encoding, "zero")
     single = torch.eye(layers * t * t, dtype=torch.bool).reshape(-1, layers, t, t)
     log_probabilities = patched.logits(single).log_softmax(-1)[:, attribution.target]
     losses = -log_probabilities.numpy().reshape(layers, t, t)
@@ -121,3 +121,57 @@ def test_scores_must_have_layers_queries_and_keys(explainer, attributions):
     flowless = SimpleNamespace(certificate=None, flow=None)
     with pytest.raises(ArgumentError):
         edges(explainer, TEXTS, {"flow": [flowless, flowless]})
+
+
+def test_sets_of_edges_are_compared_with_as_many_of_the_highest_scored(explainer, attributions):
+    sets = [route_edges(att.flow, 3) for att in attributions]
+    scores = [att.flow.edges[0].numpy() for att in attributions]
+    result = edge_sets(explainer, TEXTS, {"routes": sets}, {"flow": scores}, "zero", draws=2)
+    assert result.rankings == ("the set itself", "flow", "random")
+    for index, (text, att) in enumerate(zip(TEXTS, attributions, strict=True)):
+        (encoding,) = explainer.runner.encode([text], names=["text"])
+        patched = patched_model(explainer, encoding, "zero")
+        live = patched.live_edges()
+        candidates = live & ~torch.eye(live.shape[-1], dtype=torch.bool)
+        members = torch.from_numpy(sets[index]) & candidates
+        count = int(members.sum())
+        assert result.sizes[0, index] == count > 0
+        flat = torch.from_numpy(scores[index]).masked_fill(~candidates, -1).flatten()
+        highest = torch.zeros_like(flat, dtype=torch.bool)
+        highest[flat.argsort(descending=True, stable=True)[:count]] = True
+        for row, chosen in enumerate((members, highest.reshape(live.shape))):
+            runs = torch.stack([chosen, candidates & ~chosen])
+            probabilities = patched.logits(runs).softmax(-1)[:, att.target].tolist()
+            assert result.without[0, row, index] == pytest.approx(probabilities[0], abs=1e-6)
+            assert result.alone[0, row, index] == pytest.approx(probabilities[1], abs=1e-6)
+    table = result.table()
+    assert table.loc[("routes", "flow"), "size"] == result.sizes[0].mean()
+    expected = (result.probability - result.without[0, 1]).mean()
+    assert table.loc[("routes", "flow"), "comprehensiveness"] == pytest.approx(expected)
+
+
+def test_an_empty_set_is_no_measure(explainer, attributions):
+    empty = [np.zeros(att.flow.edges.shape[1:], dtype=bool) for att in attributions]
+    one = [empty[0], route_edges(attributions[1].flow, 1)]
+    result = edge_sets(explainer, TEXTS, {"none": empty, "one": one}, {"flow": attributions}, "zero", draws=1)
+    assert np.isnan(result.without[0]).all()
+    assert np.isnan(result.without[1, :, 0]).all()
+    table = result.table()
+    assert table.loc[("none", "flow"), "texts"] == 0
+    with pytest.raises(ArgumentError) as error:
+        edge_sets(explainer, TEXTS, {}, {"flow": attributions})
+    assert error.value.argument == "sets"
+
+
+def test_routes_and_cuts_name_their_edges(attributions):
+    for att in attributions:
+        flow = att.flow
+        found = route_edges(flow, 2)
+        expected = set()
+        for route in gaflow.routes(flow, 2):
+            for layer, (below, above) in enumerate(zip(route.tokens, route.tokens[1:], strict=False)):
+                expected.add((layer, above, below))
+        assert set(zip(*np.nonzero(found), strict=True)) == expected
+        cut = gaflow.min_cut(flow)
+        inside = {(edge.layer, edge.i, edge.j) for edge in cut.edges if 0 <= edge.layer < len(found)}
+        assert set(zip(*np.nonzero(cut_edges(flow)), strict=True)) == inside

@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from benchmarks.train_classifier import Texts, Training, groups, read, split, train, weight_hash
+from benchmarks.train_classifier import Texts, Training, groups, mask_at_random, read, split, train, weight_hash
 from gaflow import Explainer
 from tests.support.models import SIZE, wordpiece
 
@@ -29,11 +30,11 @@ def files(tmp_path_factory):
     return folder
 
 
-def run(files, out):
+def run(files, out, settings=SETTINGS):
     before = torch.are_deterministic_algorithms_enabled()
     try:
         places = (str(files / "train.parquet"), str(files / "test.parquet"))
-        return train(str(files / "base"), places, ["good", "bad"], out, SETTINGS, "cpu")
+        return train(str(files / "base"), places, ["good", "bad"], out, settings, "cpu")
     finally:
         torch.use_deterministic_algorithms(before)
 
@@ -81,3 +82,30 @@ def test_a_text_may_be_a_list_of_words(tmp_path):
     parquet.write_table(pa.table(rows), tmp_path / "words.parquet")
     assert read(str(tmp_path / "words.parquet"), "tokens") == (["this good film", "bad"], [1, 0])
     assert read(str(tmp_path / "words.parquet")) == (["as it was", "bad"], [1, 0])
+
+
+def test_random_masking_keeps_special_tokens_and_masks_no_more_than_the_share():
+    data = Texts([[101, *range(1, 11), 102], [101, 7, 102]], [0, 1])
+    rng = np.random.default_rng(0)
+    counts = set()
+    for _ in range(200):
+        masked = mask_at_random(data, {101, 102}, {"mask": 99}, 0.3, rng)
+        assert masked.classes == data.classes
+        first, second = masked.ids
+        assert second == data.ids[1]  # less than one token may be masked
+        assert (first[0], first[-1], len(first)) == (101, 102, 12)
+        changed = [(old, new) for old, new in zip(data.ids[0], first, strict=True) if old != new]
+        assert {new for _, new in changed} <= {99}
+        counts.add(len(changed))
+    assert counts == {0, 1, 2, 3}
+    lengths = {len(mask_at_random(data, {101, 102}, {"delete": None}, 0.3, rng).ids[0]) for _ in range(100)}
+    assert lengths == {9, 10, 11, 12}
+
+
+def test_a_model_trained_with_masking_reads_masked_texts_and_says_how_it_was_trained(files, tmp_path):
+    settings = replace(SETTINGS, masking=0.5)
+    record = run(files, tmp_path / "masked", settings)
+    assert record["settings"]["masking"] == 0.5
+    assert record["weights"] != run(files, tmp_path / "plain")["weights"]
+    again = run(files, tmp_path / "again", settings)
+    assert again["weights"] == record["weights"]

@@ -11,6 +11,9 @@ explained class,
 What a removed edge carries instead is `replacement`: the value of the same token in a text of [PAD] or [MASK] tokens,
 nothing ("zero"), or nothing with the remaining weights renormalised ("renormalise").
 
+`edge_sets` asks the same of sets of edges that a flow names: the edges of its widest routes, or of its minimum cut.
+Scores are then compared at the size of the set: as many of their highest-scored edges are removed, or kept alone.
+
 The convention this file owns: edges of all layers compete with each other, and all heads of an edge go together. Equal
 scores are ranked by layer, query and key. A control of random scores is always included.
 """
@@ -25,12 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaflow.arguments import checked, one_of
+from gaflow.arguments import checked, one_of, whole_number
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.evaluation.arguments import check_levels, encode_texts, parse_targets, softmax_head
 from gaflow.evaluation.masking import find_replacement, masked_count, word_embeddings
+from gaflow.evaluation.ranking import CONTROL
 from gaflow.explainer.explainer import Explainer
 from gaflow.extras import need
+from gaflow.flow import Flow, min_cut, routes
 from gaflow.inputs.encoding import Encoding, Text
 from gaflow.methods.text_random import token_generator
 from gaflow.models.attention_patching import PatchedModel, Removal
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
 EDGE_LEVELS = (1, 2, 5, 10, 20, 30, 50)  # per cents of the edges
 EDGE_REPLACEMENTS = ("pad", "mask", "zero", "renormalise")
-CONTROL = "random"
+ITSELF = "the set itself"  # in the place of a ranking
 _TOKENS_PER_PASS = 4096
 EdgeScores = Mapping[str, Sequence[Any]]  # per method, for each text: an Attribution, or scores (l, t, t)
 
@@ -132,17 +137,14 @@ def edges(
     edge_counts = np.empty(len(encodings), dtype=np.int64)
     with reporting(progress, len(encodings), "text") as report:
         for index, encoding in enumerate(encodings):
-            patched = _patched_model(explainer, encoding, replacement)
+            patched = patched_model(explainer, encoding, replacement)
             live = patched.live_edges()
             candidates = _candidates(live)
             edge_counts[index] = len(candidates)
             values = []
             for name, items in scores_by_method.items():
-                if items[index].shape != live.shape:
-                    shapes = f"{tuple(items[index].shape)}, not {tuple(live.shape)}"
-                    message = f"[{name!r}][{index}] must have a score for each layer, query and key: it has shape "
-                    raise ArgumentError(Argument("scores"), message + shapes)
-                values.append(items[index].reshape(-1)[candidates])
+                scores_of_text = _checked_shape(items[index], live, name, index)
+                values.append(scores_of_text.reshape(-1)[candidates])
             generator = token_generator(seed, 0, list(encoding.inputs["input_ids"]))
             values.append(generator.random(len(candidates)))
             removed = _removals(np.stack(values), candidates, live, level_values)
@@ -185,7 +187,7 @@ def probabilities_without(
     one_of("replacement", replacement, EDGE_REPLACEMENTS)
     softmax_head(explainer)
     (encoding,) = encode_texts(explainer, [text], truncation)
-    patched = _patched_model(explainer, encoding, replacement)
+    patched = patched_model(explainer, encoding, replacement)
     layers, tokens, _ = patched.live_edges().shape
     heads = explainer.model.config.num_attention_heads
     chosen = torch.from_numpy(np.asarray(removed(layers, heads, tokens), dtype=bool))
@@ -193,27 +195,189 @@ def probabilities_without(
     return np.exp(_log_probabilities(patched, runs))
 
 
-def _parse_edge_scores(scores: EdgeScores, encodings: Sequence[Encoding]) -> dict[str, list[np.ndarray]]:
+@dataclass(frozen=True, eq=False)
+class EdgeSetEvaluation:
+    """Faithfulness of sets of edges, and of as many edges by other rankings.
+
+    result = gaflow.evaluation.edge_sets(explainer, texts, {"routes": sets}, {"capacities": scores})
+    result.table()
+    """
+
+    sets: tuple[str, ...]  # (s,)
+    rankings: tuple[str, ...]  # (r,) the set itself, the scores, and random edges
+    replacement: str
+    probability: np.ndarray  # (n,) of the explained class
+    without: np.ndarray  # (s, r, n) its probability without these edges; NaN for an empty set
+    alone: np.ndarray  # (s, r, n) its probability with these edges alone
+    sizes: np.ndarray  # (s, n) edges
+
+    def per_text(self, metric: str) -> np.ndarray:
+        """Comprehensiveness or sufficiency (s, r, n)."""
+        one_of("metric", metric, ("comprehensiveness", "sufficiency"))
+        remaining = self.without if metric == "comprehensiveness" else self.alone
+        return self.probability - remaining
+
+    def table(self) -> pd.DataFrame:
+        """One row per set and ranking: both measures with standard errors, texts, and the mean number of edges."""
+        need("pandas", "data", "tables need pandas")
+        import pandas as pd
+
+        filled = self.sizes > 0
+        rows = []
+        for number, name in enumerate(self.sets):
+            for ranking_number, ranking in enumerate(self.rankings):
+                entry: dict[str, Any] = {"set": name, "edges": ranking}
+                for metric in ("comprehensiveness", "sufficiency"):
+                    values = self.per_text(metric)[number, ranking_number, filled[number]]
+                    entry[metric] = values.mean() if len(values) else np.nan
+                    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+                    entry[f"{metric}_error"] = error
+                entry["texts"] = int(filled[number].sum())
+                entry["size"] = self.sizes[number, filled[number]].mean() if filled[number].any() else 0.0
+                entry["replacement"] = self.replacement
+                rows.append(entry)
+        return pd.DataFrame(rows).set_index(["set", "edges"])
+
+
+@checked
+def edge_sets(
+    explainer: Explainer,
+    texts: Sequence[Text],
+    sets: EdgeScores,
+    scores: EdgeScores,
+    replacement: str = "pad",
+    *,
+    target: Any = None,
+    truncation: bool = False,
+    draws: int = 5,
+    seed: int = 0,
+    progress: Progress = None,
+) -> EdgeSetEvaluation:
+    """Measure how the model's probability changes without certain attention edges, or with these alone.
+
+    `sets` has for each name a list with one truth value (l, t, t) per text, such as `route_edges(att.flow, 10)` or
+    `cut_edges(att.flow)`. `scores` is as in `edges`: of each, as many of the highest-scored edges are taken as the set
+    has. Random edges are the mean of `draws` draws. Edges on the diagonal do not count. The rest is as in `edges`.
+    """
+    one_of("replacement", replacement, EDGE_REPLACEMENTS)
+    whole_number("draws", draws)
+    head = softmax_head(explainer)
+    encodings = encode_texts(explainer, texts, truncation)
+    targets = parse_targets(head, target, None, len(encodings))
+    sets_by_name = _parse_edge_scores(sets, encodings, "sets")
+    scores_by_method = _parse_edge_scores(scores, encodings)
+    rankings = (ITSELF, *scores_by_method, CONTROL)
+    shape = (len(sets_by_name), len(rankings), len(encodings))
+    without = np.full(shape, np.nan)
+    alone = np.full(shape, np.nan)
+    sizes = np.zeros((len(sets_by_name), len(encodings)), dtype=np.int64)
+    probability = np.empty(len(encodings))
+    with reporting(progress, len(encodings), "text") as report:
+        for index, encoding in enumerate(encodings):
+            patched = patched_model(explainer, encoding, replacement)
+            live = patched.live_edges()
+            candidates = _candidates(live)
+            orders = []
+            for name, items in scores_by_method.items():
+                orders.append(_best_first(_checked_shape(items[index], live, name, index), candidates))
+            generator = token_generator(seed, 0, list(encoding.inputs["input_ids"]))
+            orders += [generator.permutation(candidates) for _ in range(draws)]
+            chosen = [np.zeros(0, dtype=np.int64)]
+            for number, (name, items) in enumerate(sets_by_name.items()):
+                members = _checked_shape(items[index], live, name, index, "sets").reshape(-1)[candidates] > 0
+                sizes[number, index] = members.sum()
+                chosen += [candidates[members], *(order[: members.sum()] for order in orders)]
+            log_probabilities = _log_probabilities(patched, _removals_of_sets(chosen, candidates, live))
+            requested = targets[index]
+            explained = int(log_probabilities[0].argmax()) if requested is None else requested
+            probabilities = np.exp(log_probabilities[:, explained])
+            probability[index] = probabilities[0]
+            by_side = probabilities[2:].reshape(len(sets_by_name), 1 + len(orders), 2)
+            named = 1 + len(scores_by_method)
+            random_mean = by_side[:, named:].mean(1, keepdims=True)
+            filled = sizes[:, index] > 0
+            by_ranking = np.concatenate([by_side[:, :named], random_mean], 1)
+            without[filled, :, index] = by_ranking[filled, :, 0]
+            alone[filled, :, index] = by_ranking[filled, :, 1]
+            report(index + 1)
+    return EdgeSetEvaluation(
+        sets=tuple(sets_by_name),
+        rankings=rankings,
+        replacement=replacement,
+        probability=probability,
+        without=without,
+        alone=alone,
+        sizes=sizes,
+    )
+
+
+def route_edges(flow: Flow, k: int = 10) -> np.ndarray:
+    """The edges (l, t, t) of the `k` widest routes of a flow, as truth values."""
+    member = np.zeros(tuple(flow.edges.shape[1:]), dtype=bool)
+    layers = np.arange(len(member))
+    for route in routes(flow, k).routes:
+        nodes = np.array(route.tokens)  # from the input up
+        member[layers, nodes[1:], nodes[:-1]] = True
+    return member
+
+
+def cut_edges(flow: Flow) -> np.ndarray:
+    """The attention edges (l, t, t) of the minimum cut of a flow's network; none where it runs through nodes alone."""
+    member = np.zeros(tuple(flow.edges.shape[1:]), dtype=bool)
+    for edge in min_cut(flow).edges:
+        if 0 <= edge.layer < len(member):
+            member[edge.layer, edge.i, edge.j] = True
+    return member
+
+
+def _removals_of_sets(chosen: Sequence[np.ndarray], candidates: np.ndarray, live: Tensor) -> Tensor:
+    """What each run removes (2 * sets, l, t, t): a set of edges, then all candidates but these."""
+    runs = np.zeros((2 * len(chosen), live.numel()), dtype=bool)
+    for row, members in enumerate(chosen):
+        runs[2 * row, members] = True
+        runs[2 * row + 1, candidates] = True
+        runs[2 * row + 1, members] = False
+    return torch.from_numpy(runs).reshape(-1, *live.shape)
+
+
+def _best_first(values: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """The candidates (m,), those with the highest values (l, t, t) first."""
+    order = np.argsort(-values.reshape(-1)[candidates], kind="stable")
+    return candidates[order]
+
+
+def _checked_shape(values: np.ndarray, live: Tensor, name: str, index: int, argument: str = "scores") -> np.ndarray:
+    """The values (l, t, t), if there is one for each edge."""
+    if values.shape != live.shape:
+        shapes = f"{tuple(values.shape)}, not {tuple(live.shape)}"
+        message = f"[{name!r}][{index}] must have a value for each layer, query and key: it has shape "
+        raise ArgumentError(Argument(argument), message + shapes)
+    return values
+
+
+def _parse_edge_scores(
+    scores: EdgeScores, encodings: Sequence[Encoding], argument: str = "scores"
+) -> dict[str, list[np.ndarray]]:
     """Scores (l, t, t) of every text by every method."""
     if not scores:
-        raise ArgumentError(Argument("scores"), " is empty; pass the scores of at least one method")
+        raise ArgumentError(Argument(argument), " is empty; pass at least one")
     by_method = {}
     for name, items in scores.items():
-        if name == CONTROL:
-            raise ArgumentError(Argument("scores"), f" has the name {CONTROL!r}, which is that of the control")
+        if name in (CONTROL, ITSELF):
+            raise ArgumentError(Argument(argument), f" has the name {name!r}, which is taken; choose another one")
         if len(items) != len(encodings):
             message = f"[{name!r}] has {len(items)} entries but there are {len(encodings)} texts"
-            raise ArgumentError(Argument("scores"), message)
-        by_method[str(name)] = [_edge_scores(item, f"[{name!r}][{k}]") for k, item in enumerate(items)]
+            raise ArgumentError(Argument(argument), message)
+        by_method[str(name)] = [_edge_scores(item, argument, f"[{name!r}][{k}]") for k, item in enumerate(items)]
     return by_method
 
 
-def _edge_scores(item: Any, entry: str) -> np.ndarray:
-    """Scores (l, t, t) of one text; `entry` is the place in `scores` that errors name."""
+def _edge_scores(item: Any, argument: str, entry: str) -> np.ndarray:
+    """Scores (l, t, t) of one text; `entry` is the place in the argument that errors name."""
     if hasattr(item, "certificate"):  # an Attribution
         if item.flow is None:
             message = f"{entry} has no flow; explain by a flow method with keep_flow=True"
-            raise ArgumentError(Argument("scores"), message)
+            raise ArgumentError(Argument(argument), message)
         signed = item.flow.edges[0]
         if item.flow_against is not None:
             signed = signed - item.flow_against.edges[0]
@@ -221,11 +385,11 @@ def _edge_scores(item: Any, entry: str) -> np.ndarray:
     values = item.detach().cpu().double().numpy() if isinstance(item, Tensor) else np.asarray(item, dtype=np.float64)
     if values.ndim != 3 or not np.isfinite(values).all():
         message = f"{entry} must be an Attribution with a flow, or finite numbers of shape (l, t, t)"
-        raise ArgumentTypeError(Argument("scores"), message)
+        raise ArgumentTypeError(Argument(argument), message)
     return values
 
 
-def _patched_model(explainer: Explainer, encoding: Encoding, replacement: str) -> PatchedModel:
+def patched_model(explainer: Explainer, encoding: Encoding, replacement: str) -> PatchedModel:
     """The model with one text, and the text that removed edges read instead."""
     batch = explainer.runner.collate([encoding])
     ids = batch.inputs["input_ids"]
