@@ -103,7 +103,7 @@ def site_links(text: str, old: Path, new: Path) -> str:
 
 def _page_of(file: Path) -> Path | None:
     """Where the site shows a file of the repository."""
-    if file.is_relative_to(DOCS) and file.suffix == ".md":
+    if file.is_relative_to(DOCS) and file.suffix in (".md", ".ipynb"):
         return file
     if file.parent == ROOT and file.stem in _PROJECT_FILES:
         return DOCS / "project" / f"{file.stem.lower()}.md"

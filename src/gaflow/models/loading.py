@@ -380,6 +380,8 @@ def _load_tokenizer(
     """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
+    if TASKS[task].processor == "AutoImageProcessor":
+        need("PIL.Image", "image", "pictures need Pillow")
     processor = getattr(transformers, TASKS[task].processor)
     with _naming(name, argument):
         return processor.from_pretrained(name, subfolder=_subfolder(pipeline), **options.remote)
