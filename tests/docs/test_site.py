@@ -102,6 +102,14 @@ def test_every_link_between_pages_of_the_documentation_is_a_link_on_the_site(sit
     assert lost == []
 
 
+def test_the_list_for_language_models_leads_to_pages_of_the_site(site):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", text)
+    repository = (DOCS.parent / "llms.txt").read_text(encoding="utf-8")
+    assert len(links) == repository.count("](") > 20
+    assert [link for link in links if not (site / link).is_file()] == []
+
+
 def test_no_page_loads_anything_from_elsewhere(pages):
     outside = [source for page in pages.values() for source in page.loaded if urlsplit(source).netloc]
     assert outside == []
