@@ -55,7 +55,7 @@ def data_of(path: str, settings: Settings) -> dict[str, list[Planted]]:
     source_texts, classes = read(path)
     texts = [" ".join(text.split()[: settings.most_words]) for text in source_texts]
     seed = settings.training.seed
-    training_rows, heldout_rows = split(len(texts), seed)
+    training_rows, heldout_rows = split(len(texts), seed, settings.training.texts)
 
     def part(part_rows: np.ndarray, share: float, decoys: float, seed: int) -> list[Planted]:
         part_texts = [texts[k] for k in part_rows]
@@ -205,7 +205,8 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--kind", choices=PLANTED_KINDS, default=Settings.kind)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--texts", type=int, default=Settings.texts)
+    parser.add_argument("--texts", type=int, default=Settings.texts, help="to explain")
+    parser.add_argument("--train-texts", type=int, help="texts to train on; all if left out")
     parser.add_argument("--methods", default=",".join(Settings.methods))
     parser.add_argument("--epochs", type=int, default=Training.epochs)
     parser.add_argument("--max-length", type=int, default=Training.max_length)
@@ -216,7 +217,9 @@ def main() -> None:
         kind=options.kind,
         texts=options.texts,
         methods=tuple(options.methods.split(",")),
-        training=Training(epochs=options.epochs, max_length=options.max_length, seed=options.seed),
+        training=Training(
+            epochs=options.epochs, max_length=options.max_length, texts=options.train_texts, seed=options.seed
+        ),
     )
     run(options.base, options.data, options.out, settings, options.device)
     print((options.out / "recovery.md").read_text())

@@ -44,6 +44,7 @@ class Training:
     decay: float = 0.01
     warm_up: float = 0.1
     max_length: int = 512
+    texts: int | None = None  # to train on, drawn by `seed`; None: all
     seed: int = 0
 
 
@@ -62,10 +63,11 @@ def read(path: str, column: str = "text") -> tuple[list[str], list[int]]:
     return texts, [int(label) for _, _, label in rows]
 
 
-def split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows held out."""
+def split(count: int, seed: int, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on, at most `most` of them, and rows held out."""
     order = np.random.default_rng(seed).permutation(count)
-    return np.sort(order[count // HELD_OUT :]), np.sort(order[: count // HELD_OUT])
+    held_out = count // HELD_OUT
+    return np.sort(order[held_out:][:most]), np.sort(order[:held_out])
 
 
 def encode(tokenizer: Any, texts: Sequence[str], classes: Sequence[int], length: int) -> Texts:
@@ -177,7 +179,7 @@ def train(
         dtype=torch.float32,
     ).to(target_device)
     texts, classes = read(files[0], column)
-    training_rows, heldout_rows = split(len(texts), settings.seed)
+    training_rows, heldout_rows = split(len(texts), settings.seed, settings.texts)
     parts = {
         "train": ([texts[k] for k in training_rows], [classes[k] for k in training_rows]),
         "heldout": ([texts[k] for k in heldout_rows], [classes[k] for k in heldout_rows]),
@@ -224,10 +226,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=Training.epochs)
     parser.add_argument("--max-length", type=int, default=Training.max_length)
+    parser.add_argument("--texts", type=int, help="texts to train on; all if left out")
     parser.add_argument("--seed", type=int, default=Training.seed)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    settings = Training(epochs=options.epochs, max_length=options.max_length, seed=options.seed)
+    settings = Training(epochs=options.epochs, max_length=options.max_length, texts=options.texts, seed=options.seed)
     files, labels = (options.train, options.test), options.labels.split(",")
     record = train(options.base, files, labels, options.out, settings, options.device, options.column)
     print(json.dumps(record, indent=2))

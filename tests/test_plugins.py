@@ -75,6 +75,12 @@ def test_a_task_of_another_package_is_taken_from_the_class_of_the_model(example)
     assert explainer.task in TASKS
 
 
+def test_the_default_method_explains_a_task_of_another_package(example):
+    torch.manual_seed(0)
+    explainer = gaflow.Explainer(BertForNextSentencePrediction(BertConfig(**SIZE)).eval(), wordpiece())
+    assert explainer(("a smart dog", "it is not cute")).method == "peeled_flow"
+
+
 def test_an_adapter_of_another_package_serves_its_type_of_models(example):
     model, _ = bert()
     config = type("Config", (), {"model_type": "example_model"})()

@@ -252,7 +252,9 @@ def test_links_of_the_readme_lead_to_the_source_or_nowhere():
     text = "![a](docs/a.svg) [b](docs/b.md#c) [d](https://example.org/) [e](#f)"
     assert rewrite_links(text, None) == " b [d](https://example.org/) [e](#f)"
     source = "https://github.com/owner/name"
-    expected = f"![a]({source}/raw/main/docs/a.svg) [b]({source}/blob/main/docs/b.md#c) [d](https://example.org/) [e](#f)"
+    expected = (
+        f"![a]({source}/raw/main/docs/a.svg) [b]({source}/blob/main/docs/b.md#c) [d](https://example.org/) [e](#f)"
+    )
     assert rewrite_links(text, source) == expected
 
 
@@ -305,7 +307,7 @@ def test_the_steps_name_what_is_missing(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert f"v{gaflow.__version__}" in printed
     complete = copy.deepcopy(PROJECT)
-    complete["urls"] |= {name: "https://example.org/" for name in steps.ADDRESSES}
+    complete["urls"] |= dict.fromkeys(steps.ADDRESSES, "https://example.org/")
     before = list(steps.missing_parts())
     monkeypatch.setattr(steps.tomllib, "loads", lambda _: {"project": complete})
     after = list(steps.missing_parts())

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from gaflow.benchmark.report import report
 from gaflow.benchmark.report.collect import collect, order_methods
 from gaflow.benchmark.report.formats import cell_text, latex_text, markdown_text, to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.tables import ReportColumn, ReportSettings, ReportTable, all_tables, pair_matrices
+from gaflow.benchmark.report.verdict import chart, overall_order, verdicts
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
+from gaflow.evaluation.ranking import rank_methods
 from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso, aso_pairs
 from tests.support.models import bert
@@ -104,16 +107,19 @@ def test_markdown_latex_and_html_show_the_same_rounded_numbers(reported):
     start = lines.index("### AOPC and LOdds, top k% masked (pad)")
     assert lines[start + 4] == "| method | imdb AOPC ↑ | imdb LOdds ↓ | sst2 AOPC ↑ | sst2 LOdds ↓ |"
     shown_rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines[start + 6 : start + 11]]
-    assert [row[0] for row in shown_rows] == ["attcat", "ig", "agf", "theirs", "random"]
+    methods = [row[0] for row in shown_rows]
+    assert methods[0] == "agf"  # first on imdb, third on sst2
+    assert [m for m in methods if m in ("ig", "attcat", "random")] == ["ig", "attcat", "random"]  # as on sst2
     expected = [f"{table.loc['agf', c]:.3f}" for c in ("aopc_top", "lodds_top")]
-    assert shown_rows[2][1:] == [f"{other.loc['agf', c]:.3f}" for c in ("aopc_top", "lodds_top")] + expected
-    assert shown_rows[3][3:] == ["–", "–"]
+    agf_row = shown_rows[methods.index("agf")]
+    assert agf_row[1:] == [f"{other.loc['agf', c]:.3f}" for c in ("aopc_top", "lodds_top")] + expected
+    assert shown_rows[methods.index("theirs")][3:] == ["–", "–"]
     source = (reported / "tables.tex").read_text().replace(r"\textbf{", "").replace("}", "")
-    assert " & ".join(["agf", *(cell.replace("-", "$-$") for cell in shown_rows[2][1:])]) + r" \\" in source
+    assert " & ".join(["agf", *(cell.replace("-", "$-$") for cell in agf_row[1:])]) + r" \\" in source
     html = Page((reported / "report.html").read_text())
     html_table = next(t for t in html.tables if t[1][1:3] == ["AOPC ↑", "LOdds ↓"])
     assert html_table[0][1:] == ["imdb", "sst2"]
-    assert [row for row in html_table if row[0] == "agf"] == [shown_rows[2]]
+    assert [row for row in html_table if row[0] == "agf"] == [agf_row]
 
 
 def test_the_best_is_bold_in_its_own_direction():
@@ -122,7 +128,7 @@ def test_the_best_is_bold_in_its_own_direction():
     table = ReportTable("k", "t", "c", "m", "abcd", dict(zip(columns, zip(*cells, strict=True), strict=True)))
     best = [[table.is_best(column, row) for column in columns] for row in range(4)]
     assert best == [[False] * 3, [True, False, False], [True, True, False], [False] * 3]
-    assert "| b | **0.900** | 0.100 | 0.900 |" in to_markdown([], [table], [], ReportSettings())
+    assert "| b | **0.900** | 0.100 | 0.900 |" in to_markdown([], [], [table], [], ReportSettings())
     assert r"c & \textbf{0.900} & \textbf{$-$0.500} & 0.000 \\" in to_latex([], [table])
     alone = ReportTable("k", "t", "c", "m", "a", {column: [0.2] for column in columns})
     assert not any(alone.is_best(column, 0) for column in columns)
@@ -145,7 +151,7 @@ def test_rates_are_there_only_where_labels_are(results):
 
 
 def test_a_method_is_compared_with_the_best_of_another_kind(results):
-    tables = {t.title: t for t in all_tables(collect(results), ReportSettings(resamples=50, seed=3))}
+    tables = {t.title: t for t in all_tables(collect(results), ReportSettings(resamples=50, seed=3), "agf")}
     table = tables["Almost Stochastic Order of agf, top k% masked (pad)"]
     evaluated = Evaluation.load(results / "sst2" / "pad")
     values = evaluated.per_text("aopc", "top")
@@ -155,7 +161,7 @@ def test_a_method_is_compared_with_the_best_of_another_kind(results):
     expected = aso(values[evaluated.methods.index("agf")], values[evaluated.methods.index(rival)], resamples=50, seed=3)
     assert epsilon == expected
     assert "Almost Stochastic Order of ig, top k% masked (pad)" in {
-        t.title for t in all_tables(collect(results), ReportSettings("ig", resamples=20))
+        t.title for t in all_tables(collect(results), ReportSettings(resamples=20), "ig")
     }
 
 
@@ -171,6 +177,50 @@ def test_all_pairs_are_compared(reported):
     assert len(pairs) == 4 * (2 * 12 + 6)
     first = next(p for p in pairs if (p["data_set"], p["method"], p["other"]) == ("imdb", "agf", "theirs"))
     assert float(first["epsilon"]) == matrix.epsilon[0, 1]
+
+
+def test_the_verdict_comes_first_and_is_the_same_everywhere(reported):
+    sst2 = {name: Evaluation.load(reported / "sst2" / name) for name in ("pad", "delete")}
+    ranking = rank_methods(sst2, resamples=20, seed=4)
+    sentences = ranking.sentences("sst2")
+    markdown = (reported / "tables.md").read_text()
+    shown = Page((reported / "report.html").read_text()).text
+    for sentence in sentences:
+        assert markdown_text(sentence) in markdown.partition("###")[0]
+        assert sentence in shown.partition("Data sets")[0]
+    rows = [row for row in rows_of((reported / "ranking.csv").read_text()) if row["data_set"] == "sst2"]
+    assert [row["method"] for row in rows[::2]] == list(ranking.methods)
+    assert [float(row["aopc"]) for row in rows] == ranking.means.T.ravel().tolist()
+    assert [int(row["worst_rank"]) for row in rows[::2]] == ranking.worst.tolist()
+    first, second = ranking.methods[:2]
+    row = next(row for row in rows if row["method"] == second)
+    assert float(row["p_best"]) == ranking.p[0, 1]
+    assert row["against_best"] == ranking.against_best(second)
+    assert ranking.best == first
+
+
+def test_the_chart_has_a_dot_inside_the_interval_of_every_method(reported):
+    ranking = rank_methods({"pad": Evaluation.load(reported / "imdb" / "pad")}, resamples=20)
+    drawn = chart(ranking)
+    assert [row.method for row in drawn.rows] == list(ranking.methods)
+    for row, mean in zip(drawn.rows, ranking.means[0], strict=True):
+        (bar,) = row.bars
+        assert 0 <= bar.low <= bar.mean <= bar.high <= 100
+        assert float(bar.number) == pytest.approx(mean, abs=5e-4)
+        assert bar.control == next(row.bars[0].mean for row in drawn.rows if row.is_control)
+
+
+def test_data_sets_are_ranked_together_by_the_worst_rank(reported):
+    verdicts_of_both = verdicts(collect(reported), ReportSettings(resamples=20))
+    worst = {}
+    for verdict in verdicts_of_both:
+        for method, rank in zip(verdict.ranking.methods, verdict.ranking.worst, strict=True):
+            worst.setdefault(method, []).append(rank)
+    order = overall_order(verdicts_of_both)
+    common = [method for method in order if len(worst[method]) == 2]
+    assert order[: len(common)] == common  # what was measured everywhere comes first
+    ranks = [max(worst[method]) for method in common]
+    assert ranks == sorted(ranks)
 
 
 def test_the_points_of_the_curves_are_the_evaluation_s(reported):
@@ -213,8 +263,9 @@ def test_what_was_left_out_is_said_everywhere(tmp_path):
         shown_text = Page(text).text if name.endswith("html") else text
         assert re.search("a: .*transatt.*no rule for this", shown_text)
         assert re.search("a: 1,234 texts.*empty text", shown_text)
-    first = Page((tmp_path / "report.html").read_text()).tables[0]
-    assert dict(zip(first[0], first[1], strict=True))["skipped"] == "1,236"
+    tables = Page((tmp_path / "report.html").read_text()).tables
+    data_sets = next(table for table in tables if "skipped" in table[0])
+    assert dict(zip(data_sets[0], data_sets[1], strict=True))["skipped"] == "1,236"
 
 
 def test_strangers_words_are_shown_and_never_obeyed(tmp_path):
@@ -231,9 +282,10 @@ def test_strangers_words_are_shown_and_never_obeyed(tmp_path):
         assert not re.search("[\x1b\u202e]", path.read_text()), path
     written = (tmp_path / "tables.md").read_text()
     assert "<script" not in written.replace("\\<", "")
-    heads = [line for line in written.splitlines() if line.startswith("| method")]
-    rows = [line for line in written.splitlines() if line.startswith(f"| {markdown_text(HOSTILE)}")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in heads[:1] + rows[1:2]} == {4}
+    assert f"| {markdown_text(HOSTILE)}" in written
+    for is_table, lines in groupby(written.splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:  # all rows have as many cells as the head
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
     csv_rows = rows_of((tmp_path / "tables.csv").read_text())
     written_out = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
     assert [r["method"] for r in csv_rows] == ["agf", written_out, "'=1+1", "random"]

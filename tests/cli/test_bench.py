@@ -1,6 +1,7 @@
 import json
 import re
 import sys
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,9 +161,28 @@ def test_the_default_methods_are_checked_before_a_model_is_loaded(capfd, data, t
     assert f"method {PAPER_METHODS[0]!r} needs captum" in refused(capfd, "bench", data, "-o", tmp_path / "out")
 
 
+def test_each_phase_has_a_bar_of_its_own_that_counts_its_own_texts(capfd, data, folder, tmp_path, monkeypatch):
+    bars = {}
+
+    @contextmanager
+    def progress_bar(activity):
+        assert not any(bar["open"] for bar in bars.values())  # a terminal draws one at a time
+        bars[activity] = {"open": True, "last": None}
+        yield lambda done, total: bars[activity].update(last=(done, total))
+        bars[activity]["open"] = False
+
+    monkeypatch.setattr("gaflow.cli.bench.progress_bar", progress_bar)
+    args = ["--model", folder, "--methods", "cat", "--replacement", "pad", "--replacement", "mask"]
+    gives(capfd, "bench", data, "-o", tmp_path / "out", *args)
+    explaining, masking = bars
+    assert "1 of 2" in explaining
+    assert "2 of 2" in masking
+    assert [bars[name]["last"] for name in bars] == [(14, 14), (28, 28)]
+
+
 def test_ctrl_c_ends_and_says_how_to_go_on(capfd, data, folder, tmp_path, monkeypatch):
     args = ["bench", data, "-o", tmp_path / "out", "--model", folder, "--methods", "cat", "--shard-size", "5"]
-    monkeypatch.setattr("gaflow.cli.bench.progress_bar", interrupted_at(20))
+    monkeypatch.setattr("gaflow.cli.bench.progress_bar", interrupted_at(6, "2 of 2"))
     assert main([str(a) for a in args]) == 130
     out, err = capfd.readouterr()
     assert out == ""

@@ -193,11 +193,19 @@ def test_sentences_are_shaded_and_listed(capfd, folder, tmp_path):
     assert "are both set" in refused(capfd, "explain", text, "--model", "not/there", "--words", "--sentences")
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".PDF", b"%PDF"), (".png", b"\x89PNG")])
-def test_svg_draws_the_figure_that_python_draws(capfd, folder, tmp_path, suffix, begins):
+@pytest.mark.parametrize(
+    ("suffix", "begins", "unit"),
+    [
+        (".svg", b"<?xml", "words"),
+        (".PDF", b"%PDF", "words"),
+        (".png", b"\x89PNG", "words"),
+        (".svg", b"<?xml", "sentences"),
+    ],
+)
+def test_svg_draws_the_figure_that_python_draws(capfd, folder, tmp_path, suffix, begins, unit):
     path, other = tmp_path / f"why{suffix}", tmp_path / f"other{suffix.lower()}"
-    assert "smart" in gives(capfd, "explain", SENTENCE, "--words", "--model", folder, "--svg", path)
-    gaflow.Explainer(folder)(SENTENCE).plot(words=True).savefig(other)
+    assert "smart" in gives(capfd, "explain", SENTENCE, f"--{unit}", "--model", folder, "--svg", path)
+    gaflow.Explainer(folder)(SENTENCE).plot(**{unit: True}).savefig(other)
     assert path.read_bytes() == other.read_bytes()
     assert path.read_bytes().startswith(begins)
 

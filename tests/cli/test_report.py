@@ -1,3 +1,4 @@
+import csv
 import json
 
 import pytest
@@ -20,7 +21,13 @@ def test_the_command_gives_what_python_gives(capfd, results, tmp_path):
     output = gives(capfd, "report", results, "--resamples", "20")
     expected = report(results, tmp_path / "python", resamples=20)
     names = [str(path.relative_to(tmp_path / "python")) for path in expected]
-    assert output.splitlines() == [str(results / name) for name in names]
+    *verdict, last = output.split("\n\n")
+    assert last.splitlines() == [str(results / name) for name in names]
+    assert len(verdict) == 2
+    with (results / "ranking.csv").open(newline="") as file:
+        ranked = [row["method"] for row in csv.DictReader(file) if row["data_set"] == "imdb"]
+    imdb_rows = [line.split() for line in verdict[0].splitlines() if line.startswith("  ")]
+    assert [row[1] for row in imdb_rows[1:]] == ranked
     for name in names:
         assert (results / name).read_bytes() == (tmp_path / "python" / name).read_bytes()
 

@@ -50,6 +50,7 @@ def test_scores_of_words_are_spread_over_tokens(explainer):
         ({"levels": []}, ValueError, "levels"),
         ({"levels": [10, 10]}, ValueError, "levels"),
         ({"levels": [0.5]}, ValueError, "levels"),
+        ({"levels": [None, 10]}, ValueError, "levels"),
         ({"scores": [1, 2]}, TypeError, "dict"),
         ({"scores": {"a": [[1.0]]}}, ValueError, "entries"),
         ({"scores": {"a": [[1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]}}, ValueError, "tokens"),
@@ -62,6 +63,10 @@ def test_bad_input_is_refused_before_anything_is_computed(explainer, changed, er
     arguments = {"texts": ["good", "bad"], "methods": [], **changed}
     with pytest.raises(error, match=match):
         evaluate(explainer, **arguments)
+
+
+def test_levels_may_be_an_array(explainer):
+    assert evaluate(explainer, ["good"], methods=["cat"], levels=np.arange(10, 31, 10)).levels == (10, 20, 30)
 
 
 def test_scores_of_another_text_are_refused(explainer):

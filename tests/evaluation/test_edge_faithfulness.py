@@ -96,6 +96,9 @@ def test_a_decoder_has_no_edges_into_the_future():
         ("replacement", {"replacement": "delete"}),
         ("levels", {"levels": (0, 10)}),
         ("levels", {"levels": ()}),
+        ("levels", {"levels": (0.5,)}),
+        ("levels", {"levels": (None, 10)}),
+        ("levels", {"levels": np.ones((2, 3))}),
     ],
 )
 def test_wrong_arguments_are_named(explainer, attributions, argument, change):
@@ -103,6 +106,10 @@ def test_wrong_arguments_are_named(explainer, attributions, argument, change):
     with pytest.raises(ArgumentError) as error:
         edges(explainer, TEXTS, **settings)
     assert error.value.argument == argument
+
+
+def test_levels_may_be_an_array(explainer, attributions):
+    assert edges(explainer, TEXTS, {"flow": attributions}, levels=np.array([10, 50])).levels == (10, 50)
 
 
 def test_scores_must_have_layers_queries_and_keys(explainer, attributions):

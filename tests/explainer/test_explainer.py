@@ -1,3 +1,4 @@
+import copy
 import sys
 from dataclasses import dataclass, replace
 
@@ -313,6 +314,16 @@ def test_bad_texts_are_named_before_the_model_runs(texts, error, message, monkey
     with pytest.raises(error, match=message):
         ex(texts)
     assert count.forward == 0
+
+
+def test_a_token_that_the_model_has_no_embedding_for_is_named():
+    model, tokenizer = bert()
+    larger = copy.deepcopy(tokenizer)
+    larger.add_tokens(["unheard"])
+    assert Explainer(model, larger)("a dog", "attcat").tokens[1:-1] == ("a", "dog")
+    with pytest.raises(TextError, match="'unheard'") as error:
+        Explainer(model, larger)("a dog unheard of", "attcat")
+    assert error.value.argument == "tokenizer"
 
 
 def test_a_long_text_is_truncated_when_asked_and_flagged():

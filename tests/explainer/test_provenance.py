@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 import weakref
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -63,7 +64,9 @@ def test_functions_are_told_by_name_and_positions_as_lists():
         return attention.mean(2)
 
     described = describe_method(FlowMethod(my_information, sources=[0, 2]))["settings"]
-    assert described["information"].endswith("my_information")
+    name, digest = described["information"].split()
+    assert name.endswith("my_information")
+    assert int(digest, 16)
     assert described["sources"] == [0, 2]
 
 
@@ -74,7 +77,9 @@ def test_a_method_of_no_dataclass_is_told_by_name():
         def __call__(self, trace):
             raise AssertionError
 
-    assert describe_method(Plain()) == {"name": "plain", "settings": {}}
+    described = describe_method(Plain())
+    assert int(described.pop("code"), 16)
+    assert described == {"name": "plain", "settings": {}}
 
 
 def test_code_that_came_with_a_model_is_part_of_it(tmp_path, monkeypatch):
@@ -306,6 +311,59 @@ def test_a_state_that_ends_with_its_explainer_is_known_although_the_model_is_tra
     hashes = {attribution.provenance["weights"] for attribution in by_step}
     assert len(hashes) == 3
     assert None not in hashes
+
+
+def test_attributions_of_one_state_share_its_snapshot_and_those_of_another_do_not():
+    explainer = gaflow.Explainer(copy.deepcopy(bert()[0]), wordpiece())
+    before = [explainer("a smart dog", "attcat") for _ in range(3)]
+    change_in_place(explainer.model)
+    after = explainer("a smart dog", "attcat")
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = explainer("a smart dog", "attcat")
+    snapshots = [attribution.origin._snapshot for attribution in [*before, after, reduced]]  # type: ignore[union-attr]
+    assert len({id(snapshot) for snapshot in snapshots[:3]}) == 1
+    assert len({id(snapshot) for snapshot in snapshots}) == 3
+    assert reduced.provenance["autocast"] == "bfloat16"
+
+
+def test_two_threads_that_ask_at_once_hash_once():
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(copy.deepcopy(model), tokenizer)
+    attributions = explainer(["a smart dog", "not cute"], "agf", batch_size=1)
+    second_asks = threading.Event()
+    hash_weights = provenance._hash_weights
+
+    def hash_slowly(model):
+        assert second_asks.wait(60)
+        return hash_weights(model)
+
+    answers = []
+
+    def ask_first():
+        answers.append(attributions[0].provenance["weights"])
+
+    def ask_second():
+        second_asks.set()
+        answers.append(attributions[1].provenance["weights"])
+
+    with patch.object(provenance, "_hash_weights", side_effect=hash_slowly) as hashing:
+        threads = [threading.Thread(target=ask) for ask in (ask_first, ask_second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert hashing.call_count == 1
+    assert answers == [describe_model(explainer)["weights"]] * 2
+
+
+def test_an_explainer_that_ends_leaves_its_tokenizer_to_those_who_ask():
+    explainer = gaflow.Explainer(copy.deepcopy(bert()[0]), wordpiece())
+    expected = describe_model(explainer)["tokenizer"]["sha256"]
+    attribution = explainer("a smart dog", "agf")
+    with patch.object(provenance, "_hash_tokenizer", wraps=provenance._hash_tokenizer) as hashing:
+        del explainer
+        assert hashing.call_count == 0
+        assert attribution.provenance["tokenizer"] == expected
 
 
 def test_an_explainer_that_leaves_no_attributions_behind_hashes_nothing():

@@ -283,6 +283,7 @@ def test_changes_may_be_arrays_and_generators():
         ({"groups": [[0, 1], [1, 2]]}, "groups"),
         ({"groups": [[0, 0]]}, "groups"),
         ({"groups": [[]]}, "groups"),
+        ({"groups": [np.array(0.0)]}, "groups"),
         ({"groups": [[TOKENS]]}, "groups"),
         ({"epsilon": 0.0}, "epsilon"),
     ],

@@ -70,7 +70,7 @@ def client() -> Iterator[TestClient]:
 
 
 @cache
-def kept(client: TestClient) -> str:
+def explain_once(client: TestClient) -> str:
     return post(client, "explain", {"text": TEXT, "method": "agf"})["id"]
 
 
@@ -95,7 +95,7 @@ def send(client: TestClient, path: str, body: Any) -> Any:
 def test_any_body_gets_an_answer_or_a_problem(client, path, choices):
     body = dict(NETWORK_BODIES.get(path) or TEXT_BODIES.get(path) or NETWORK_BODIES["solve"] | CAPACITIES)
     if path in NETWORK_BODIES or path == "mask":
-        body["id"] = kept(client)
+        body["id"] = explain_once(client)
     names = choices.draw(st.lists(st.sampled_from(sorted(body)), min_size=1, max_size=2, unique=True))
     for name in names:
         body[name] = choices.draw(values)

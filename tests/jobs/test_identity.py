@@ -1,5 +1,6 @@
 import copy
 import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from gaflow.explainer.provenance import describe_model
 from gaflow.jobs import attribute
 from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import Manifest
+from gaflow.methods import Scores
 from tests.support.manifests import as_first_written, edit_manifest
 from tests.support.models import FAMILIES, bert
 from tests.support.runs import files
@@ -202,6 +204,174 @@ def test_a_model_that_was_changed_in_memory_is_another_model(tmp_path, change):
     change(changed.model.bert)
     with pytest.raises(JobError, match="layers of the model"):
         run(changed, tmp_path / "job")
+
+
+class Scale:
+    """A hook that remembers by how much it multiplies."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, _module, _inputs, output):
+        return output * self.factor
+
+    def multiply(self, module, inputs, output):
+        return self(module, inputs, output)
+
+
+def scaling(factor):
+    return lambda _module, _inputs, output: output * factor
+
+
+def scaling_gradients(factor):
+    return lambda _module, gradients: tuple(gradient * factor for gradient in gradients)
+
+
+def output_layer(bert_model):
+    return bert_model.encoder.layer[0].output
+
+
+def remake_class(bert_model, factor):
+    kind = type(output_layer(bert_model))
+
+    class Output(kind):
+        def forward(self, hidden, inputs):
+            return super().forward(hidden, inputs) * factor
+
+    output_layer(bert_model).__class__ = Output
+
+
+IN_TWO_WAYS = {  # of which only the code, or what it carries, differs
+    "values that a function closes over": [
+        lambda model: output_layer(model).register_forward_hook(scaling(2.0)),
+        lambda model: output_layer(model).register_forward_hook(scaling(3.0)),
+    ],
+    "arrays that a function closes over": [
+        lambda model: output_layer(model).register_forward_hook(scaling(torch.full((32,), 2.0))),
+        lambda model: output_layer(model).register_forward_hook(scaling(torch.full((32,), 2.0001))),
+    ],
+    "the state of an object": [
+        lambda model: output_layer(model).register_forward_hook(Scale(2.0)),
+        lambda model: output_layer(model).register_forward_hook(Scale(3.0)),
+    ],
+    "the object of a method": [
+        lambda model: output_layer(model).register_forward_hook(Scale(2.0).multiply),
+        lambda model: output_layer(model).register_forward_hook(Scale(3.0).multiply),
+    ],
+    "a default": [
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output, factor=2.0: output * factor),
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output, factor=3.0: output * factor),
+    ],
+    "a number in the code": [
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output: output * 2.0),
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output: output * 3.0),
+    ],
+    "an operation": [
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output: output * 2.0),
+        lambda model: output_layer(model).register_forward_hook(lambda _m, _i, output: output + 2.0),
+    ],
+    "a hook of the backward pass": [
+        lambda model: output_layer(model).register_full_backward_pre_hook(scaling_gradients(2.0)),
+        lambda model: output_layer(model).register_full_backward_pre_hook(scaling_gradients(3.0)),
+    ],
+    "what the methods of a class close over": [
+        lambda model: remake_class(model, 2.0),
+        lambda model: remake_class(model, 3.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("difference", IN_TWO_WAYS)
+def test_a_model_with_other_code_or_values_in_it_is_another_model(tmp_path, difference):
+    first, second = IN_TWO_WAYS[difference]
+    explainers = []
+    for change in (first, first, second):
+        explainers.append(explainer_with())
+        change(explainers[-1].model.bert)
+    run(explainers[0], tmp_path / "job", stop_after=2)
+    before = files(tmp_path / "job")
+    with pytest.raises(JobError, match="layers of the model"):
+        run(explainers[2], tmp_path / "job")
+    assert files(tmp_path / "job") == before
+    assert run(explainers[1], tmp_path / "job").finished
+
+
+def test_a_class_of_transformers_with_another_method_is_another_model(tmp_path, monkeypatch):
+    explainer = explainer_with()
+    run(explainer, tmp_path / "job", stop_after=2)
+    kind = type(output_layer(explainer.model.bert))
+    original = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, hidden, inputs: original(self, hidden, inputs) * 2)
+    with pytest.raises(JobError, match="layers of the model"):
+        run(explainer_with(), tmp_path / "job")
+
+
+def test_a_hook_of_all_modules_makes_another_model(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda _module, _inputs, output: output)
+    try:
+        with pytest.raises(JobError, match="layers of the model"):
+            run(explainer_with(), tmp_path / "job")
+    finally:
+        hook.remove()
+
+
+def test_a_tokenizer_with_code_of_its_own_is_another_tokenizer(tmp_path):
+    model, tokenizer = bert()
+    run(gaflow.Explainer(model, tokenizer), tmp_path / "job", stop_after=2)
+    other = copy.deepcopy(tokenizer)
+    encode = other._encode_plus
+    other._encode_plus = lambda text, *args, **kwargs: encode(text, *args, **kwargs)
+    with pytest.raises(JobError, match="tokenizer"):
+        run(gaflow.Explainer(model, other), tmp_path / "job")
+
+
+def test_products_in_fewer_digits_are_another_model(tmp_path):
+    run(explainer_with(), tmp_path / "job", stop_after=2)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(JobError, match="precision"):
+            run(explainer_with(), tmp_path / "job")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def information_of(factor):
+    def mine(attention, _gradient):
+        return attention.mean(2) * factor
+
+    return mine
+
+
+def test_a_function_with_other_code_is_another_method(tmp_path):
+    def run_method(method):
+        return attribute(explainer_with(), TEXTS, tmp_path / "job", [method], shard_size=2, stop=lambda: True)
+
+    run_method(gaflow.FlowMethod(information_of(1.0)))
+    with pytest.raises(JobError, match="information of method"):
+        run_method(gaflow.FlowMethod(information_of(2.0)))
+    run_method(gaflow.FlowMethod(information_of(1.0)))
+
+
+def method_class(factor):
+    @dataclass(frozen=True)
+    class Mine:
+        name: str = "mine"
+
+        def __call__(self, trace):
+            return Scores(trace.attention.mean((1, 2, 3)) * factor)
+
+    return Mine
+
+
+def test_a_method_of_your_own_with_other_code_is_another_method(tmp_path):
+    def run_method(method):
+        return attribute(explainer_with(), TEXTS, tmp_path / "job", [method], shard_size=2, stop=lambda: True)
+
+    run_method(method_class(1.0)())
+    with pytest.raises(JobError, match="code of method mine"):
+        run_method(method_class(2.0)())
+    run_method(method_class(1.0)())
 
 
 @pytest.mark.parametrize("settings", [{"pooling": "cls"}, {"pooling": ["mean", "max"]}, {"measure": "dot"}])

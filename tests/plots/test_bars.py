@@ -39,16 +39,18 @@ def test_nothing_is_clipped_or_hidden_at_any_length(t, length):
     assert_stands_apart(plots.bars(text_of(t, length, layers=1, signed=True)))
 
 
-@pytest.mark.parametrize("words", [False, True])
-def test_every_score_is_written_as_it_is(words):
+@pytest.mark.parametrize("unit", ["token", "word", "sentence"])
+def test_every_score_is_written_as_it_is(unit):
     att = make(SENTENCE, scores=np.linspace(-1.2345, 2.3456, 14))
-    lines = written(plots.bars(att, words=words))
+    lines = written(plots.bars(att, words=unit == "word", sentences=unit == "sentence"))
+    units = {"token": att.pieces, "word": att.words, "sentence": att.sentences}[unit]()
     special = [float(att.scores[0]), float(att.scores[-1])]
-    scores = [p.score for p in (att.words() if words else att.pieces())] + special
-    form = number_format(max(abs(p.score) for p in (att.words() if words else att.pieces())))
+    scores = [part.score for part in units] + special
+    form = number_format(max(abs(part.score) for part in units))
     for score in scores:
         assert form(score) in lines
-    names = [w.text for w in att.words()] if words else att.tokens[1:-1]
+    names = {"token": att.tokens[1:-1], "word": [word.text for word in att.words()], "sentence": []}[unit]
+    assert len(units) == 1 or unit != "sentence"  # whose name at the bar is cut
     for name in (*names, "[CLS]", "[SEP]"):
         assert lines.count(name) >= 2  # in the strip and at its bar
 

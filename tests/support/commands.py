@@ -42,13 +42,13 @@ def from_stdin(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def interrupted_at(count):
-    """In place of `progress_bar`: Ctrl-C once `count` texts are done."""
+def interrupted_at(count, phase=""):
+    """In place of `progress_bar`: Ctrl-C once `count` texts are done in a phase."""
 
     @contextmanager
     def progress_bar(activity):
         def report(done, total):
-            if done >= count:
+            if done >= count and phase in activity:
                 os.kill(os.getpid(), signal.SIGINT)
 
         yield report

@@ -211,8 +211,10 @@ class Attribution:
         return flow_page(self, path, edges=edges)
 
     @checked
-    def plot(self, *, words: bool = False, top: int | None = None) -> Figure:
-        """A figure of the scores: the tokens (or words) as a heat strip, and a bar for each, or for the `top` ones.
+    def plot(self, *, words: bool = False, sentences: bool = False, top: int | None = None) -> Figure:
+        """A figure of the scores: the tokens as a heat strip, and a bar for each, or for the `top` ones.
+
+        `words` or `sentences` draws these instead of tokens.
 
         Of a picture, its patches shaded; of a sound, its frames over time. Save a figure by its `savefig`, as svg, pdf
         or png; notebooks show it.
@@ -221,7 +223,7 @@ class Attribution:
 
         if self.media is not None:
             return media(self)
-        return bars(self, words=words, top=top)
+        return bars(self, words=words, sentences=sentences, top=top)
 
     def plot_layers(self) -> Figure:
         """A figure of the flow through every token of every node layer; `gaflow.plots.layers` shows several."""

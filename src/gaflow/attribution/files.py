@@ -46,21 +46,22 @@ STORED_NAMES = {  # field -> key in files and in `to_dict`, where they differ
     "read_positions": "places",
     "origin": "provenance",
 }
-_NOT_JSON = ("flow", "flow_against", "certificate", "media", "origin", "token_matches")
+_ARRAYS = ("scores", "layers", "token_matches")  # fields that are stored as one tensor each
+_NOT_IN_JSON = ("flow", "flow_against", "certificate", "media", "origin", "token_matches")  # as their fields are
 _AGAINST = "against."  # prefix of the tensors of `flow_against`
 _KEY = "gaflow"
 _STORED_DTYPES = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_DTYPES}
-_WRITERS = {  # of files with other endings
-    ".pkl": "pickle, which runs what it reads,",
-    ".pickle": "pickle, which runs what it reads,",
-    ".html": "att.to_html",
-    ".svg": "att.plot().savefig",
-    ".pdf": "att.plot().savefig",
-    ".png": "att.plot().savefig",
-    ".csv": "att.to_pandas()",
-    ".parquet": "att.to_pandas()",
-    ".xlsx": "att.to_pandas()",
+_ADVICE = {  # for endings that promise something else
+    ".pkl": "gaflow writes no pickle, because reading one can run any code",
+    ".pickle": "gaflow writes no pickle, because reading one can run any code",
+    ".html": "use att.to_html",
+    ".svg": "use att.plot().savefig",
+    ".pdf": "use att.plot().savefig",
+    ".png": "use att.plot().savefig",
+    ".csv": "use att.to_pandas().to_csv",
+    ".parquet": "use att.to_pandas().to_parquet",
+    ".xlsx": "use att.to_pandas().to_excel",
 }
 
 
@@ -71,12 +72,10 @@ def write(att: Attribution, path: str | Path) -> None:
     An existing file is replaced only when all is written.
     """
     path = location("path", path)
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is not None:
-        raise ArgumentError(
-            Argument("path"), f" {path.name} would not hold what its name says: {writer} makes such files; "
-            "give a name that ends in .safetensors or .json",
-        )  # fmt: skip
+    advice = _ADVICE.get(path.suffix.lower())
+    if advice is not None:
+        message = f" {path.name} would not hold what its name says: {advice}, or end the name in .safetensors or .json"
+        raise ArgumentError(Argument("path"), message)
     tensors, values = to_tensors_and_json(att)
     values = {"format": FORMAT, **values, "provenance": att.provenance}
     if path.suffix.lower() == ".json":
@@ -139,17 +138,18 @@ def _read_json(path: Path) -> _Content:
 
 def to_tensors_and_json(att: Attribution) -> _Content:
     """The arrays of an attribution as tensors that share no memory, and its other fields as JSON values."""
-    tensors = {"scores": torch.tensor(att.scores)}
-    if att.layers is not None:
-        tensors["layers"] = torch.tensor(att.layers)
-    if att.token_matches is not None:
-        tensors["token_matches"] = torch.tensor(att.token_matches)
+    tensors = {}
+    for name in _ARRAYS:
+        array = getattr(att, name)
+        if array is not None:
+            tensors[name] = torch.tensor(array)
     if att.flow is not None:
         tensors |= _flow_tensors(att.flow, "")
     if att.flow_against is not None:
         tensors |= _flow_tensors(att.flow_against, _AGAINST)
     values = stored_fields(att)
-    del values["scores"], values["layers"]
+    for name in _ARRAYS:
+        values.pop(name, None)
     if att.media is not None:
         tensors["media"] = att.media.tensor
         values["media"] = att.media.metadata()
@@ -161,7 +161,7 @@ def stored_fields(att: Attribution) -> StoredValues:
     """The fields by the key that they are stored under, without flows, picture, sound and provenance."""
     values = {}
     for field in fields(att):
-        if field.name not in _NOT_JSON:
+        if field.name not in _NOT_IN_JSON:
             key = STORED_NAMES.get(field.name, field.name)
             values[key] = getattr(att, field.name)
     values["certificate"] = None if att.certificate is None else att.certificate.to_dict()

@@ -87,6 +87,9 @@ class StoredEvaluations:
             "bounds": None if settings.bounds is None else asdict(settings.bounds),
             "soft": None if settings.soft is None else settings.soft.describe(),
             "seed": settings.seed,
+            "unit": None if settings.unit == "token" else settings.unit,
+            "max_share": settings.max_share,
+            "draws": None if settings.max_share is None else settings.draws,
             "tokens_per_pass": settings.tokens_per_pass,
             **describe_environment(model["device"]),
         }

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gaflow.arguments import checked, distinct, location, output_folder
+from gaflow.arguments import checked, distinct, location, one_of, output_folder
 from gaflow.benchmark.folder_layout import (
     ATTRIBUTIONS,
     BENCH_METHODS,
@@ -49,6 +49,7 @@ from gaflow.evaluation.arguments import DEFAULT_LEVELS, EvaluationSettings, soft
 from gaflow.evaluation.files import write_json, write_parquet
 from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
+from gaflow.evaluation.units import UNITS
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.provenance import Description, describe_method, describe_model
 from gaflow.inputs.encoding import Text
@@ -61,6 +62,14 @@ from gaflow.methods import Method, Random
 from gaflow.progress import Progress
 
 _CANDIDATES = 64  # texts among which a short one is searched to try methods on
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The progress of the two phases of a data set, each of which counts its own texts."""
+
+    explaining: Progress
+    masking: Progress  # every text once for each replacement
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,9 @@ def bench(
     levels: Sequence[int] = DEFAULT_LEVELS,
     bounds: Bounds | bool = False,
     soft: Soft | bool = False,
+    unit: str = "token",
+    max_share: float | None = None,
+    draws: int = 10,
     tokens_per_pass: int | None = None,
     progress: Progress = None,
     stop: Stop = lambda: False,
@@ -106,6 +118,8 @@ def bench(
     call this for each with the same `out`. `methods` are by default the paper's fourteen and `peeled_flow`, or all that
     are stored, under whatever name; a control of random scores is always added. A method that cannot explain the model
     is left out and reported.
+
+    `unit`, `max_share` and `draws` are those of `gaflow.evaluate`.
 
     Call it again with the same arguments, and it continues where it ended. `sample` draws the paper's sample by `seed`
     (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` texts. `progress`
@@ -128,11 +142,14 @@ def bench(
             tokens_per_pass=tokens_per_pass,
             truncation=truncation,
             seed=seed,
+            unit=one_of("unit", unit, UNITS),
+            max_share=max_share,
+            draws=draws,
         ),
     )
-    return run_benchmark(
-        explainer, _by_name(inputs), output_folder("out", out), settings, lambda name: nullcontext(progress), stop
-    )
+    folder = output_folder("out", out)
+    phases = _one_count(progress, len(settings.replacements))
+    return run_benchmark(explainer, _by_name(inputs), folder, settings, lambda name: nullcontext(phases), stop)
 
 
 def run_benchmark(
@@ -140,10 +157,10 @@ def run_benchmark(
     sources: Mapping[str, Any],
     out: Path,
     settings: BenchmarkSettings,
-    progress_of: Callable[[str], AbstractContextManager[Progress]],
+    phases_of: Callable[[str], AbstractContextManager[Phases]],
     stop: Stop,
 ) -> list[DataSetOutcome]:
-    """Benchmark data sets one after the other until `stop`; `progress_of(name)` opens the progress of each."""
+    """Benchmark data sets one after the other until `stop`; `phases_of(name)` opens the progress of each."""
     _check_sources(sources)
     softmax_head(explainer)  # refuses models that cannot be evaluated, before anything is written
     for replacement in settings.replacements:
@@ -156,11 +173,11 @@ def run_benchmark(
         benchmark = _DataSetBenchmark(
             explainer=explainer, name=name, folder=out / slug(name), settings=settings, model=model, stop=stop
         )
-        with progress_of(name) as progress:
+        with phases_of(name) as phases:
             if _is_stored(source):
-                outcome = benchmark.of_stored_scores(Path(source), progress)
+                outcome = benchmark.of_stored_scores(Path(source), phases.masking)
             else:
-                outcome = benchmark.of_texts(open_data(source), progress)
+                outcome = benchmark.of_texts(open_data(source), phases)
         outcomes.append(outcome)
         if not outcome.finished:
             break
@@ -230,15 +247,14 @@ class _DataSetBenchmark:
     model: Description  # `describe_model(explainer)`
     stop: Stop
 
-    def of_texts(self, data: DataSet, progress: Progress) -> DataSetOutcome:
+    def of_texts(self, data: DataSet, phases: Phases) -> DataSetOutcome:
         """Explain the texts of a data set, then evaluate the attributions."""
-        explaining_progress, masking_progress = _split_progress(progress, len(self.settings.replacements))
         with claim(self.folder, SETTINGS):
             methods = self.settings.find_methods(self._default_methods())
             described = [describe_method(method) for method in methods]
             left_out = self._begin(described, False, lambda: self._unsupported_methods(data, methods))
             methods = tuple(method for method in methods if method.name not in left_out)
-            job = self._explain(data, methods, explaining_progress)
+            job = self._explain(data, methods, phases.explaining)
             if not job.finished:
                 return DataSetOutcome(
                     name=self.name,
@@ -251,7 +267,7 @@ class _DataSetBenchmark:
                 )
             names = [method.name for method in methods]
             scores = open_stored_scores(self.folder / ATTRIBUTIONS, names, self.settings.shard_size)
-            return self._evaluate(scores, left_out, job.computed, masking_progress)
+            return self._evaluate(scores, left_out, job.computed, phases.masking)
 
     def of_stored_scores(self, path: Path, progress: Progress) -> DataSetOutcome:
         """Evaluate attributions that are stored elsewhere."""
@@ -358,10 +374,10 @@ def _check_model(model: Description, scores: StoredScores, path: Path) -> None:
     compare({"model": explained}, {"model": model | may_differ}).refuse(path)
 
 
-def _split_progress(progress: Progress, replacements: int) -> tuple[Progress, Progress]:
-    """The progress of explaining and of masking: one count for a function, a bar each otherwise."""
+def _one_count(progress: Progress, replacements: int) -> Phases:
+    """Both phases: a function counts them together, a bar is drawn for each."""
     if not callable(progress):
-        return progress, progress
+        return Phases(progress, progress)
     texts = 0
 
     def explaining(done: float, total: int) -> None:
@@ -370,6 +386,9 @@ def _split_progress(progress: Progress, replacements: int) -> tuple[Progress, Pr
         progress(done, total * (1 + replacements))
 
     def masking(done: float, total: int) -> None:
+        if not texts:  # the attributions were stored before: there is one phase only
+            progress(done, total)
+            return
         progress(texts * (1 + replacements * done / total), texts * (1 + replacements))
 
-    return explaining, masking
+    return Phases(explaining, masking)

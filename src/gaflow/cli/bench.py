@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from gaflow.arguments import location
 from gaflow.benchmark.folder_layout import BENCH_METHODS, PAPER_SAMPLE
-from gaflow.benchmark.run import DataSetOutcome, name_of, run_benchmark
+from gaflow.benchmark.run import DataSetOutcome, Phases, name_of, run_benchmark
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import holds_attributions
 from gaflow.cli.app import (
@@ -50,6 +51,7 @@ from gaflow.evaluation.arguments import EvaluationSettings
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.explainer.default_method import LEADING
 from gaflow.explainer.explainer import Explainer
+from gaflow.progress import Progress
 from gaflow.view.text import one_line
 
 Inputs = Annotated[
@@ -89,6 +91,10 @@ def bench(
     truncation: Truncation = False,
     bounds: Bounds = False,
     soft: Annotated[bool, flag("--soft", "Soft-NC and Soft-NS too.")] = False,
+    words: Annotated[bool, flag("--words", "Mask whole words instead of tokens.")] = False,
+    max_share: Annotated[
+        float | None, option("SHARE", "Mask no more than this share of a text at once (F-Fidelity).")
+    ] = None,
     split: Split = "test",
     subset: Subset = None,
     device: Device = None,
@@ -142,6 +148,8 @@ def bench(
             batch_size=batch_size,
             truncation=truncation,
             seed=seed,
+            unit="word" if words else "token",
+            max_share=max_share,
         ),
     )
     with until_interrupted() as stop:
@@ -154,10 +162,37 @@ def bench(
             quantization_config=quantization_config,
             trust_remote_code=trust_remote_code,
         )
-        outcomes = run_benchmark(
-            explainer, sources, out, settings, lambda name: progress_bar(f"benchmark of {one_line(name)}"), stop
-        )
+        outcomes = run_benchmark(explainer, sources, out, settings, _phases, stop)
     return _print_outcomes(outcomes, len(sources), out, as_json)
+
+
+@contextmanager
+def _phases(name: str) -> Iterator[Phases]:
+    """The progress of explaining the texts of a data set and of masking them: one bar after the other.
+
+    A text takes other times in the two phases, so each has its own rate and remaining time. Nothing is said about the
+    time that masking will take before it has begun.
+    """
+    with ExitStack() as bars:
+        reports: dict[str, Progress] = {}
+
+        def show(phase: str, done: float, total: int) -> None:
+            if phase not in reports:
+                bars.close()  # of the phase before, since a terminal draws one bar at a time
+                reports[phase] = bars.enter_context(progress_bar(f"{one_line(name)}, {phase}"))
+            report = reports[phase]
+            if callable(report):
+                report(done, total)
+
+        explaining = "1 of 2: explaining (masking follows)"
+
+        def explain(done: float, total: int) -> None:
+            show(explaining, done, total)
+
+        def mask(done: float, total: int) -> None:
+            show("2 of 2: masking" if explaining in reports else "masking", done, total)
+
+        yield Phases(explain, mask)
 
 
 def _open_sources(inputs: Sequence[str], columns: dict[str, Any]) -> dict[str, DataSet | str]:

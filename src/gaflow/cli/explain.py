@@ -122,7 +122,7 @@ def explain(
     write_file("--save", save, att.save)
     write_file("--html", html, lambda path: att.to_html(path, words=words, sentences=sentences))
     write_file("--flow-html", flow_html, att.to_flow_html)
-    write_picture("--svg", svg, lambda: att.plot(words=words))
+    write_picture("--svg", svg, lambda: att.plot(words=words, sentences=sentences))
     if as_json:
         print_json(att.to_dict())
     else:

@@ -54,7 +54,7 @@ class Bounds:
             counts = [masked_count(n, level) for level in levels]
             weights.append(np.bincount(counts) / len(levels))
         texts = _Texts(masker, base, targets, weights)
-        bounded = sizes <= self.longest
+        bounded = (sizes > 0) & (sizes <= self.longest)
         short = np.flatnonzero(bounded & (sizes <= self.exact))
         long = np.flatnonzero(bounded & (sizes > self.exact))
         bounds = np.full((len(masker), 2), np.nan)

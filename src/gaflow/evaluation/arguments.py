@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gaflow.arguments import distinct, is_whole_number, one_of
+from gaflow.arguments import distinct, is_whole_number, one_of, open_fraction, plain_number, whole_number
 from gaflow.data.sources import open_data
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, TargetError, UnsupportedModelError
 from gaflow.evaluation.aopc_bounds import Bounds
@@ -23,6 +23,7 @@ from gaflow.evaluation.masking import Condition
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.evaluation.tokens import ScoresByMethod, ordinary_values, span_overlap
+from gaflow.evaluation.units import UNITS, MaskingUnit
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.inputs.columns import ArrowFrame, all_items, is_frame
 from gaflow.inputs.encoding import Encoding, Text, encode
@@ -51,13 +52,20 @@ class EvaluationSettings:
     tokens_per_pass: int | None = None  # of masked texts; None: what suits the device
     truncation: bool = False
     seed: int = 0  # of the control
+    unit: MaskingUnit = "token"  # what is masked together
+    max_share: float | None = None  # of the tokens or words, masked at once; None: as many as the level says
+    draws: int = 10  # of random parts of what a level would mask, where that is more than `max_share`
 
     def __post_init__(self) -> None:
         one_of("order", self.order, ORDERS)
-        valid = [is_whole_number(level) and 1 <= level <= 100 for level in self.levels]
-        if not valid or not all(valid) or len(set(self.levels)) < len(valid):
-            message = f" must be different whole per cents from 1 to 100, not {list(self.levels)!r}"
-            raise ArgumentError(Argument("levels"), message)
+        one_of("unit", self.unit, UNITS)
+        whole_number("draws", self.draws)
+        if self.max_share is not None:
+            open_fraction("max_share", self.max_share)
+            if self.bounds is not None:
+                message = " measures all orders of masking, which have no limit; leave out "
+                raise ArgumentError(Argument("bounds", True), message, Argument("max_share"))
+        object.__setattr__(self, "levels", check_levels(self.levels))
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -66,6 +74,16 @@ class EvaluationSettings:
         if self.eraser:
             conditions += product(("top", "keep"), BINS)
         return tuple(dict.fromkeys(conditions))
+
+
+def check_levels(levels: Iterable[object]) -> tuple[int, ...]:
+    """Different whole per cents, of which NumPy's numbers become Python's."""
+    items = [plain_number(level) for level in levels]
+    per_cents = [level for level in items if is_whole_number(level) and 1 <= level <= 100]
+    if not per_cents or len(set(per_cents)) < len(items):
+        message = f" must be different whole per cents from 1 to 100, not {reprlib.repr(items)}"
+        raise ArgumentError(Argument("levels"), message)
+    return tuple(per_cents)
 
 
 def softmax_head(explainer: Explainer) -> ClassificationHead:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
-from gaflow.evaluation.arguments import encode_texts, parse_targets, softmax_head
+from gaflow.evaluation.arguments import check_levels, encode_texts, parse_targets, softmax_head
 from gaflow.evaluation.masking import find_replacement, masked_count, word_embeddings
 from gaflow.explainer.explainer import Explainer
 from gaflow.extras import need
@@ -119,9 +119,7 @@ def edges(
         gaflow.evaluation.edges(explainer, texts, {"flow": attributions}).table()
     """
     one_of("replacement", replacement, EDGE_REPLACEMENTS)
-    level_values = tuple(levels)
-    if not level_values or any(not 0 < level <= 100 for level in level_values):
-        raise ArgumentError(Argument("levels"), f" must be per cents above 0 and up to 100, not {level_values}")
+    level_values = check_levels(levels)
     head = softmax_head(explainer)
     encodings = encode_texts(explainer, texts, truncation)
     targets = parse_targets(head, target, None, len(encodings))

@@ -81,5 +81,5 @@ def write_parquet(path: Path, table: pyarrow.Table) -> None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write an indented document, whole or not at all."""
-    text = json.dumps(dict(value), indent=2, ensure_ascii=False)
+    text = json.dumps(dict(value), indent=2)  # in ASCII: names may hold half a character, which UTF-8 does not have
     write_atomically(path, f"{text}\n".encode())

@@ -1,6 +1,6 @@
 """Texts with masked tokens, and the probabilities that the model gives them.
 
-Of the n ordinary tokens of a text, level k masks
+Of the n ordinary tokens of a text (or of its n words, see units.py), level k masks
 
     m_k = max(1, floor(k n / 100 + 1/2))
 
@@ -15,8 +15,9 @@ up. Inputs that look the same to the model run once.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -28,6 +29,8 @@ from torch import Tensor, nn
 
 from gaflow.arguments import is_whole_number
 from gaflow.errors import Argument, ArgumentError, GaflowError, TextError, UnsupportedModelError
+from gaflow.evaluation.outputs import Readout, read_classes
+from gaflow.evaluation.units import MaskingUnit, find_units
 from gaflow.inputs.batch import Padding, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods.token_removal import baseline_token
@@ -69,6 +72,17 @@ def masks(scores: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
     return np.stack(masked, -2)
 
 
+def at_most(masked: np.ndarray, share: float, keys: np.ndarray) -> np.ndarray:
+    """Masks (..., d, n) of no more than a `share` of all n units, and of one at least, from larger masks (..., n).
+
+    Of a larger mask each of the d draws takes a random part: the units with the lowest of the random `keys` (d, n).
+    """
+    n = masked.shape[-1]
+    most = max(1, math.floor(share * n + 1e-9))
+    masked = np.repeat(masked[..., None, :], len(keys), axis=-2)
+    return masked & (_ranks(np.where(masked, keys, np.inf)) < most)
+
+
 def _ranks(keys: np.ndarray) -> np.ndarray:
     """The rank of each of the keys (..., n), the lowest being 0; of equal ones the earlier has the lower rank."""
     order = np.argsort(keys, kind="stable")
@@ -95,11 +109,13 @@ class Masker:
     model: nn.Module
     inputs: dict[str, np.ndarray]  # model input name -> (b, t) padded on the right; input_ids are among them
     lengths: np.ndarray  # (b,) tokens, special ones included
-    positions: tuple[np.ndarray, ...]  # per text (n,): of its ordinary tokens
+    positions: tuple[np.ndarray, ...]  # per text (n,): of the tokens that may be masked
+    units: tuple[np.ndarray, ...]  # per text (n,): which of them are masked together, numbered from 0
     padding: Padding
     token: int | None  # id of the replacement; None: masked tokens are deleted
     replacement: str  # its name
     tokens_per_pass: int
+    readout: Readout = read_classes
 
     @classmethod
     def of(
@@ -109,16 +125,22 @@ class Masker:
         encodings: Sequence[Encoding],
         replacement: str | int = "pad",
         tokens_per_pass: int | None = None,
+        *,
+        unit: MaskingUnit = "token",
+        kept: Sequence[Collection[int]] | None = None,
+        readout: Readout = read_classes,
     ) -> Masker:
-        """A masker of `encodings` for `model`."""
+        """A masker of `encodings` for `model`, of which the tokens `kept` stay; `readout` reads its logits."""
         model = getattr(model, "_orig_mod", model)  # of a compiled model
         padding = padding_of(model, tokenizer)
         batch = collate(encodings, padding)
         inputs = {input_name: values.numpy() for input_name, values in batch.inputs.items()}
         positions = []
-        for encoding in encodings:
-            segments = np.array(encoding.segments)
-            positions.append(np.flatnonzero(segments >= 0))
+        units = []
+        for encoding, kept_tokens in zip(encodings, kept or [()] * len(encodings), strict=True):
+            text_positions, text_units = find_units(encoding, unit, kept_tokens)
+            positions.append(text_positions)
+            units.append(text_units)
         name, token = find_replacement(model, tokenizer, padding, replacement)
         if tokens_per_pass is None:
             on_cpu = device_of(model).type == "cpu"
@@ -128,12 +150,15 @@ class Masker:
             inputs=inputs,
             lengths=batch.mask.sum(1).numpy(),
             positions=tuple(positions),
+            units=tuple(units),
             padding=padding,
             token=token,
             replacement=name,
             tokens_per_pass=tokens_per_pass,
+            readout=readout,
         )
-        if token is None and (masker.lengths == masker.sizes).any():
+        maskable = np.array([len(text_positions) for text_positions in positions])
+        if token is None and (masker.lengths == maskable).any():
             raise TextError(
                 Argument("replacement", DELETE),
                 " may leave nothing of a text, since the tokenizer adds no special tokens; pass 'pad' or 'mask'",
@@ -145,20 +170,21 @@ class Masker:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """The number of ordinary tokens of each text (b,)."""
-        return np.array([len(ordinary) for ordinary in self.positions])
+        """The number of units of each text (b,): of ordinary tokens, or of words."""
+        return np.array([len(np.unique(units)) for units in self.units])
 
     def no_masks(self, count: int) -> list[np.ndarray]:
         """For each text `count` masks (count, n) that mask nothing."""
         return [np.zeros((count, n), dtype=bool) for n in self.sizes]
 
     def __call__(self, masks_by_text: Iterable[np.ndarray], report: Report = silent) -> MaskedOutputs:
-        """Run the model on masks (r, n) of every text in turn; `report` gets the fraction that is done."""
+        """Run the model on masks (r, u) of every text in turn; `report` gets the fraction that is done."""
         row_of_input: dict[bytes, int] = {}  # each different input once, in the order in which they come
         texts = []
         packed_masks = []
         rows = []
-        for text, masks in enumerate(masks_by_text):
+        for text, unit_masks in enumerate(masks_by_text):
+            masks = unit_masks[:, self.units[text]]  # (r, n)
             text_rows = []
             packed_rows = np.packbits(masks, axis=1)
             for packed, key in zip(packed_rows, self._input_keys(text, masks), strict=True):
@@ -215,7 +241,7 @@ class Masker:
         """
         longest = int(self.lengths[texts].max())
         inputs = {name: values[texts, :longest] for name, values in self.inputs.items()}
-        return self._run(inputs, embed)
+        return self._run(texts, inputs, embed)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Word embeddings (r, t, d) of ids (r, t)."""
@@ -238,9 +264,11 @@ class Masker:
         for name, values in self.inputs.items():
             moved = np.take_along_axis(values[texts], order, 1)
             inputs[name] = np.where(real, moved, self.padding.fill(name))
-        return self._run(inputs, None)
+        return self._run(texts, inputs, None)
 
-    def _run(self, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None) -> _Outputs:
+    def _run(
+        self, texts: np.ndarray, inputs: dict[str, np.ndarray], embed: Callable[[Tensor], Tensor] | None
+    ) -> _Outputs:
         """Log-probabilities (r, classes) and seconds of one pass."""
         device = device_of(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
@@ -255,7 +283,7 @@ class Masker:
                 "the model's output for a masked text is not finite; check its weights, or load it with ",
                 Argument("dtype", torch.float32),
             )
-        return on_host.log_softmax(-1).numpy(), seconds
+        return self.readout(on_host, texts).numpy(), seconds
 
     def _input_keys(self, text: int, masks: np.ndarray) -> Iterator[bytes]:
         """A digest of everything that the model reads, for each of a text's masks (r, n)."""

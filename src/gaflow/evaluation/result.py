@@ -39,6 +39,7 @@ from gaflow.evaluation.metrics import (
     lodds,
     lost_share,
 )
+from gaflow.evaluation.ranking import Ranking, rank_methods
 from gaflow.evaluation.significance import aso, bootstrap_means, holm, interval, resample_counts, sign_flip_test
 from gaflow.extras import need
 from gaflow.schemas.check import SCHEMAS, as_tuples, check_arrays, reading
@@ -51,6 +52,10 @@ _VALUES = "values.parquet"
 _TEXTS = "texts.parquet"
 _SOFT = "soft.parquet"
 _DESCRIBED = ("methods", "conditions", "levels", "classes", "replacement")  # fields in evaluation.json
+_DEFAULTS = {"unit": "token", "max_share": None}  # fields in evaluation.json, unless they have this value
+_COMPARED = (  # fields in which evaluations must agree to be merged
+    "conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction", *_DEFAULTS,
+)  # fmt: skip
 _CURVES = {"aopc": aopc, "lodds": lodds}
 _ERASER_ORDERS = {"comprehensiveness": "top", "sufficiency": "keep"}
 _COUNTED = {"normalized_aopc": "normalized_texts", "soft_nc": "soft_texts"}  # metrics that some texts lack -> column
@@ -77,7 +82,7 @@ class Evaluation:
     levels: tuple[int, ...]  # the per cents that top and bottom averages are over
     classes: tuple[str, ...]  # names
     replacement: str  # of masked tokens
-    sizes: np.ndarray  # (n,) ordinary tokens of every text
+    sizes: np.ndarray  # (n,) ordinary tokens of every text, or words
     target: np.ndarray  # (n,) class that was explained and whose probability is measured
     base: np.ndarray  # (n,) log-probability of the target, nothing masked
     base_prediction: np.ndarray  # (n,) class
@@ -87,6 +92,8 @@ class Evaluation:
     bounds: np.ndarray | None = None  # (n, 2) lowest and highest AOPC, NaN where it was not searched
     soft: np.ndarray | None = None  # (m, n, 2) probability lost with words softly kept, and softly removed
     zero: np.ndarray | None = None  # (n,) log-probability of the target without any word; exists with `soft`
+    unit: str = "token"  # what was masked together: "token" or "word"
+    max_share: float | None = None  # of a text, masked at once (F-Fidelity); None: as much as a level says
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds, and the share of the model's forward passes
     manifest: Mapping[str, Any] = field(default_factory=dict)  # model, versions, settings, counts
 
@@ -115,6 +122,9 @@ class Evaluation:
                 columns[_COUNTED[metric]] = count
         columns["texts"] = len(self.sizes)
         columns["replacement"] = self.replacement
+        for name, default in _DEFAULTS.items():
+            if getattr(self, name) != default:
+                columns[name] = getattr(self, name)
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
 
     @checked
@@ -206,6 +216,20 @@ class Evaluation:
         table.insert(list(table).index("p") + 1, "p_holm", holm(table["p"]))
         return table
 
+    @checked
+    def ranking(
+        self,
+        measure: str = "aopc",
+        order: str = "top",
+        *,
+        confidence: float = 0.95,
+        resamples: int = 500,
+        seed: int = 0,
+    ) -> Ranking:
+        """Methods by the mean of a measure, with tests of all pairs: `ranking().sentences()` says who is best."""
+        evaluations = {self.replacement: self}
+        return rank_methods(evaluations, measure, order, confidence=confidence, resamples=resamples, seed=seed)
+
     def values(self) -> pd.DataFrame:
         """One row per method, text, order and level: tokens masked, the model's output, and the measures of it."""
         need("pandas", "data", "tables need pandas")
@@ -285,6 +309,9 @@ class Evaluation:
         description: dict[str, Any] = {"format": FORMAT}
         for name in _DESCRIBED:
             description[name] = getattr(self, name)
+        for name, default in _DEFAULTS.items():
+            if getattr(self, name) != default:
+                description[name] = getattr(self, name)
         description["manifest"] = dict(self.manifest)
         stored = StoredTables(tables, description, self.timings)
         write_tables(output_folder("folder", folder), stored, optional=[_SOFT])
@@ -357,7 +384,18 @@ class Evaluation:
 
     def _check_comparable(self, other: Evaluation) -> None:
         """Refuse an evaluation of other texts, another model or other settings."""
-        for name in ("conditions", "levels", "classes", "replacement", "sizes", "target", "gold", "base_prediction"):
+        for name in (
+            "conditions",
+            "levels",
+            "classes",
+            "replacement",
+            "sizes",
+            "target",
+            "gold",
+            "base_prediction",
+            "unit",
+            "max_share",
+        ):
             if not np.array_equal(getattr(self, name), getattr(other, name)):
                 message = f" evaluation is not of the same texts, model and settings: {name} differs"
                 raise ArgumentError(Argument("other"), message)
@@ -405,6 +443,7 @@ def _from_tables(stored: StoredTables) -> Evaluation:
     texts = stored.tables[_TEXTS]
     values = stored.tables[_VALUES]
     fields: dict[str, Any] = {name: as_tuples(description[name]) for name in _DESCRIBED}
+    fields |= {name: description.get(name, default) for name, default in _DEFAULTS.items()}
     _check_levels(fields["levels"], fields["conditions"])
     sizes = check_arrays(texts, "evaluation texts", {"last class": len(fields["classes"]) - 1})
     shape = (len(fields["methods"]), sizes["n"], len(fields["conditions"]))

@@ -41,6 +41,8 @@ _Row = tuple[int, int, np.ndarray]  # a perturbed text: its index, the draw, and
 
 def by_range(scores: np.ndarray) -> np.ndarray:
     """Scale linearly: the lowest score becomes 0, the highest 1; all become 1/2 if they are equal."""
+    if not len(scores):
+        return scores
     low = scores.min()
     high = scores.max()
     if low == high:
@@ -137,7 +139,7 @@ class Soft:
         _, t, width = embeddings.shape
         keep = np.ones((len(rows), t), dtype=np.float32)
         for row_keep, (text, _, probabilities) in zip(keep, rows, strict=True):
-            row_keep[masker.positions[text]] = probabilities
+            row_keep[masker.positions[text]] = probabilities[masker.units[text]]
         draws, draw_of_row = np.unique([row[:2] for row in rows], axis=0, return_inverse=True)
         uniform = np.zeros((len(draws), t, width), dtype=np.float32)
         for draw_uniform, (text, draw) in zip(uniform, draws.tolist(), strict=True):

@@ -25,10 +25,11 @@ from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
 from gaflow.methods.balanced import common_kind, forward_with
-from gaflow.methods.base import Diagnostics
+from gaflow.methods.base import Diagnostics, common_head_means
 from gaflow.models.forward import RANDOM_OUTPUT, is_random
 from gaflow.models.memory import device_of, fitting, geometry_of
 from gaflow.models.restore import borrow
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace, backward
 from gaflow.progress import Report, silent
 from gaflow.tasks.media_inputs import name_tokens
@@ -96,7 +97,8 @@ def explain_batch(
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         kind = common_kind(methods)
-        traced, outputs = _trace(runner, batch, targets, kind, residual, report_part)
+        head_means = None if runner.attention == "eager" else common_head_means(methods)
+        traced, outputs = _trace(runner, batch, targets, kind, residual, head_means, report_part)
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
@@ -139,11 +141,17 @@ def _runs_many_texts(method: Method) -> bool:
 
 
 def _trace(
-    runner: Runner, batch: Batch, targets: Sequence[object], kind: str, residual: bool, report: Report
+    runner: Runner,
+    batch: Batch,
+    targets: Sequence[object],
+    kind: str,
+    residual: bool,
+    head_means: Sequence[HeadMean] | None,
+    report: Report,
 ) -> tuple[Trace, list[ExplainedOutput]]:
     """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
     with borrow(runner.model):
-        forward_pass = forward_with(kind, runner.model, batch, residual=residual)
+        forward_pass = forward_with(kind, runner.model, batch, residual=residual, head_means=head_means)
         outputs = runner.head.outputs(forward_pass.logits, batch.encodings, targets)
         traced = backward(forward_pass, [output.terms for output in outputs], report)
     return replace(traced, gradient_kind=kind), outputs

@@ -6,25 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from gaflow.errors import GaflowError
 from gaflow.explainer.many import explain_many, prepare_one
 from gaflow.explainer.runner import Runner
 from gaflow.methods import METHODS, FlowMethod, Method, Scores
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
-from gaflow.tasks import Input
+from gaflow.tasks import TASKS
 
 LEADING = "peeled_flow"  # if it can follow the model
 DEFAULT = "agf"  # for all other models
 DEFAULT_WORDS = f"{LEADING}, or {DEFAULT} where it cannot follow the model"
 _PROBE = FlowMethod(preset=LEADING, rounds=2, share=0.5, throw=False)  # needs all of a model that `peeled_flow` does
-_PROBE_SECONDS = 0.5  # of a sound
-_PROBE_PIXELS = 64  # of the side of a picture
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,11 @@ class FallbackToAgf:
     def name(self) -> str:
         """The name of the method that is used."""
         return METHODS[DEFAULT].name
+
+    @property
+    def head_means(self) -> tuple[HeadMean, ...] | None:
+        """All that the method needs of attention."""
+        return FlowMethod(DEFAULT).head_means
 
     @property
     def options(self) -> dict[str, Any]:
@@ -56,47 +57,9 @@ class FallbackToAgf:
 def default_method(runner: Runner) -> Method:
     """The default method for a model; explains a tiny input of its task to see whether `peeled_flow` works."""
     try:
-        probe = prepare_one(runner, _PROBES[runner.task](runner), None, truncation=True, windows=False)
-        list(explain_many(runner, [probe], [_PROBE]))
+        tiny_input = TASKS[runner.task].probe(runner.tokenizer)
+        text = prepare_one(runner, tiny_input, None, truncation=True, windows=False)
+        list(explain_many(runner, [text], [_PROBE]))
     except GaflowError as error:
         return FallbackToAgf(str(error).split(". ")[0])
     return METHODS[LEADING]
-
-
-def _two_words(_runner: Runner) -> Input:
-    return "one two"
-
-
-def _question(_runner: Runner) -> Input:
-    return "one?", "one two"
-
-
-def _pair(_runner: Runner) -> Input:
-    return "one two", "two"
-
-
-def _masked(runner: Runner) -> Input:
-    return f"one {getattr(runner.tokenizer, 'mask_token', '')}"
-
-
-def _picture(_runner: Runner) -> Input:
-    pixels = np.arange(_PROBE_PIXELS * _PROBE_PIXELS * 3) % 256
-    return pixels.reshape(_PROBE_PIXELS, _PROBE_PIXELS, 3).astype(np.uint8)
-
-
-def _sound(runner: Runner) -> Input:
-    rate = getattr(runner.tokenizer, "sampling_rate", 16000)
-    samples = np.sin(np.arange(int(_PROBE_SECONDS * rate)))
-    return samples.astype(np.float32), rate
-
-
-_PROBES: dict[str, Callable[[Runner], Input]] = {
-    "text-classification": _two_words,
-    "token-classification": _two_words,
-    "question-answering": _question,
-    "fill-mask": _masked,
-    "text-generation": _two_words,
-    "similarity": _pair,
-    "image-classification": _picture,
-    "audio-classification": _sound,
-}

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Unpack, overload
+from typing import Any, Unpack, get_args, overload
 
 import torch
 from torch import Tensor
 
-from gaflow.arguments import checked, distinct, whole_number
+from gaflow.arguments import checked, distinct, one_of, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.arguments import AnyMethod, Options
 from gaflow.explainer.cheaper_method import CheaperMethod
 from gaflow.explainer.default_method import default_method
 from gaflow.explainer.many import explain_many, prepare, prepare_one
-from gaflow.explainer.runner import Runner
+from gaflow.explainer.runner import Attention, Runner
 from gaflow.explainer.token_ids import attribute_token_ids, find_attention_mask
 from gaflow.explainer.windows import Windows, mean_logits
 from gaflow.inputs.columns import as_items
@@ -43,6 +43,8 @@ class Explainer:
         device, dtype: of a model that is loaded by name. None is the GPU if there is one, and float32.
         revision, device_map, quantization_config: as in Transformers, for a model that is loaded by name.
         trust_remote_code: run the code that a model or tokenizer brings along. Without it, such a model is refused.
+        attention: "auto" never holds the attention of all heads if the methods and the model allow it, which takes far
+            less memory. "eager" always does.
 
     A model object stays where it is, and every call leaves it exactly as it was. Labels, padding and length limit are
     read once: make a new explainer if you change the model's config or the tokenizer.
@@ -64,11 +66,13 @@ class Explainer:
         device_map: DeviceMap | None = None,
         quantization_config: object = None,
         trust_remote_code: bool = False,
+        attention: Attention = "auto",
     ):
         options = LoadOptions(device, dtype, revision, device_map)
         options = replace(options, quantization_config=quantization_config, trust_remote_code=trust_remote_code)
         loaded = load_model(model, tokenizer, task, options)
-        self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task)
+        one_of("attention", attention, get_args(Attention))
+        self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task, attention)
         self._cheaper_method = CheaperMethod()
 
     def __repr__(self) -> str:

@@ -10,11 +10,13 @@ None and a note says why.
 from __future__ import annotations
 
 import atexit
+import inspect
 import json
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import is_dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -22,9 +24,17 @@ from pathlib import Path
 from platform import machine, python_version
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
+from torch.nn.modules import module as torch_module
 
+from gaflow.explainer.described_values import (
+    RECORDED_PACKAGES,
+    describe_value,
+    field_values,
+    hash_own_code,
+    is_data,
+    tensor_bytes,
+)
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.methods import Method
 from gaflow.models.memory import device_of, hooks_of_accelerate
@@ -35,7 +45,6 @@ if TYPE_CHECKING:
 
 Description = dict[str, Any]  # JSON
 
-_PACKAGES = ("gaflow", "torch", "transformers", "tokenizers", "numpy", "scipy", "pyarrow", "captum", "ortools")
 _EMBEDDED = Path(__file__).parents[1] / "assets"
 _NOT_DECISIVE = {  # keys of a config that change no number, or that are recorded elsewhere
     "architectures", "dtype", "id2label", "label2id", "output_attentions", "output_hidden_states", "return_dict",
@@ -106,28 +115,38 @@ def _hash_input_reader(model_class: type[PretrainedModel], tokenizer: Tokenizer)
 class Snapshots:
     """The states in which one explainer explained its model. When it goes, it hashes those that attributions refer to.
 
-    So an attribution can always name its model, and does not keep it in memory.
+    So an attribution can always name its model, and does not keep it in memory. All attributions of one state share
+    its snapshot.
     """
 
     def __init__(self, model: PretrainedModel, tokenizer: Tokenizer):
         self._model = model
         self._reader = _InputReader(model, tokenizer)
+        self._latest: Callable[[], Snapshot | None] = _no_snapshot
         self._taken = _TAKEN
         self._taken[id(self)] = weakref.WeakSet()
 
     def take(self) -> Snapshot:
         """The model as it is now."""
         snapshot = Snapshot(self._model, self._reader)
+        latest = self._latest()
+        if latest is not None and latest.is_of_same_state(snapshot):
+            return latest
+        self._latest = weakref.ref(snapshot)
         self._taken[id(self)].add(snapshot)
         return snapshot
 
     def __del__(self) -> None:
         for snapshot in list(self._taken.pop(id(self), ())):
-            snapshot.describe(self._model)
+            snapshot.hash_weights(self._model)
 
     def __reduce__(self) -> tuple[type, tuple[PretrainedModel, Tokenizer]]:
         """The copy of an explainer has explained nothing yet."""
         return Snapshots, (self._model, self._reader.tokenizer)
+
+
+def _no_snapshot() -> None:
+    """What an explainer that has explained nothing yet refers to."""
 
 
 class _InputReader:
@@ -150,18 +169,30 @@ class Snapshot:
         self._model = weakref.ref(model)
         self._reader = reader
         self._stamp = _stamp(model)
-        self._description: Description | None = None
+        self._of_model: Description | None = None
 
-    def describe(self, model: PretrainedModel | None = None) -> Description:
+    def is_of_same_state(self, other: Snapshot) -> bool:
+        """Whether nothing has changed between two snapshots of one explainer."""
+        return self._stamp == other._stamp and self._loaded == other._loaded
+
+    def describe(self) -> Description:
         """The part of `describe_model` that provenance holds; without hashes if the model is no longer the same."""
-        if self._description is None:
-            model = self._model() if model is None else model
-            hashes = {"note": _GONE} if model is None else self._hash(model)
-            self._description = self._loaded | hashes
-        return self._description
+        of_model = self._of_model
+        if of_model is None:
+            model = self._model()
+            of_model = {"note": _GONE} if model is None else self.hash_weights(model)
+        if "note" in of_model:
+            return self._loaded | of_model
+        return self._loaded | of_model | self._reader.hashes
+
+    def hash_weights(self, model: PretrainedModel) -> Description:
+        """The hashes of the model, worked out once, or a note why there are none."""
+        with _HASHING:
+            if self._of_model is None:
+                self._of_model = self._hash(model)
+            return self._of_model
 
     def _hash(self, model: PretrainedModel) -> Description:
-        """The hashes of model and tokenizer, or a note why there are none."""
         stamp, of_model = _HASHES.get(model, ((), {}))
         if stamp != self._stamp:
             if _stamp(model) != self._stamp:
@@ -172,12 +203,13 @@ class Snapshot:
                 reason = str(error).split("\n")[0]
                 return {"note": f"the weights could not be read: {reason}"}
             _HASHES[model] = (self._stamp, of_model)
-        return of_model | self._reader.hashes
+        return of_model
 
 
 # Snapshots that attributions in memory refer to. Garbage collection clears the weak references that an explainer holds.
 _TAKEN: dict[int, weakref.WeakSet[Snapshot]] = {}
 atexit.register(_TAKEN.clear)  # then nobody will ask any more
+_HASHING = threading.RLock()  # garbage collection may end an explainer while its thread hashes
 _HASHES: weakref.WeakKeyDictionary[PretrainedModel, tuple[_Stamp, Description]] = weakref.WeakKeyDictionary()
 
 
@@ -260,7 +292,7 @@ def _describe_config(config: ModelConfig) -> Description:
     decisive = {}
     for name, value in sorted(values.items()):
         if name not in _NOT_DECISIVE and not name.startswith("_"):
-            decisive[name] = _describe_setting(value)
+            decisive[name] = describe_value(value)
     return decisive
 
 
@@ -278,19 +310,48 @@ def _hash_foreign_code(*classes: type) -> str | None:
 
 
 def _hash_modules(model: torch.nn.Module) -> str:
-    """A hash of what a model in memory holds beside its weights: layers, their settings, constants and hooks."""
+    """A hash of what a model in memory holds beside its weights: layers, their code, settings, constants and hooks."""
     digest = sha256()
+    own_code: dict[type, str | None] = {}
     for name, module in model.named_modules():
         kind = type(module)
         digest.update(f"{name} {kind.__module__}.{kind.__qualname__} {module.extra_repr()}\n".encode())
+        if kind not in own_code:
+            own_code[kind] = hash_own_code(kind)
+        if own_code[kind] is not None:
+            digest.update(f"code {own_code[kind]}\n".encode())
         for attribute, value in sorted(vars(module).items()):
             if attribute == "forward" or _is_constant(attribute, value):
-                digest.update(f"{attribute} {_describe_setting(value)}\n".encode())
-        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-            digest.update(f"hook {_describe_setting(hook)}\n".encode())
+                digest.update(f"{attribute} {describe_value(value)}\n".encode())
+        for kind_of_hook, hooks in _hooks(module):
+            for hook in hooks:
+                digest.update(f"{kind_of_hook} {describe_value(hook)}\n".encode())
         for buffer in sorted(module._non_persistent_buffers_set):
-            digest.update(_tensor_bytes(module._buffers[buffer]))
+            digest.update(tensor_bytes(module._buffers[buffer]))
+    for kind_of_hook, hooks in _hooks_of_all_modules():
+        for hook in hooks:
+            digest.update(f"all {kind_of_hook} {describe_value(hook)}\n".encode())
     return digest.hexdigest()
+
+
+def _hooks(module: torch.nn.Module) -> list[tuple[str, Collection[Any]]]:
+    """The hooks that a pass runs, by the word under which a hash has them."""
+    return [
+        ("hook", module._forward_pre_hooks.values()),
+        ("hook", module._forward_hooks.values()),
+        ("backward", module._backward_pre_hooks.values()),
+        ("backward", module._backward_hooks.values()),
+    ]
+
+
+def _hooks_of_all_modules() -> list[tuple[str, Collection[Any]]]:
+    """Hooks that torch runs for every module of the process."""
+    return [
+        ("hook", torch_module._global_forward_pre_hooks.values()),
+        ("hook", torch_module._global_forward_hooks.values()),
+        ("backward", torch_module._global_backward_pre_hooks.values()),
+        ("backward", torch_module._global_backward_hooks.values()),
+    ]
 
 
 def _is_constant(attribute: str, value: object) -> bool:
@@ -299,26 +360,16 @@ def _is_constant(attribute: str, value: object) -> bool:
         return False
     if isinstance(value, str | int | float):
         return True
-    return not attribute.startswith("_") and _is_data(value)
-
-
-def _is_data(value: object) -> bool:
-    """Whether a value is a number, a string, an array or a function, or consists of such."""
-    if isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.is_meta):
-        return False
-    if isinstance(value, Mapping):
-        return all(map(_is_data, value.values()))
-    if isinstance(value, list | tuple | Set):
-        return all(map(_is_data, value))
-    plain = isinstance(value, str | int | float | torch.Tensor | np.ndarray | torch.dtype)
-    return plain or value is None or callable(value)
+    return not attribute.startswith("_") and is_data(value)
 
 
 def _autocast(device: str) -> str | None:
-    """The dtype that torch computes in by itself, if it is told to."""
-    if not torch.is_autocast_enabled(device):
-        return None
-    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    """The dtype that torch computes in by itself, if it is told to, or in which it multiplies matrices."""
+    if torch.is_autocast_enabled(device):
+        return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    library = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
+    precision = getattr(getattr(library, "matmul", None), "fp32_precision", "none")
+    return None if precision in ("none", "ieee") else f"products in {precision}"
 
 
 def _hash_weights(model: torch.nn.Module) -> str:
@@ -328,7 +379,7 @@ def _hash_weights(model: torch.nn.Module) -> str:
         if value.is_meta and name in offloaded:
             value = offloaded[name]()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(_tensor_bytes(value))
+        digest.update(tensor_bytes(value))
     return digest.hexdigest()
 
 
@@ -346,16 +397,6 @@ def _offloaded_weights(model: torch.nn.Module) -> dict[str, Callable[[], torch.T
     return offloaded
 
 
-def _tensor_bytes(tensor: torch.Tensor | None) -> bytes:
-    if tensor is None or not tensor.numel():
-        return b""
-    if hasattr(tensor, "__tensor_flatten__"):  # a quantised weight, which holds integers and scales
-        names, _ = tensor.__tensor_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
-        return b"".join(_tensor_bytes(getattr(tensor, name)) for name in names)
-    flat = tensor.detach().cpu().contiguous().flatten()
-    return flat.view(torch.uint8).numpy().tobytes()
-
-
 def _hash_tokenizer(tokenizer: Tokenizer) -> str:
     """A hash of a tokenizer, or of the settings of an image processor or a feature extractor."""
     if not hasattr(tokenizer, "get_vocab"):
@@ -368,55 +409,22 @@ def _hash_tokenizer(tokenizer: Tokenizer) -> str:
         state.pop("truncation", None)  # left over from the last call, not a property of the tokenizer
         state.pop("padding", None)
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
-    return sha256(json.dumps([state, special], sort_keys=True).encode()).hexdigest()
+    parts = [state, special]
+    own_functions = {name: describe_value(value) for name, value in vars(tokenizer).items() if inspect.isroutine(value)}
+    own_code = [hash_own_code(type(tokenizer)), own_functions]
+    if any(own_code):
+        parts.append(own_code)
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def describe_method(method: Method) -> Description:
-    """A method's name and all its settings; functions are described by their name alone."""
+    """A method's name and all its settings, and a hash of its code if it is not of gaflow."""
     settings = getattr(method, "options", {})  # of flow methods, by their flat names
     if not settings and is_dataclass(method):
-        settings = _field_values(method)
-    return {"name": method.name, "settings": _describe_setting(settings)}
-
-
-def _field_values(record: object) -> Description:
-    return {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]
-
-
-def _describe_setting(value: object) -> Any:
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, np.ndarray):
-        value = torch.as_tensor(value) if value.dtype.kind in "biufc" else value.tolist()
-    if isinstance(value, torch.Tensor):  # whose repr shows a few digits of a few numbers
-        return _describe_array(value)
-    if isinstance(value, Mapping):
-        return {str(name): _describe_setting(inner) for name, inner in value.items()}
-    if isinstance(value, Set):
-        return sorted(map(repr, value))  # in an order that is the same in every process
-    if isinstance(value, Sequence):
-        return [_describe_setting(inner) for inner in value]
-    if isinstance(value, partial):
-        return _describe_setting({"function": value.func, "arguments": value.args, "keywords": value.keywords})
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"class": _qualified_name(type(value)), **_describe_setting(_field_values(value))}
-    if callable(value):
-        return _qualified_name(value)
-    if type(value).__repr__ is object.__repr__:  # which shows an address
-        return _qualified_name(type(value))
-    return repr(value)
-
-
-def _qualified_name(value: object) -> str:
-    """The name of a class or a function; of other objects that of their class."""
-    module = getattr(value, "__module__", "")
-    name = getattr(value, "__qualname__", type(value).__name__)
-    return f"{module}.{name}"
-
-
-def _describe_array(array: torch.Tensor) -> Description:
-    digest = sha256(_tensor_bytes(array)).hexdigest()
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest}
+        settings = field_values(method)
+    description = {"name": method.name, "settings": describe_value(settings)}
+    code = hash_own_code(type(method))
+    return description if code is None else description | {"code": code}
 
 
 def describe_environment(device: str, threads: int | None = None) -> Description:
@@ -430,7 +438,7 @@ def describe_environment(device: str, threads: int | None = None) -> Description
 def versions() -> dict[str, str]:
     """Of Python, and of the installed libraries that decide numbers or files."""
     installed = {"python": python_version()}
-    for package in _PACKAGES:
+    for package in RECORDED_PACKAGES:
         try:
             installed[package] = version(package)
         except PackageNotFoundError:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gaflow.errors import UnsupportedModelError
+from gaflow.errors import Argument, TextError, UnsupportedModelError
 from gaflow.explainer.provenance import Snapshots
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
+from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
 from gaflow.tasks import TASKS, Input, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
+
+Attention = Literal["auto", "eager"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,11 @@ class Runner:
     head: AnyHead  # the labels, and which logits a target means
     padding: Padding  # how texts of different lengths share a batch
     limit: int | None  # the most tokens a text may have, special tokens included; None: no limit
+    attention: Attention  # whether the weights of all heads are held
     snapshots: Snapshots = field(compare=False, repr=False)  # of the model, for the provenance of attributions
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, task: str) -> Runner:
+    def of(cls, model: Any, tokenizer: Any, task: str, attention: Attention = "auto") -> Runner:
         """The runner of a loaded model."""
         return cls(
             model=model,
@@ -45,6 +49,7 @@ class Runner:
             head=TASKS[task].head(model, tokenizer),
             padding=padding_of(model, tokenizer),
             limit=length_limit(model, tokenizer),
+            attention=attention,
             snapshots=Snapshots(model, tokenizer),
         )
 
@@ -68,8 +73,26 @@ class Runner:
 
     def collate(self, encodings: Sequence[Encoding]) -> Batch:
         """One batch, on the device of the model."""
+        self._check_ids(encodings)
         neutral = neutral_tokens(self.tokenizer, self.padding)
         return collate(encodings, self.padding, device_of(self.model), neutral)
+
+    def _check_ids(self, encodings: Sequence[Encoding]) -> None:
+        """Refuse tokens that the model has no embedding for, which torch would only call an index out of range."""
+        embedding = word_embedding(self.model)
+        if not isinstance(embedding, nn.Embedding):
+            return
+        for encoding in encodings:
+            ids = encoding.inputs.get("input_ids", ())
+            largest = max(ids, default=-1)
+            if largest >= embedding.num_embeddings:
+                token = encoding.tokens[list(ids).index(largest)]
+                raise TextError(
+                    Argument("tokenizer"),
+                    f" gives token {token!r} the id {largest}, but the model has embeddings for ids up to "
+                    f"{embedding.num_embeddings - 1}; use the tokenizer that belongs to the model, or add embeddings "
+                    "by model.resize_token_embeddings and train them",
+                )
 
     def logits(self, encodings: Sequence[Encoding]) -> Tensor:
         """Logits (b, ...) of one batch from a forward pass without gradients."""

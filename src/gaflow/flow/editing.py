@@ -167,7 +167,7 @@ def grouped(count: int, groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]
     group_of = {}
     nodes = []
     for group in groups:
-        if isinstance(group, str) or not isinstance(group, Iterable):
+        if isinstance(group, str) or not isinstance(group, Iterable) or getattr(group, "ndim", 1) == 0:
             raise ArgumentError(Argument("groups"), f" must hold lists of tokens, not {group!r}")
         members = []
         for token in group:

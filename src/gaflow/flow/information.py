@@ -8,6 +8,13 @@ Beyond the paper, tokens have information of their own, `relu(<dy/dx_i, x_i>)` f
 residual stream it is the capacity of the edge by which a token stays itself, of a hidden state that of a node.
 
 Some tensors are the positive part of a **signed** one, whose negative part is the tensor of `-y` (SIGNED_INFORMATION).
+
+Tensors that are a **mean over heads** need never see all heads at once. They treat each head by itself, and edges
+without attention are 0 in them whatever their gradient. A tensor of yours says so by `mean_over_heads`:
+
+    @gaflow.information.mean_over_heads
+    def squared(attention, gradient):
+        return (attention * gradient).square().mean(-3)
 """
 
 from __future__ import annotations
@@ -24,18 +31,32 @@ _LEAST_REST = 1e-3  # of a query's attention: a key that has all of it leaves no
 Information = Callable[[Tensor, Tensor], Tensor]  # (b, l, h, t, t) twice -> (b, l, t, t)
 
 
+def mean_over_heads(function: Information) -> Information:
+    """Declare that an information tensor is a mean over heads, which a trace computes without holding them all."""
+    function.is_mean_over_heads = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_mean_over_heads(function: object) -> bool:
+    """Whether a tensor was declared to be a mean over heads."""
+    return getattr(function, "is_mean_over_heads", False) is True
+
+
+@mean_over_heads
 @checked
 def af(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention Flow: the mean attention over heads. Does not look at the gradient."""
     return attention.mean(-3)
 
 
+@mean_over_heads
 @checked
 def gf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention Grad Flow: the mean positive gradient over heads."""
     return gradient.relu().mean(-3)
 
 
+@mean_over_heads
 @checked
 def agf(attention: Tensor, gradient: Tensor) -> Tensor:
     """Attention x Attention Grad Flow: the mean positive part of attention times gradient over heads."""
@@ -58,6 +79,11 @@ def agf_net(attention: Tensor, gradient: Tensor) -> Tensor:
 def knockout(attention: Tensor, gradient: Tensor) -> Tensor:
     """Knock-out: what `y` loses if an edge is removed and softmax hands its share to the other keys, where positive."""
     return signed_knockout(attention, gradient).relu_()
+
+
+def signed_gradient(attention: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, mean over heads."""
+    return gradient.mean(-3)
 
 
 def signed_product(attention: Tensor, gradient: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class LayeredNetwork:
     edges: Tensor  # (b,) m, the number of live edges, terminals and return edge included
     dead: Tensor  # (b,) bool: no path at all, every flow is 0
     negligible: Tensor  # (b,) live edges dropped because their capacity is below NEGLIGIBLE_SHARE of kappa
+    tokens: Tensor  # (b,) nodes from this one on are dead in every layer
 
     @classmethod
     def build(
@@ -114,6 +115,7 @@ class LayeredNetwork:
             edges=torch.where(dead, 0, count),
             dead=dead,
             negligible=negligible.sum((-3, -2, -1)),
+            tokens=_count_up_to_last(node.any(1)),
         )
 
     def unit(self) -> Tensor:
@@ -136,6 +138,12 @@ def check_terminal_name(terminal: str) -> None:
     """Refuse a terminal capacity that has no such name."""
     if terminal not in TERMINAL_NAMES:
         raise ArgumentError(Argument("terminal"), f' must be None, a number, "tokens" or "adjacent", not {terminal!r}')
+
+
+def _count_up_to_last(live: Tensor) -> Tensor:
+    """How many tokens there are up to the last live one, (b,), from flags (b, t)."""
+    position = torch.arange(1, live.shape[1] + 1, device=live.device)
+    return (live * position).amax(-1)
 
 
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,8 +21,8 @@ Words = tuple[str | Argument, ...]  # parts of a message
 
 ENVIRONMENT = ("versions", "threads", "processor")
 _COMPUTING_LIBRARIES = ("versions.torch", "versions.transformers", "versions.tokenizers")
-_NAMES = ("model.name", "model.revision", "data.name")  # may differ, because the hashes decide
-_RECORDED_LATER = (
+_MAY_DIFFER = ("model.name", "model.revision", "data.name")  # because the hashes decide
+_RECORDED_LATER = (  # earlier versions did not; without a row here, runs that they began could not go on
     "model.config", "model.modules", "model.code", "model.attention", "model.autocast", "model.tokenizer.settings",
     "threads", "processor",
 )  # fmt: skip
@@ -130,10 +130,10 @@ def _compare_records(
         entry = f"{prefix}{name}"
         before = stored.get(name)
         now = current.get(name)
-        if entry in _NAMES or _text(before) == _text(now):
+        if entry in _MAY_DIFFER or _text(before) == _text(now):
             continue
         if name not in stored and entry in _RECORDED_LATER:
-            comparison.unrecorded.append(_PHRASES[entry])
+            comparison.unrecorded.append(_PHRASES.get(entry, entry))
         elif entry == "versions.gaflow":
             comparison.unrecorded.append("the methods (see CHANGELOG.md)")
         elif entry == "methods":
@@ -163,6 +163,14 @@ def _compare_methods(stored: Any, current: Any, comparison: Comparison) -> None:
         comparison.decisive.append((Argument("methods"), difference))
         return
     for before, now in zip(stored, current, strict=True):
+        code_before = before.get("code")
+        code_now = now.get("code")
+        if code_before != code_now:
+            phrase = f"the code of method {now['name']}"
+            if code_before is None:
+                comparison.unrecorded.append(phrase)
+            else:
+                comparison.decisive.append((f"{phrase} differs",))
         settings_before = before.get("settings", {})
         for setting, value in now.get("settings", {}).items():
             if setting not in settings_before:

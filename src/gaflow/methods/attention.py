@@ -21,9 +21,13 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError
+from gaflow.flow.information import af
 from gaflow.flow.maxflow.single_pairs import pair_values
 from gaflow.methods.base import MethodInfo, NamedSettings, Scores
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
+
+MEAN_ATTENTION = HeadMean(af)
 
 _INFO = MethodInfo(
     family="attention",
@@ -40,10 +44,11 @@ class RawAttention:
 
     info = _INFO
     name = "rawatt"
+    head_means = (MEAN_ATTENTION,)
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        return Scores(read_rows(trace.rows(), trace.attentions[-1].mean(1)))
+        return Scores(read_rows(trace.rows(), trace.head_mean(MEAN_ATTENTION, -1)))
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class _WithResidual(NamedSettings):
     """The setting of methods in which the identity stands for residual connections."""
 
     residual: float = 0.5  # weight of the identity, 0 <= residual < 1
+
+    head_means = (MEAN_ATTENTION,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,8 +79,8 @@ class Rollout(_WithResidual):
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
         scores = trace.rows()  # zero at padding: the identity below adds nothing there
-        for attention in reversed(trace.attentions):
-            attended = read_rows(scores, attention.mean(1))
+        for layer in reversed(range(trace.layers)):
+            attended = read_rows(scores, trace.head_mean(MEAN_ATTENTION, layer))
             scores = (1 - self.residual) * attended + self.residual * scores
         return Scores(scores)
 
@@ -87,7 +94,7 @@ class AttentionFlow(_WithResidual):
 
     def __call__(self, trace: Trace) -> Scores:
         """Scores of a traced batch."""
-        attention = torch.stack([a.mean(1) for a in trace.attentions], 1).cpu().double().numpy()
+        attention = trace.head_means(MEAN_ATTENTION).cpu().double().numpy()
         rows = trace.rows().cpu().double().numpy()
         mask = trace.mask.cpu().numpy()
         values = np.zeros(mask.shape)

@@ -13,9 +13,10 @@ longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from gaflow.methods.lrp import AttentionRule, BalancedMode, eager_compilation
 from gaflow.models.embeddings import roots
 from gaflow.models.forward import ForwardPass, forward
 from gaflow.models.restore import borrow, uncompiled
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace, backward
 
 GradientKind = Literal["plain", "balanced", "balanced_cp"]
@@ -48,11 +50,18 @@ def common_kind(methods: Iterable[object]) -> str:
 
 
 def forward_with(
-    kind: str, model: nn.Module, batch: Batch, *, residual: bool = False, embeddings: Tensor | None = None
+    kind: str,
+    model: nn.Module,
+    batch: Batch,
+    *,
+    residual: bool = False,
+    embeddings: Tensor | None = None,
+    head_means: Sequence[HeadMean] | None = None,
 ) -> ForwardPass:
     """A forward pass, as `gaflow.models.forward.forward` gives it, whose gradients are of this kind."""
+    run = partial(forward, model, batch, residual=residual, embeddings=embeddings, head_means=head_means)
     if kind == "plain":
-        return forward(model, batch, residual=residual, embeddings=embeddings)
+        return run()
     inputs = [] if embeddings is None else [embeddings]
     mode = None
 
@@ -63,7 +72,7 @@ def forward_with(
         with eager_compilation(), mode:
             yield
 
-    forward_pass = forward(model, batch, residual=residual, embeddings=embeddings, context=balanced)
+    forward_pass = run(context=balanced)
     if mode is not None and not mode.marks.carries(forward_pass.logits):
         raise UnsupportedModelError(
             "balanced gradients lost track of the model's logits: they come from an operation that torch does not "
@@ -81,7 +90,9 @@ def with_gradients(trace: Trace, kind: str) -> Trace:
     residual = bool(trace.stream)
     if kind not in stored or (residual and not stored[kind].stream):
         with borrow(traced_model.model):
-            forward_pass = forward_with(kind, traced_model.model, traced_model.batch, residual=residual)
+            forward_pass = forward_with(
+                kind, traced_model.model, traced_model.batch, residual=residual, head_means=trace.wanted
+            )
             balanced = backward(forward_pass, traced_model.terms)
         # without the traced model, which would keep the trace alive and be kept alive by it
         stored[kind] = replace(balanced, gradient_kind=kind, model=None)

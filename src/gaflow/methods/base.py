@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gaflow.arguments import plain_number
 from gaflow.flow.result import Flow, NodeLayer
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
 Diagnostics = dict[str, float | str]  # findings about one text beyond its scores, by name
@@ -79,6 +80,17 @@ class DescribedMethod(Method, Protocol):
 
     @property
     def info(self) -> MethodInfo: ...
+
+
+def common_head_means(methods: Iterable[object]) -> tuple[HeadMean, ...] | None:
+    """All that these methods need of attention together; None if one of them does not say, or needs all heads."""
+    together: dict[HeadMean, None] = {}
+    for method in methods:
+        head_means = getattr(method, "head_means", None)
+        if not isinstance(head_means, tuple):  # anybody may write a method
+            return None
+        together.update(dict.fromkeys(head_means))
+    return tuple(together)
 
 
 class NamedSettings:

@@ -50,6 +50,8 @@ _INFO = MethodInfo(
 class _ContextMixing(NamedSettings, ABC):
     """What both methods have in common."""
 
+    head_means = ()  # only the rows that the head reads
+
     rollout: bool = True  # multiply all layers out; False: the last layer alone
     batch_size: int | None = None  # tokens in one pass; None: as many as fit, fewer for long texts
 

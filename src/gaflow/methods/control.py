@@ -20,6 +20,7 @@ class Random(NamedSettings):
     seed: int = 0  # other seeds give other scores
 
     base_name = "random"
+    head_means = ()
     info = MethodInfo(family="control", signed=False, class_specific=False, passes="none", reference="none")
 
     def __post_init__(self) -> None:

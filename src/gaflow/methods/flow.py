@@ -39,7 +39,7 @@ from gaflow.flow.information import (
     INFORMATION,
     SIGNED_INFORMATION,
     Information,
-    by_layer,
+    is_mean_over_heads,
     signed_token_information,
     split_nodes,
 )
@@ -61,6 +61,7 @@ from gaflow.methods.flow_settings import (
 from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance, peel
 from gaflow.models.attention_tensors import stack_layers
 from gaflow.models.cost import MethodCost
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
 LEFT_TO_BIASES = "left_to_biases"  # the diagnostic of balanced gradients: the output less its sum over input tokens
@@ -185,6 +186,22 @@ class FlowMethod:
         return ("residual",) if self.network.residual else ()
 
     @property
+    def head_means(self) -> tuple[HeadMean, ...] | None:
+        """All that the method needs of attention; None if it needs all heads, as a tensor of a user's may."""
+        tensor = self.network.information
+        if not isinstance(tensor, str):
+            function = tensor if is_mean_over_heads(tensor) else None
+        elif tensor in SIGNED_INFORMATION:
+            return (HeadMean(SIGNED_INFORMATION[tensor]),)
+        else:
+            function = INFORMATION[tensor]
+        if function is None:
+            return None
+        if self.scoring.signed:
+            return HeadMean(function), HeadMean(function, -1)
+        return (HeadMean(function),)
+
+    @property
     def info(self) -> MethodInfo:
         """Only Attention Flow needs no gradient. Callables may read it, and the rows of the head are found by it."""
         sources = self.network.sources
@@ -224,19 +241,20 @@ class FlowMethod:
             layer=self.scoring.layer,
         )
 
-    def capacities(self, trace: Trace) -> Tensor:
+    def capacities(self, trace: Trace, sign: int = 1) -> Tensor:
         """The network that is solved, (b, l, t, t); with node capacities (b, 2 l, t, t) as `split_nodes` makes it.
 
-        For balanced gradients, give a trace of them (`with_gradients`).
+        For balanced gradients, give a trace of them (`with_gradients`). With sign -1, the network is that of `-y`.
         """
         if self._solves_together:
-            return self._checked_capacities(self._signed_network(trace).capacities())
-        capacities = self._information(trace)
+            return self._checked_capacities(self._signed_network(trace).capacities(sign))
+        capacities = self._information(trace, sign)
         if self.network.residual:
-            capacities = capacities + torch.diag_embed(self._residual(trace).relu()).to(capacities)
+            residual = sign * self._residual(trace)
+            capacities = capacities + torch.diag_embed(residual.relu()).to(capacities)
         if self.network.nodes:
             layers = capacities.shape[1]
-            nodes = self._token_information(trace, trace.hidden[:layers], trace.hidden_gradient[:layers])
+            nodes = sign * self._token_information(trace, trace.hidden[:layers], trace.hidden_gradient[:layers])
             capacities = split_nodes(capacities, nodes.relu())
         return self._checked_capacities(capacities)
 
@@ -249,7 +267,7 @@ class FlowMethod:
         """The flow for the output and, of a signed method, the one against it."""
         if not (self._solves_together and self.scoring.signed):
             flow = self._solve(self.capacities(trace), trace)
-            return flow, self._solve(self.capacities(_negated(trace)), trace) if self.scoring.signed else None
+            return flow, self._solve(self.capacities(trace, -1), trace) if self.scoring.signed else None
         network = self._signed_network(trace)
         capacities = torch.cat([network.capacities(1), network.capacities(-1)])
         both = self._solve(self._checked_capacities(capacities), trace, copies=2)
@@ -262,9 +280,9 @@ class FlowMethod:
 
     def _signed_network_of(self, trace: Trace) -> SignedNetwork:
         """The signed network of one trace."""
-        edges = by_layer(SIGNED_INFORMATION[str(self.network.information)], trace.attentions, trace.gradients)
+        edges = trace.head_means(HeadMean(SIGNED_INFORMATION[str(self.network.information)]))
         if self.network.heads == "sum":
-            edges = edges * trace.attentions[0].shape[1]
+            edges = edges * trace.heads
         residual = self._residual(trace) if self.network.residual else torch.zeros_like(edges[..., 0])
         return SignedNetwork(edges, residual.to(edges))
 
@@ -310,25 +328,29 @@ class FlowMethod:
             )
         return signed_token_information(states, available).masked_fill(~trace.mask[:, None], 0)
 
-    def _information(self, trace: Trace) -> Tensor:
-        """The information tensor (b, l, t, t), checked."""
+    def _information(self, trace: Trace, sign: int) -> Tensor:
+        """The information tensor (b, l, t, t) of `y` or `-y`, checked."""
         tensor = self.network.information
-        if isinstance(tensor, str):
-            information = by_layer(INFORMATION[tensor], trace.attentions, trace.gradients)
-            if self.network.heads == "sum":
-                information = information * trace.attentions[0].shape[1]
+        if not isinstance(tensor, str) and trace.layer_means is None:
+            information = self._call_information(tensor, trace, sign)
+        elif tensor in SIGNED_INFORMATION:
+            signed = trace.head_means(HeadMean(SIGNED_INFORMATION[str(tensor)]))
+            information = (sign * signed).relu()
         else:
-            information = self._call_information(tensor, trace)
+            function = INFORMATION[tensor] if isinstance(tensor, str) else tensor
+            information = trace.head_means(HeadMean(function, sign))
+        if self.network.heads == "sum":
+            information = information * trace.heads
         if bool((information < 0).any()):
             raise ArgumentError(
                 Argument("information"), f" {self.name!r} is negative in places; capacities must be >= 0 (use relu)"
             )
         return information
 
-    def _call_information(self, function: Information, trace: Trace) -> Tensor:
+    def _call_information(self, function: Information, trace: Trace, sign: int) -> Tensor:
         """The tensor of a user's function. It must not write to its arguments, which other methods use as well."""
         attention = stack_layers(trace.attentions)  # not stored: the solver needs the memory
-        gradient = stack_layers(trace.gradients)
+        gradient = stack_layers(trace.gradients).mul_(sign)
         versions = attention._version, gradient._version
         information: object = function(attention, gradient)
         argument = Argument("information")
@@ -346,19 +368,6 @@ class FlowMethod:
             )
         real = trace.mask[:, None, :, None] & trace.mask[:, None, None, :]
         return information.masked_fill(~real, 0)  # rows of padding may hold 0 / 0
-
-
-def _negated(trace: Trace) -> Trace:
-    """The same trace for `-y`."""
-    hidden_gradient = []
-    for gradient in trace.hidden_gradient:
-        hidden_gradient.append(None if gradient is None else -gradient)
-    return replace(
-        trace,
-        gradients=tuple(map(torch.neg, trace.gradients)),
-        hidden_gradient=tuple(hidden_gradient),
-        stream_gradient=tuple(map(torch.neg, trace.stream_gradient)),
-    )
 
 
 def _nodes(choice: NodeChoice, trace: Trace, name: str, copies: int) -> Nodes:

@@ -18,20 +18,24 @@ normalise once more, is never used. Means over queries are over real tokens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gaflow.errors import UnsupportedModelError
-from gaflow.methods.attention import read_rows
+from gaflow.flow.information import agf, signed_gradient, signed_product
+from gaflow.methods.attention import MEAN_ATTENTION, read_rows
 from gaflow.methods.balanced import GradientKind, check_gradients, with_gradients
 from gaflow.methods.base import MethodInfo, NamedSettings, Scores
 from gaflow.methods.peeling import input_relevance
 from gaflow.models.attention_tensors import accumulation_dtype
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
+_GRADIENT = HeadMean(signed_gradient)
+_PRODUCT = HeadMean(signed_product)
+_POSITIVE_PRODUCT = HeadMean(agf)  # as attention times the positive gradient: attention is never negative
 _BARKAN = MethodInfo(
     family="gradient",
     signed=True,
@@ -67,9 +71,10 @@ class Grads(_GradientMethod):
 
     info = _BARKAN
     base_name = "grads"
+    head_means = (_GRADIENT,)
 
     def _score(self, trace: Trace) -> Tensor:
-        return read_rows(trace.rows(), trace.gradients[-1].mean(1))
+        return read_rows(trace.rows(), trace.head_mean(_GRADIENT, -1))
 
 
 @dataclass(frozen=True)
@@ -78,10 +83,10 @@ class AttGrads(_GradientMethod):
 
     info = _BARKAN
     base_name = "attgrads"
+    head_means = (_PRODUCT,)
 
     def _score(self, trace: Trace) -> Tensor:
-        products = _sum_of_products(zip(trace.attentions, trace.gradients, strict=True))
-        return read_rows(trace.rows(), products.mean(1))
+        return read_rows(trace.rows(), _sum_over_layers(trace, _PRODUCT))
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,10 @@ class GradSam(_GradientMethod):
 
     info = replace(_BARKAN, signed=False)
     base_name = "gradsam"
+    head_means = (_POSITIVE_PRODUCT,)
 
     def _score(self, trace: Trace) -> Tensor:
-        positive = (g.relu() for g in trace.gradients)  # one layer at a time
-        products = _sum_of_products(zip(trace.attentions, positive, strict=True))
-        return _received(products, trace.mask) / len(trace.attentions)
+        return _received(_sum_over_layers(trace, _POSITIVE_PRODUCT), trace.mask) / trace.layers
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class Cat(_GradientMethod):
 
     info = _QIANG
     base_name = "cat"
+    head_means = ()
 
     def _score(self, trace: Trace) -> Tensor:
         return _activations(trace).sum(1)
@@ -114,10 +119,11 @@ class AttCat(_GradientMethod):
 
     info = _QIANG
     base_name = "attcat"
+    head_means = (MEAN_ATTENTION,)
 
     def _score(self, trace: Trace) -> Tensor:
-        received = torch.stack([_received(a, trace.mask) for a in trace.attentions], 1)
-        return (received * _activations(trace)).sum(1)
+        received = [_received(trace.head_mean(MEAN_ATTENTION, layer), trace.mask) for layer in range(trace.layers)]
+        return (torch.stack(received, 1) * _activations(trace)).sum(1)
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class GradientTimesInput(_GradientMethod):
 
     info = replace(_BARKAN, reference="Shrikumar et al. 2016, arXiv:1605.01713")
     base_name = "grad_x_input"
+    head_means = ()
 
     def _score(self, trace: Trace) -> Tensor:
         return input_relevance(trace)
@@ -144,23 +151,22 @@ class AttnLrp(GradientTimesInput):
     base_name = "attnlrp"
 
 
-def _sum_of_products(layers: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """The sum over layers of the products of two tensors (b, h, t, t), with no more than one of that size at a time."""
-    pairs = iter(layers)
-    total = torch.mul(*next(pairs))
-    for attention, gradient in pairs:
-        total.addcmul_(attention, gradient)
+def _sum_over_layers(trace: Trace, head_mean: HeadMean) -> Tensor:
+    """The sum over layers of a mean over heads, (b, t, t)."""
+    total = trace.head_mean(head_mean, 0).clone()
+    for layer in range(1, trace.layers):
+        total += trace.head_mean(head_mean, layer)
     return total
 
 
-def _received(attention: Tensor, mask: Tensor) -> Tensor:
-    """Mean over heads and real queries of (b, h, query, key), for every key: (b, t)."""
-    return attention.sum((1, 2)) / (attention.shape[1] * mask.sum(-1, keepdim=True))
+def _received(matrix: Tensor, mask: Tensor) -> Tensor:
+    """Mean over real queries of a mean over heads (b, query, key), for every key: (b, t)."""
+    return matrix.sum(1) / mask.sum(-1, keepdim=True)
 
 
 def _activations(trace: Trace) -> Tensor:
     """`<g^l, h^l>` (b, l, t) for the input of every block, zero at padding, in float32 or wider."""
-    blocks = len(trace.attentions)
+    blocks = trace.layers
     if len(trace.hidden) < blocks:
         raise _unsupported(f"the hidden states that each of the {blocks} blocks reads; it returns {len(trace.hidden)}")
     activations: list[Tensor] = []

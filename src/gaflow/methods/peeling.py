@@ -143,6 +143,11 @@ def _trace_changed(trace: Trace, inclusions: Sequence[tuple[Removal, Tensor]]) -
     residual = bool(trace.stream)
     with borrow(traced_model.model):
         forward_pass = forward_with(
-            trace.gradient_kind, traced_model.model, batch, residual=residual, embeddings=embeddings
+            trace.gradient_kind,
+            traced_model.model,
+            batch,
+            residual=residual,
+            embeddings=embeddings,
+            head_means=trace.wanted,
         )
         return backward(forward_pass, traced_model.terms)

@@ -51,6 +51,8 @@ _TextScores = tuple[Tensor, Diagnostics]  # scores (m,) of the ordinary tokens o
 class _Perturbation(NamedSettings, ABC):
     """What these methods have in common: they explain one text after the other."""
 
+    head_means = ()
+
     reference: ClassVar[str]
     library: ClassVar[str] = ""  # the module that it is computed with; none if empty
     replacement: Replacement

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from gaflow.errors import unsupported
+from gaflow.models.attention_interface import register_attention
 from gaflow.models.forward import compute_logits
-from gaflow.models.loading import register_attention
 from gaflow.models.restore import attention_implementation, borrow, uncompiled
 
 Removal = Literal["baseline", "zero", "renormalise"]

@@ -89,10 +89,13 @@ class CustomModel(nn.Module):
         """The word embeddings of the encoder."""
         return self.encoder.get_input_embeddings()
 
-    def forward(self, output_attentions: bool = False, **keywords: object) -> ModelOutput:
+    def forward(
+        self, output_attentions: bool = False, output_hidden_states: bool = False, **keywords: object
+    ) -> ModelOutput:
         """The encoder's output, and the module's as `logits`."""
         inputs = {name: value for name, value in keywords.items() if isinstance(value, Tensor)}  # and no switches
-        with _observed(self.encoder, output_attentions) as outputs:
+        observed = {_SWITCHES["attentions"]: output_attentions, _SWITCHES["hidden_states"]: output_hidden_states}
+        with _observed(self.encoder, observed) as outputs:
             if self.call is None:
                 result = self.module(**_accepted(self.module, inputs))
             else:
@@ -147,8 +150,8 @@ def _accepted(module: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tens
 
 
 @contextmanager
-def _observed(encoder: nn.Module, attentions: bool) -> Iterator[list[ModelOutput]]:
-    """Collect the outputs of an encoder, with attention weights and hidden states, behind the back of its caller."""
+def _observed(encoder: nn.Module, observed: Mapping[str, bool]) -> Iterator[list[ModelOutput]]:
+    """Collect the outputs of an encoder, with what these switches are for, behind the back of its caller."""
     outputs: list[ModelOutput] = []
     requested: dict[str, bool] = {}
 
@@ -156,7 +159,7 @@ def _observed(encoder: nn.Module, attentions: bool) -> Iterator[list[ModelOutput
         for switch in (*_SWITCHES.values(), "return_dict"):
             value = keywords.get(switch)
             requested[switch] = bool(getattr(encoder.config, switch, False) if value is None else value)
-        switches = {switch: attentions or requested[switch] for switch in _SWITCHES.values()}
+        switches = {switch: observed[switch] or requested[switch] for switch in _SWITCHES.values()}
         return positional, {**keywords, **switches, "return_dict": True}
 
     def hide(_encoder: nn.Module, _positional: Positional, output: ModelOutput) -> Any:

@@ -1,7 +1,9 @@
 """A forward pass of a borrowed model: attention layers, hidden states and logits, still part of autograd's graph.
 
-Most models return their attention weights. An adapter (`gaflow.models.adapters`) reads the weights of the others during
-the pass. For models without an adapter the softmaxes of the pass are taken, one for each layer.
+Where nothing but means over heads is wanted, attention is streamed (`streamed_attention.py`) if the model lets it.
+Otherwise the pass is eager. Most models return their attention weights. An adapter (`gaflow.models.adapters`) reads the
+weights of the others during the pass. For models without an adapter the softmaxes of the pass are taken, one for each
+layer.
 
 The convention this file owns: **a masked edge is no edge**. Where all heads have a weight of exactly 0, as for the
 future of a decoder or beyond a sliding window, `dy/dA` is 0 as well.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -28,24 +30,31 @@ from gaflow.inputs.batch import Batch
 from gaflow.inputs.transformers_types import ModelOutput
 from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
-from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, equalise_heads
+from gaflow.models.attention_interface import uses_interface
+from gaflow.models.attention_tensors import detached_without_padding, equalise_heads
+from gaflow.models.differentiation import differentiate
 from gaflow.models.embeddings import replaced_embeddings, roots
+from gaflow.models.memory import is_out_of_memory
 from gaflow.models.randomness import draws_numbers, moved_random_state
 from gaflow.models.residual_stream import Additions, ResidualSum, find_residual_sums
-from gaflow.models.restore import borrow, uncompiled
+from gaflow.models.restore import borrow, modules_of, uncompiled
+from gaflow.models.streamed_attention import HeadMean, Stream, streaming
+from gaflow.models.streamed_layers import StreamedLayers, find_layers, padding_edges
 
 RANDOM_OUTPUT = "the model's output is random: it draws numbers in eval mode, and another run may give other scores"
 _SAME = 1e-3  # logits that differ by less, relatively or absolutely, are the same but for rounding
+_SAME_IN_HALF = 0.05  # likewise in half precision
 _IS_RANDOM: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what `is_random` found out
 Context = Callable[[], AbstractContextManager[object]]  # made anew for every run of the model
-_FLOAT16_SCALES = (2.0**15, 2.0**10, 2.0**5)  # tried in this order, before 1
+_STREAMS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what `can_stream` found out
+_CHECKED_TOKENS = 128  # of a text, when a streamed pass is compared with an eager one
 
 
 @dataclass(frozen=True)
 class Gradients:
     """Gradients of the explained scalar `y`; None where `y` does not depend on a tensor."""
 
-    attention: tuple[Tensor, ...]  # l x (b, h, t, t)
+    attention: tuple[Tensor, ...]  # l x (b, h, t, t); none of a streamed pass
     hidden: list[Tensor | None]  # l+1 x (b, t, d)
     residual_sums: list[Tensor | None]  # l x (b, t, d), or none
 
@@ -64,6 +73,7 @@ class ForwardPass:
     has_zero_weights: bool = True  # whether a weight may be exactly 0
     embeddings: Tensor | None = None  # (b, t, d) that replaced the model's word embeddings
     context: Context = nullcontext  # that the model ran in
+    streamed: StreamedLayers | None = None  # in place of layers
 
     @property
     def attentions(self) -> tuple[Tensor, ...]:
@@ -75,10 +85,13 @@ class ForwardPass:
 
         Items of a batch do not interact, so the gradient of the summed `y` contains the gradient of each item.
         """
-        edges = [edge for layer in self.layers for edge in layer.edges()]
         hidden = [state for state in self.hidden if state.requires_grad]
         totals = [residual_sum.total for residual_sum in self.residual_sums]
-        gradients = iter(_differentiate(y, [*edges, *hidden, *totals]))
+        if self.streamed is not None:
+            gradients = iter(self.streamed.differentiate(y, [*hidden, *totals]))
+            return self._gradients((), gradients)
+        edges = [edge for layer in self.layers for edge in layer.edges()]
+        gradients = iter(differentiate(y, [*edges, *hidden, *totals]))
         with torch.no_grad():
             attention = []
             for number, layer in enumerate(self.layers):
@@ -86,10 +99,14 @@ class ForwardPass:
                 if all(gradient is None for gradient in of_parts):
                     raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {number}")
                 attention.append(self._without_masked_edges(layer, layer.gradient(of_parts)))
+        return self._gradients(equalise_heads(attention), gradients)
+
+    def _gradients(self, attention: tuple[Tensor, ...], others: Iterator[Tensor | None]) -> Gradients:
+        """The record, from gradients by the hidden states that have one, then by residual sums."""
         return Gradients(
-            attention=equalise_heads(attention),
-            hidden=[next(gradients) if state.requires_grad else None for state in self.hidden],
-            residual_sums=list(gradients),
+            attention=attention,
+            hidden=[next(others) if state.requires_grad else None for state in self.hidden],
+            residual_sums=list(others),
         )
 
     def _without_masked_edges(self, layer: AttentionLayer, gradient: Tensor) -> Tensor:
@@ -103,23 +120,10 @@ class ForwardPass:
     def release(self) -> None:
         """Let go of the graph and of its tensors, which long texts need the memory of."""
         self.layers = ()
+        self.streamed = None
         self.hidden = ()
         self.residual_sums = ()
         self.logits = self.logits.detach()
-
-
-def _differentiate(y: Tensor, inputs: Any) -> list[Tensor | None]:
-    """Gradients of `y` by tensors and gradient edges; in half precision, of a multiple that does not overflow.
-
-    float16 rounds gradients below 6e-8 to zero, and edges would die. Scaling by a power of two changes no digit, and is
-    undone in float32. bfloat16 has the range of float32.
-    """
-    total = y.to(accumulation_dtype(y)).sum()
-    for scale in _FLOAT16_SCALES if y.dtype == torch.float16 else ():
-        scaled = torch.autograd.grad(total * scale, inputs, allow_unused=True, retain_graph=True)
-        if all(bool(g.isfinite().all()) for g in scaled if g is not None):
-            return [None if g is None else g.to(accumulation_dtype(g)) / scale for g in scaled]
-    return list(torch.autograd.grad(total, inputs, allow_unused=True))
 
 
 def forward(
@@ -130,8 +134,11 @@ def forward(
     embeddings: Tensor | None = None,
     verify_dependence: bool = False,
     context: Context = nullcontext,
+    head_means: Sequence[HeadMean] | None = None,
 ) -> ForwardPass:
     """Run `model` on `batch`. The model must be borrowed until the pass has been differentiated.
+
+    `head_means` are all that is wanted of attention: the pass is streamed if the model lets it. None wants all heads.
 
     `residual` also finds the residual sums. `embeddings` (b, t, d) replace the word embeddings. `verify_dependence`
     walks autograd's graph to make sure that the logits depend on all layers. Otherwise a model that returns mere copies
@@ -140,6 +147,10 @@ def forward(
     """
     model = uncompiled(model)
     adapter = find_adapter(model)
+    if head_means is not None and can_stream(model, batch):
+        streamed = _run_streamed(model, batch, residual, embeddings, context, adapter, head_means)
+        if streamed is not None:
+            return streamed
     run = partial(_run, model, batch, residual, embeddings, verify_dependence, context)
     try:
         return run(adapter)
@@ -187,12 +198,59 @@ def _run(
     )
 
 
+def _run_streamed(
+    model: nn.Module,
+    batch: Batch,
+    residual: bool,
+    embeddings: Tensor | None,
+    context: Context,
+    adapter: Adapter,
+    head_means: Sequence[HeadMean],
+) -> ForwardPass | None:
+    """A streamed pass; None if this model or this batch needs an eager one."""
+    additions = Additions(*batch.mask.shape)
+    addition_recording = additions if residual else nullcontext()
+    stream = Stream(tuple(head_means), padding_edges(batch))
+    try:
+        with replaced_embeddings(model, embeddings), addition_recording, streaming(model, stream), context():
+            outputs = model(**model_arguments(model, batch.inputs, observe=("hidden_states",)))
+            logits = _logits(model, outputs)
+        hidden = adapter.hidden(outputs)
+        layers = find_layers(model, adapter, stream, hidden, batch)
+    except UnsupportedModelError:
+        return None
+    leaves = roots(model) if embeddings is None else [embeddings]
+    residual_sums = ()
+    if residual:
+        attentions = [layer.output for layer in layers if layer.output is not None]
+        residual_sums = _find_all_residual_sums(model, additions, attentions, leaves)
+    for call in stream.calls:
+        call.output = None
+    return ForwardPass(
+        model=model,
+        batch=batch,
+        layers=(),
+        hidden=hidden,
+        logits=logits,
+        residual_sums=residual_sums,
+        adapter=adapter,
+        embeddings=embeddings,
+        context=context,
+        streamed=StreamedLayers(stream, tuple(layers)),
+    )
+
+
 def _residual_sums(
     model: nn.Module, additions: Additions, layers: Sequence[AttentionLayer], leaves: Sequence[Tensor]
 ) -> tuple[ResidualSum, ...]:
     if any(layer.layout for layer in layers):
         raise unsupported(model, "its attention comes in parts, which are not followed into the residual stream")
-    attentions = [layer.parts[0] for layer in layers]
+    return _find_all_residual_sums(model, additions, [layer.parts[0] for layer in layers], leaves)
+
+
+def _find_all_residual_sums(
+    model: nn.Module, additions: Additions, attentions: Sequence[Tensor], leaves: Sequence[Tensor]
+) -> tuple[ResidualSum, ...]:
     residual_sums = []
     for number, residual_sum in enumerate(find_residual_sums(additions.recorded, attentions, leaves)):
         if residual_sum is None:
@@ -209,8 +267,45 @@ def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: T
     """
     differentiable = torch.is_grad_enabled()
     with borrow(model, eager=False), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
-        outputs = model(**model_arguments(model, inputs, observe=False))
+        outputs = model(**model_arguments(model, inputs, observe=()))
         return _logits(model, outputs, differentiable)
+
+
+def may_stream(model: nn.Module) -> bool:
+    """Whether streaming is worth a try: attention goes through transformers' interface, and no adapter is needed."""
+    model = uncompiled(model)
+    return find_adapter(model).part is not None and uses_interface(modules_of(model))
+
+
+def can_stream(model: nn.Module, batch: Batch) -> bool:
+    """Whether a streamed pass of a borrowed model gives what an eager one does.
+
+    Finding out takes two short passes, once for each model.
+    """
+    if model not in _STREAMS:
+        _STREAMS[model] = may_stream(model) and _streams_alike(model, batch)
+    return _STREAMS[model]
+
+
+def _streams_alike(model: nn.Module, batch: Batch) -> bool:
+    """Whether both ways give the same logits for the beginning of a text, or for all of it if a part makes no sense."""
+    for length in (_CHECKED_TOKENS, None):
+        inputs = batch.select([0], length).inputs
+        try:
+            with torch.no_grad():
+                expected = _logits(model, model(**model_arguments(model, inputs, observe=())), differentiable=False)
+                with streaming(model, Stream(())):
+                    logits = _logits(model, model(**model_arguments(model, inputs, observe=())), differentiable=False)
+        except UnsupportedModelError:
+            return False
+        except Exception as error:  # of the model's own code: it may need the end of the text, or know no interface
+            if length is None or is_out_of_memory(error):
+                return False
+            continue
+        tolerance = _SAME if torch.finfo(logits.dtype).bits > 16 else _SAME_IN_HALF
+        scale = max(1.0, float(expected.abs().max()))
+        return bool((logits - expected).abs().max() <= tolerance * scale)
+    return False
 
 
 def is_random(model: nn.Module, inputs: Mapping[str, Tensor], logits: Tensor) -> bool:
@@ -230,15 +325,22 @@ def is_random(model: nn.Module, inputs: Mapping[str, Tensor], logits: Tensor) ->
     return _IS_RANDOM[model]
 
 
-def model_arguments(model: nn.Module, inputs: Mapping[str, Tensor], observe: bool = True) -> dict[str, Any]:
-    """The inputs and switches that the model's `forward` has parameters for, or takes as further keywords."""
+def model_arguments(
+    model: nn.Module, inputs: Mapping[str, Tensor], observe: Sequence[str] = ("attentions", "hidden_states")
+) -> dict[str, Any]:
+    """The inputs and switches that the model's `forward` has parameters for, or takes as further keywords.
+
+    The model returns what you `observe`.
+    """
     parameters = inspect.signature(model.forward).parameters
     takes_keywords = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     arguments: dict[str, Any] = {}
     for name, value in inputs.items():
         if name in parameters or "input_ids" not in parameters:
             arguments[name] = value
-    switches = {"output_attentions": observe, "output_hidden_states": observe, "return_dict": True}
+    switches = {"return_dict": True}
+    for name in ("attentions", "hidden_states"):
+        switches[f"output_{name}"] = name in observe
     for name, value in switches.items():
         if name in parameters or takes_keywords:
             arguments[name] = value

@@ -1,15 +1,15 @@
 """Models and tokenizers from a name, a folder, a model object or a pipeline.
 
-This is the only module that imports transformers, and only when it is used. The convention this file owns: a model that
-is loaded here belongs to gaflow (moved to `device`, in `dtype`); a model object belongs to the user, and is neither
-moved nor converted. Code that comes with a model runs only if the caller says so, and nobody is asked meanwhile;
-weights are tensors, never other pickled objects.
+Only this module and `attention_interface.py` import transformers, and only when it is used. The convention this file
+owns: a model that is loaded here belongs to gaflow (moved to `device`, in `dtype`); a model object belongs to the user,
+and is neither moved nor converted. Code that comes with a model runs only if the caller says so, and nobody is asked
+meanwhile; weights are tensors, never other pickled objects.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -412,15 +412,6 @@ def _task_of(model: nn.Module, task: str | None) -> str:
             f" (the tasks are {', '.join(TASKS)}). For a module of your own there is gaflow.CustomModel",
         )
     return task
-
-
-def register_attention(name: str, function: Callable[..., Any]) -> None:
-    """Let models compute their attention by `function`, with eager masks, when their config names it."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    AttentionInterface.register(name, function)
-    AttentionMaskInterface.register(name, eager_mask)
 
 
 def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:

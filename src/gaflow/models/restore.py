@@ -96,13 +96,23 @@ def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eag
         for module in modules:
             if module.training:
                 module.training = False  # not .eval(), which a model may have given side effects
-        for weight in weights:
-            if not weight.requires_grad:
-                undo.callback(weight.requires_grad_, False)
-                weight.requires_grad_(True)
+        _differentiate_by(weights, modules, undo)
         if eager:
             _use_eager_attention(modules, undo)
         yield
+
+
+def _differentiate_by(weights: Sequence[nn.Parameter], modules: Sequence[nn.Module], undo: ExitStack) -> None:
+    """Let only these weights require gradients: layers keep their input as long as their own weights do, too."""
+    for module in modules:
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.requires_grad:
+                undo.callback(parameter.requires_grad_, True)
+                parameter.requires_grad_(False)
+    for weight in weights:
+        if not weight.requires_grad:
+            undo.callback(weight.requires_grad_, False)
+            weight.requires_grad_(True)
 
 
 def _use_eager_attention(modules: Sequence[nn.Module], undo: ExitStack) -> None:

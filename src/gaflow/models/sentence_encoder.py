@@ -131,9 +131,16 @@ class SentenceEncoder(nn.Module):
         """The word embeddings of the encoder."""
         return self.encoder.get_input_embeddings()  # type: ignore[operator]
 
-    def forward(self, output_attentions: bool = False, **inputs: Tensor) -> ModelOutput:
+    def forward(
+        self, output_attentions: bool = False, output_hidden_states: bool = False, **inputs: Tensor
+    ) -> ModelOutput:
         """The encoder's output, and as logits (b, 2, d) the embedding and the same divided by its norm."""
-        outputs = self._encode(output_attentions, inputs)
+        observed = []
+        if output_attentions:
+            observed.append("attentions")
+        if output_hidden_states:
+            observed.append("hidden_states")
+        outputs = self._encode(observed, inputs)
         embedding = self.embedding(outputs.last_hidden_state, inputs["attention_mask"])
         unit = nn.functional.normalize(embedding, dim=-1)
         if self.normalize:
@@ -166,7 +173,7 @@ class SentenceEncoder(nn.Module):
             parts = nn.functional.linear(parts, layer.linear.weight)
         return parts
 
-    def _encode(self, observe: bool, inputs: dict[str, Tensor]) -> ModelOutput:
+    def _encode(self, observe: Sequence[str], inputs: dict[str, Tensor]) -> ModelOutput:
         outputs = self.encoder(**model_arguments(self.encoder, inputs, observe))
         if not isinstance(getattr(outputs, "last_hidden_state", None), Tensor):
             raise unsupported(self.encoder, "it returns no last_hidden_state, which a text's embedding is pooled from")

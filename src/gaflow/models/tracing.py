@@ -9,11 +9,16 @@ with eager attention and one `torch.autograd.grad` give everything.
         outputs = head.outputs(forward_pass.logits, batch.encodings, targets)
         trace = backward(forward_pass, [output.terms for output in outputs])
 
+Most methods need no more of attention than means over heads. The trace of a streamed pass holds these in place of all
+heads, and takes far less memory (`streamed_attention.py`). Methods read them by `Trace.head_mean`, which computes them
+where the trace holds all heads.
+
 The convention this file owns: rows and columns of padding are zero, and a trace holds no part of autograd's graph.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,8 +28,10 @@ from torch import Tensor, nn
 
 from gaflow.errors import GaflowError, UnsupportedModelError
 from gaflow.inputs.batch import Batch
-from gaflow.models.attention_tensors import detached_without_padding, stack_layers
+from gaflow.models.attention_tensors import accumulation_dtype, detached_without_padding, stack_layers
 from gaflow.models.forward import ForwardPass, Gradients, compute_logits, forward
+from gaflow.models.streamed_attention import HeadMean
+from gaflow.models.streamed_layers import LayerMeans
 from gaflow.progress import Report, silent
 from gaflow.tasks.targets import LogitTerm, explained_scalar
 
@@ -68,7 +75,7 @@ class TracedModel:
 class Trace:
     """The result of one forward and one backward pass of a batch."""
 
-    attentions: tuple[Tensor, ...]  # l x (b, h, t, t) float32 or wider, zero at padding
+    attentions: tuple[Tensor, ...]  # l x (b, h, t, t) float32 or wider, zero at padding; () of a streamed pass
     gradients: tuple[Tensor, ...]  # l x (b, h, t, t) dy/dA, likewise
     hidden: tuple[Tensor, ...]  # l+1 x (b, t, d): embeddings and the output of every block, in the model's dtype
     hidden_gradient: tuple[Tensor | None, ...]  # l+1 x (b, t, d) dy/dh; None where the model returns a mere copy
@@ -80,16 +87,53 @@ class Trace:
     stream_gradient: tuple[Tensor, ...] = ()  # l x (b, t, d) dy/ds of the residual sums, likewise
     adapter: str = ""  # that read the attention weights, if the model did not return them
     gradient_kind: str = "plain"  # or a kind of balanced gradients
+    layer_means: LayerMeans | None = None  # of a streamed pass, in place of attentions and gradients
 
     @cached_property
     def attention(self) -> Tensor:
         """All layers in one tensor (b, l, h, t, t): a copy, made at first use and then kept."""
+        self._require_heads()
         return stack_layers(self.attentions)
 
     @cached_property
     def gradient(self) -> Tensor:
         """All layers of dy/dA in one tensor, likewise a copy."""
+        self._require_heads()
         return stack_layers(self.gradients)
+
+    def _require_heads(self) -> None:
+        if self.layer_means is not None:
+            raise GaflowError(
+                "this trace holds means over heads, since the method declares that it needs no more: declare all of "
+                "its head_means, or none to get all heads"
+            )
+
+    @property
+    def wanted(self) -> tuple[HeadMean, ...] | None:
+        """All that the methods of this trace need of attention; None if it is all heads."""
+        return None if self.layer_means is None else self.layer_means.wanted
+
+    @property
+    def layers(self) -> int:
+        """How many layers of attention there are."""
+        return len(self.attentions) if self.layer_means is None else len(self.layer_means.heads)
+
+    @property
+    def heads(self) -> int:
+        """How many heads each layer has, once layers with fewer repeat them."""
+        return self.attentions[0].shape[1] if self.layer_means is None else math.lcm(*self.layer_means.heads)
+
+    def head_mean(self, head_mean: HeadMean, layer: int) -> Tensor:
+        """The mean over heads of one layer, (b, t, t)."""
+        if self.layer_means is None:
+            return head_mean.of(self.attentions[layer], self.gradients[layer])
+        if head_mean not in self.layer_means.means:
+            self._require_heads()
+        return self.layer_means.means[head_mean][layer]
+
+    def head_means(self, head_mean: HeadMean) -> Tensor:
+        """The mean over heads of all layers, (b, l, t, t)."""
+        return torch.stack([self.head_mean(head_mean, layer) for layer in range(self.layers)], 1)
 
     def require_model(self) -> TracedModel:
         """The traced model, for methods that need more than the trace."""
@@ -104,8 +148,11 @@ class Trace:
         is zero in every row that the head does not read. [CLS] heads read one row, heads that pool by the mean read
         all of them alike. Where `y` depends on nothing, all rows are zero.
         """
-        top = self.gradients[-1]
-        is_read = (top != 0).any(-1).any(1).to(top.dtype)  # (b, t)
+        if self.layer_means is None:
+            top = self.gradients[-1]
+            is_read = (top != 0).any(-1).any(1).to(top.dtype)  # (b, t)
+        else:
+            is_read = self.layer_means.read.to(accumulation_dtype(self.logits))
         return is_read / is_read.sum(-1, keepdim=True).clamp_min(1)
 
 
@@ -131,7 +178,7 @@ def backward(forward_pass: ForwardPass, terms: Terms, report: Report = silent) -
             embeddings=forward_pass.embeddings,
             verify_dependence=True,
             context=forward_pass.context,
-        )
+        )  # of all heads, whatever the first pass was
         y = explained_scalar(forward_pass.logits, terms)
         gradients = forward_pass.gradients(y)
     traced_model = TracedModel(forward_pass.model, forward_pass.batch, terms, report)
@@ -142,19 +189,29 @@ def backward(forward_pass: ForwardPass, terms: Terms, report: Report = silent) -
 def _build_trace(forward_pass: ForwardPass, y: Tensor, gradients: Gradients, traced_model: TracedModel) -> Trace:
     batch = forward_pass.batch
     real_tokens = batch.mask if batch.padded else None
-    attentions = detached_without_padding(forward_pass.attentions, real_tokens)
+    attentions = ()
+    layer_means = None
+    if forward_pass.streamed is not None:
+        layer_means = forward_pass.streamed.means()
+        tokens = layer_means.read.shape[-1]
+    else:
+        attentions = detached_without_padding(forward_pass.attentions, real_tokens)
+        tokens = attentions[0].shape[-1]
     mask = batch.mask
     if mask.shape[1] == 0:  # only the model knows how many tokens it made of pictures or sounds
-        mask = mask.new_ones(len(mask), attentions[0].shape[-1])
+        mask = mask.new_ones(len(mask), tokens)
     streams = tuple(residual_sum.stream for residual_sum in forward_pass.residual_sums)
     stream_gradients = []
     for stream, gradient in zip(streams, gradients.residual_sums, strict=True):
         stream_gradients.append(torch.zeros_like(stream) if gradient is None else gradient)
     hidden = tuple(state.detach() for state in forward_pass.hidden)
     forward_pass.release()  # long texts need the memory
+    attention_gradients = ()
+    if layer_means is None:
+        attention_gradients = detached_without_padding(gradients.attention, real_tokens)
     return Trace(
         attentions=attentions,
-        gradients=detached_without_padding(gradients.attention, real_tokens),
+        gradients=attention_gradients,
         hidden=hidden,
         hidden_gradient=tuple(gradients.hidden),
         logits=forward_pass.logits,
@@ -164,4 +221,5 @@ def _build_trace(forward_pass: ForwardPass, y: Tensor, gradients: Gradients, tra
         stream=streams,
         stream_gradient=tuple(stream_gradients),
         adapter=forward_pass.adapter.name,
+        layer_means=layer_means,
     )

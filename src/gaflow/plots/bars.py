@@ -17,6 +17,7 @@ from matplotlib.collections import PolyCollection
 
 from gaflow.arguments import checked, optional_whole_number
 from gaflow.attribution.attribution import Attribution
+from gaflow.attribution.words import UNITS, Unit, unit_of
 from gaflow.plots.elements import (
     DASHES,
     NEGATIVE,
@@ -83,16 +84,16 @@ class _Item:
 
 
 @checked
-def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Picture:
-    """A figure of `att`'s tokens, or of its words, as a heat strip and bars; special tokens are included.
+def bars(att: Attribution, *, words: bool = False, sentences: bool = False, top: int | None = None) -> Picture:
+    """A figure of `att`'s tokens, words or sentences, as a heat strip and bars; special tokens are included.
 
     `top` is the number of bars, for the largest absolute scores. By default a text of up to 40 tokens has a bar for
     each, in the order of the text, and a longer one has 30.
     """
     optional_whole_number("top", top)
-    unit = "word" if words else "token"
+    unit = unit_of(words=words, sentences=sentences)
     summary = summarize(att, unit=unit)
-    items, largest = _items(att, words)
+    items, largest = _items(att, unit)
     legend = summary.score_legend(NEGATIVE, largest, signed=summary.signed)
     barred = items
     title = f"score of each {unit}, in the order of the text"
@@ -119,14 +120,15 @@ def bars(att: Attribution, *, words: bool = False, top: int | None = None) -> Pi
     return picture
 
 
-def _items(att: Attribution, words: bool) -> tuple[list[_Item], float]:
-    """Words or tokens with the special tokens between them, and the largest absolute score of an ordinary one."""
-    units = att.words() if words else att.pieces()
+def _items(att: Attribution, unit: Unit) -> tuple[list[_Item], float]:
+    """The units with the special tokens between them, and the largest absolute score of an ordinary one."""
+    units = UNITS[unit](att)
     largest = max((abs(unit.score) for unit in units), default=0.0)
     scores = {}
-    for unit in units:
-        text = unit.text if words else att.tokens[unit.tokens[0]]
-        scores[min(unit.tokens)] = (text, unit.score)
+    for part in units:
+        first = min(part.tokens)
+        text = att.tokens[first] if unit == "token" else part.text
+        scores[first] = (text, part.score)
     for index in np.flatnonzero(att.special_mask).tolist():
         scores[index] = (att.tokens[index], float(att.scores[index]))
     items = []

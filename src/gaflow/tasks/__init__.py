@@ -60,6 +60,37 @@ class PillowImage(Protocol):
 Input = str | tuple[Any, Any] | Mapping[str, Any] | PathLike[str] | np.ndarray | Tensor | PillowImage
 
 
+_PROBE_PIXELS = 64  # of the side of a picture
+_PROBE_SECONDS = 0.5  # of a sound
+
+
+def _two_words(_tokenizer: object) -> Input:
+    return "one two"
+
+
+def _question_and_context(_tokenizer: object) -> Input:
+    return "one?", "one two"
+
+
+def _two_texts(_tokenizer: object) -> Input:
+    return "one two", "two"
+
+
+def _text_with_mask(tokenizer: object) -> Input:
+    return f"one {getattr(tokenizer, 'mask_token', '')}"
+
+
+def _small_picture(_processor: object) -> Input:
+    pixels = np.arange(_PROBE_PIXELS * _PROBE_PIXELS * 3) % 256
+    return pixels.reshape(_PROBE_PIXELS, _PROBE_PIXELS, 3).astype(np.uint8)
+
+
+def _short_sound(processor: object) -> Input:
+    rate = getattr(processor, "sampling_rate", 16000)
+    samples = np.sin(np.arange(int(_PROBE_SECONDS * rate)))
+    return samples.astype(np.float32), rate
+
+
 @dataclass(frozen=True)
 class Task:
     """What sets a task apart."""
@@ -69,6 +100,7 @@ class Task:
     read: Callable[[InputReader, Sequence[Any], Sequence[str]], list[Encoding]]  # inputs, and their names in errors
     head: Callable[[Any, Any], AnyHead]  # model, tokenizer -> how logits are read
     processor: str = "AutoTokenizer"  # the class of transformers that loads what reads the input
+    probe: Callable[[Any], Input] = _two_words  # tokenizer -> a tiny input, to see whether a method can follow a model
 
 
 def _classification_head(model: PretrainedModel, _tokenizer: object) -> ClassificationHead:
@@ -102,12 +134,14 @@ _OWN: dict[str, Task] = {
         endings=("ForQuestionAnswering",),
         read=read_questions,
         head=lambda _, __: QuestionAnsweringHead(),
+        probe=_question_and_context,
     ),
     "fill-mask": Task(
         loader="AutoModelForMaskedLM",
         endings=("ForMaskedLM",),
         read=read_masked,
         head=lambda _, tokenizer: LanguageModelHead(tokenizer, masked=True),
+        probe=_text_with_mask,
     ),
     "text-generation": Task(
         loader="AutoModelForCausalLM",
@@ -120,6 +154,7 @@ _OWN: dict[str, Task] = {
         endings=("SentenceEncoder",),
         read=read_pairs,
         head=similarity_head,
+        probe=_two_texts,
     ),
     "image-classification": Task(
         loader="AutoModelForImageClassification",
@@ -127,6 +162,7 @@ _OWN: dict[str, Task] = {
         read=read_pictures,
         head=_classification_head,
         processor="AutoImageProcessor",
+        probe=_small_picture,
     ),
     "audio-classification": Task(
         loader="AutoModelForAudioClassification",
@@ -134,6 +170,7 @@ _OWN: dict[str, Task] = {
         read=read_sounds,
         head=_classification_head,
         processor="AutoFeatureExtractor",
+        probe=_short_sound,
     ),
 }
 

@@ -28,14 +28,20 @@ class ReportFigure:
 
 
 def masking_curves(
-    data_sets: Sequence[DataSetReport], points: Mapping[tuple[str, str], pd.DataFrame], highlight: str
+    data_sets: Sequence[DataSetReport],
+    points: Mapping[tuple[str, str], pd.DataFrame],
+    highlights: Mapping[str, str | None],
 ) -> list[ReportFigure]:
-    """A figure of every data set, replacement and metric; `points` are `Evaluation.curves()`."""
+    """A figure of every data set, replacement and metric; `points` are `Evaluation.curves()`.
+
+    `highlights` has for each data set the method that stands out.
+    """
     figures = []
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             by_method = points[data.name, replacement].set_index("method")
             table = by_method.loc[order_methods(evaluation.methods)].reset_index()
+            highlight = highlights[data.name]
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):
                 picture = curves(table[table["metric"] == metric], highlight=highlighted)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.tables import Cell, ReportColumn, ReportSettings, ReportTable
+from gaflow.benchmark.report.verdict import Verdict
 from gaflow.view.text import visible
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def cell_text(value: Cell, column: ReportColumn) -> str:
 
 def to_markdown(
     data_sets: Sequence[DataSetReport],
+    verdicts: Sequence[Verdict],
     tables: Sequence[ReportTable],
     pair_tables: Sequence[ReportTable],
     settings: ReportSettings,
@@ -51,7 +53,14 @@ def to_markdown(
     """All tables as one Markdown file, for GitHub; groups are part of the columns' names."""
     notes = chain.from_iterable(data.notes() for data in data_sets)
     template = _template("tables.md", markdown_text)
-    return template.render(data_sets=data_sets, notes=notes, tables=tables, pair_tables=pair_tables, settings=settings)
+    return template.render(
+        data_sets=data_sets,
+        verdicts=verdicts,
+        notes=notes,
+        tables=tables,
+        pair_tables=pair_tables,
+        settings=settings,
+    )
 
 
 def markdown_text(text: str) -> str:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.formats import cell_text
 from gaflow.benchmark.report.tables import Cell, ReportTable
+from gaflow.benchmark.report.verdict import Verdict, chart, how_sure
 from gaflow.html.document import NEGATIVE, document, render, trusted_svg
 from gaflow.view.shades import LEVELS
 from gaflow.view.summary import shared_legend, summarize
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def page(
     data_sets: Sequence[DataSetReport],
+    verdicts: Sequence[Verdict],
     tables: Sequence[ReportTable],
     pair_tables: Sequence[ReportTable],
     figures: Sequence[ReportFigure],
@@ -33,11 +35,14 @@ def page(
     body = render(
         "report.html",
         data_sets=data_sets,
+        verdicts=verdicts,
         tables=tables,
         figures=figures,
         examples=[_example(data) for data in data_sets if data.example],
         pair_tables=pair_tables,
         cell_text=cell_text,
+        chart=chart,
+        how_sure=how_sure,
         shade_level=_shade_level,
         without_ids=_without_ids,
     )

@@ -1,7 +1,8 @@
 """The tables of the paper, and a few more, as plain data that the formats print as they are.
 
-The convention this file owns: numbers are those of `Evaluation.table()`, unrounded; the best of a column is the best
-before rounding, and equal ones are best together. Every table names its replacement and explains how to read it.
+The conventions this file owns: numbers are those of `Evaluation.table()`, unrounded; the best of a column is the best
+before rounding, and equal ones are best together. **Methods are sorted by result**, by their mean rank over the columns
+of a table. Every table names its replacement and explains how to read it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, product
+from itertools import groupby, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ _TRACE = "(trace)"
 class ReportSettings:
     """How differences are tested."""
 
-    method: str = "agf"  # compared with the best of the others
+    method: str | None = None  # compared with the best of the others; None: the best one
     confidence: float = 0.95
     resamples: int = 500
     seed: int = 0
@@ -141,14 +142,6 @@ class ReportTable:
         """The key, as LaTeX refers to it."""
         return re.sub(r"[^a-z0-9-]+", "-", self.key.lower())
 
-    @property
-    def rules(self) -> list[int]:
-        """Rows with a line above: methods of another family than the method before."""
-        if self.head != _METHOD:
-            return []
-        families = pairwise(map(family, self.rows))
-        return [row for row, (above, below) in enumerate(families, 1) if above != below]
-
     def is_best(self, column: ReportColumn, row: int) -> bool:
         """Whether a cell is the best of its column."""
         values = self.columns[column]
@@ -200,8 +193,13 @@ class PairMatrix:
         )
 
 
-def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> list[ReportTable]:
-    """Tables for every replacement, then those about the data sets and methods themselves."""
+def all_tables(
+    data_sets: Sequence[DataSetReport], settings: ReportSettings, compared: str | None = None
+) -> list[ReportTable]:
+    """Tables for every replacement, then those about the data sets and methods themselves.
+
+    `compared` is the method of the paper's Tables 4 and 5; None leaves these out.
+    """
     replacements = dict.fromkeys(replacement for data in data_sets for replacement in data.evaluations)
     tables = [_data_set_table(data_sets)]
     for replacement in replacements:
@@ -212,8 +210,8 @@ def all_tables(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> 
         if labelled:
             for measures in _RATES:
                 tables.append(_measures_table(measures, labelled, replacement))
-        for order in _FIRST:
-            comparison = _comparison_table(evaluated, replacement, order, settings)
+        for order in _FIRST if compared is not None else ():
+            comparison = _comparison_table(evaluated, replacement, order, compared, settings)
             if comparison.columns:
                 tables.append(comparison)
         tables.append(_measures_table(_OTHERS, evaluated, replacement))
@@ -257,6 +255,7 @@ def _measures_table(measures: _Measures, data_sets: Sequence[DataSetReport], rep
                 numbers = table[name].astype(float)
                 finite = numbers.astype(object).where(np.isfinite(numbers), None)
                 columns[replace(column, group=data.name)] = finite.tolist()
+    by_result = _result_order(columns, len(methods))
     caption = f"{measures.caption} {_replacement_note(replacement)}"
     if any(column.name == "NAOPC" for column in columns):
         caption += " NAOPC: AOPC between the worst and the best order of tokens."
@@ -265,16 +264,28 @@ def _measures_table(measures: _Measures, data_sets: Sequence[DataSetReport], rep
         title=f"{measures.title} ({replacement})",
         caption=caption,
         head=_METHOD,
-        rows=methods,
-        columns=columns,
+        rows=[methods[row] for row in by_result],
+        columns={column: [values[row] for row in by_result] for column, values in columns.items()},
     )
 
 
+def _result_order(columns: Columns, count: int) -> list[int]:
+    """Rows by their mean rank over the columns; a row without a number in a column ranks last there."""
+    ranks = []
+    for column, values in columns.items():
+        if column.better == 0:
+            continue
+        numbers = np.array([-np.inf if value is None else column.better * float(value) for value in values])
+        ranks.append((numbers[:, None] < numbers).sum(1))
+    if not ranks:
+        return list(range(count))
+    return np.argsort(np.mean(ranks, axis=0), kind="stable").tolist()
+
+
 def _comparison_table(
-    data_sets: Sequence[DataSetReport], replacement: str, order: str, settings: ReportSettings
+    data_sets: Sequence[DataSetReport], replacement: str, order: str, method: str, settings: ReportSettings
 ) -> ReportTable:
     """Whether a method beats the best of the methods of other families, by Almost Stochastic Order."""
-    method = settings.method
     columns: Columns = {}
     for data in data_sets:
         evaluation = data.evaluations[replacement]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +13,28 @@ from gaflow.benchmark.report.collect import DataSetReport, collect, order_method
 from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import PairMatrix, ReportSettings, all_tables, pair_matrices
+from gaflow.benchmark.report.verdict import Verdict, overall_order, verdict_numbers, verdicts
 from gaflow.errors import Argument, DataError
-from gaflow.explainer.default_method import DEFAULT, LEADING
+from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Report:
+    """The files of a report, not yet written, and what they say first."""
+
+    verdicts: Sequence[Verdict]
+    contents: Mapping[str, str]  # file name -> text
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write all files into `folder`, which is made if need be."""
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        for name, text in self.contents.items():
+            write_atomically(folder / name, text.encode())
+        return [folder / name for name in self.contents]
 
 
 @checked
@@ -35,42 +51,47 @@ def report(
     """Write the report of a benchmark's folder, into it unless `out` is another; returns the files.
 
     `datasets` selects and orders the data sets by name. `method` is compared with the best of the others and drawn
-    thicker; None is the default method if it was measured, and agf otherwise. `confidence`, `resamples` and `seed` are
-    those of the tests and intervals.
+    thicker; None is the best method of each data set. `confidence`, `resamples` and `seed` are those of the tests and
+    intervals.
     """
+    target = location("folder", folder) if out is None else output_folder("out", out)
+    settings = ReportSettings(method=method, confidence=confidence, resamples=resamples, seed=seed)
+    return make_report(location("folder", folder), datasets, settings).write(target)
+
+
+def make_report(folder: Path, datasets: Sequence[str] | None, settings: ReportSettings) -> Report:
+    """The report of a benchmark's folder."""
     from gaflow.benchmark.report.figures import example_figures, masking_curves
 
-    source = location("folder", folder)
-    target = source if out is None else output_folder("out", out)
-    settings = ReportSettings(method=method or DEFAULT, confidence=confidence, resamples=resamples, seed=seed)
-    data_sets = collect(source, datasets)
+    data_sets = collect(folder, datasets)
     measured = order_methods(*(data.methods for data in data_sets))
-    if method is None and LEADING in measured:
-        settings = replace(settings, method=LEADING)
-    if settings.method not in measured and settings.method != DEFAULT:  # a benchmark need not include agf
-        raise DataError(Argument("method"), f" {method!r} was not measured here; there are {', '.join(measured)}")
-    tables = all_tables(data_sets, settings)
+    if settings.method is not None and settings.method not in measured:
+        message = f" {settings.method!r} was not measured here; there are {', '.join(measured)}"
+        raise DataError(Argument("method"), message)
+    all_verdicts = verdicts(data_sets, settings)
+    best_first = [name for name in overall_order(all_verdicts) if name != CONTROL]
+    compared = settings.method or next(iter(best_first), None)
+    tables = [*(verdict.table() for verdict in all_verdicts), *all_tables(data_sets, settings, compared)]
     matrices = pair_matrices(data_sets, settings)
     pair_tables = [matrix.table() for matrix in matrices]
     points = {}
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             points[data.name, replacement] = evaluation.curves(**settings.sampling)
-    curve_figures = masking_curves(data_sets, points, settings.method)
+    highlights = {verdict.data: settings.method or verdict.ranking.best for verdict in all_verdicts}
+    curve_figures = masking_curves(data_sets, points, highlights)
     contents = {
-        "tables.md": to_markdown(data_sets, tables, pair_tables, settings),
+        "tables.md": to_markdown(data_sets, all_verdicts, tables, pair_tables, settings),
         "tables.tex": to_latex(data_sets, tables + pair_tables),
         "tables.csv": to_csv(_numbers(data_sets)),
+        "ranking.csv": to_csv(verdict_numbers(all_verdicts)),
         "pairs.csv": to_csv(_pairs(matrices)),
         "curves.csv": to_csv(_curves(points)),
-        "report.html": page(data_sets, tables, pair_tables, curve_figures),
+        "report.html": page(data_sets, all_verdicts, tables, pair_tables, curve_figures),
     }
     for figure in [*curve_figures, *example_figures(data_sets)]:
         contents[f"figures/{figure.name}"] = figure.svg
-    (target / "figures").mkdir(parents=True, exist_ok=True)
-    for name, text in contents.items():
-        write_atomically(target / name, text.encode())
-    return [target / name for name in contents]
+    return Report(all_verdicts, contents)
 
 
 def _numbers(data_sets: Sequence[DataSetReport]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,6 +21,7 @@ from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, SolveError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, per_item
 from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
+from gaflow.flow.barrier.lengths import group_by_length
 from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
 from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
@@ -123,8 +125,7 @@ class LogBarrier:
         one_of("barrier", self.barrier, BARRIERS)
 
     def __call__(self, network: LayeredNetwork) -> Flow:
-        """Solve the whole batch; items leave the loop as they converge."""
-        started = time.perf_counter()
+        """Solve the whole batch, networks of similar length together; items leave the loop as they converge."""
         unit = network.unit()
         device = network.kappa.device
         if self.mu is None:
@@ -136,16 +137,21 @@ class LogBarrier:
             mu = per_item(self.mu, len(unit), device, "mu")
             mu_in_units = mu / unit
         result = _Result(network, unit, mu)
-        items = (~network.dead).nonzero().flatten()
-        weighted = self.barrier == "capacity"
         with torch.inference_mode():  # autograd's bookkeeping would be a fifth of the time of small networks
-            if len(items):
-                state = State.start(network, unit, mu_in_units, items, weighted=weighted, subtraction_free=False)
-                items = _iterate(state, self.steps, self.way, result)
-            if len(items):
-                state = State.start(network, unit, mu_in_units, items, weighted=weighted, subtraction_free=True)
-                _iterate(state, self.subtraction_free_steps, self.way, result)
-        return result.flow(time.perf_counter() - started)
+            for items, tokens in group_by_length(network):
+                started = time.perf_counter()
+                self._solve_group(network, unit, mu_in_units, items, tokens, result)
+                result.seconds[items] = time.perf_counter() - started
+        return result.flow()
+
+    def _solve_group(
+        self, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, tokens: int, result: _Result
+    ) -> None:
+        """Solve these items, none of which has more live nodes in a layer than `tokens`."""
+        start = partial(State.start, network, unit, mu, tokens=tokens, weighted=self.barrier == "capacity")
+        failed = _iterate(start(items=items, subtraction_free=False), self.steps, self.way, result)
+        if len(failed):
+            _iterate(start(items=failed, subtraction_free=True), self.subtraction_free_steps, self.way, result)
 
 
 def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tensor:
@@ -214,8 +220,12 @@ class _Result:
         self.mu = mu
         self.edges: Tensor | None = None  # not before an item leaves: long texts need the memory until then
         b, layers, t, _ = network.capacity.shape
-        self.node = network.capacity.new_zeros(b, (layers + 1) * t + 1)  # potentials, the super-source last
-        self.outer = network.capacity.new_zeros(b, 2 * t + 1)  # flows of source, target and return edges
+        self.node = network.capacity.new_zeros(b, layers + 1, t)  # potentials
+        self.source_node = network.capacity.new_zeros(b)
+        self.source = network.capacity.new_zeros(b, t)  # flows
+        self.target = network.capacity.new_zeros(b, t)
+        self.value = network.capacity.new_zeros(b)
+        self.seconds = network.capacity.new_zeros(b)
         self.converged = network.dead.clone()
         self.iterations = torch.zeros_like(network.edges)
         self.errors = network.kappa.new_zeros(3, b)  # conservation, dual, centrality
@@ -235,22 +245,25 @@ class _Result:
         self.iterations[item] += steps
         self.errors[:, item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
-        self.node[item] = state.node.sum(0).masked_fill_(~sound[:, None], 0)
+        layers, t = state.shape
+        node = state.node.sum(0).masked_fill_(~sound[:, None], 0)
+        self.node[item, :, :t] = node[:, :-1].unflatten(-1, (layers + 1, t))
+        self.source_node[item] = node[:, -1]
         flow = state.edges.flow.mul_(unit[:, None])
         flow.masked_fill_(~sound[:, None], 0)
         if self.edges is None:
             with torch.inference_mode(False):  # results may be used in autograd
                 self.edges = torch.zeros_like(self.network.capacity)
-        layers_shape = self.edges.shape[1:]
-        inner = layers_shape.numel()
-        self.edges[item] = flow[:, :inner].unflatten(-1, layers_shape)
-        self.outer[item] = flow[:, inner:]
+        inner, source, target, returning = flow.split([layers * t * t, t, t, 1], -1)
+        self.edges[item, :, :t, :t] = inner.unflatten(-1, (layers, t, t))
+        self.source[item, :t] = source
+        self.target[item, :t] = target
+        self.value[item] = returning[:, 0]
 
-    def flow(self, seconds: float) -> Flow:
+    def flow(self) -> Flow:
         """The finished batch with its certificate."""
         network = self.network
-        t = network.source.shape[-1]
-        value = self.outer[:, -1]
+        value = self.value
         kappa = torch.where(network.dead, 1.0, network.kappa)
         certificate = BatchCertificate.start(network, value, self.cut)
         certificate = replace(
@@ -261,21 +274,20 @@ class _Result:
             mu=self.mu,
             epsilon=2 * network.edges * self.mu / kappa,
             iterations=self.iterations,
-            seconds=torch.full_like(value, seconds),
+            seconds=self.seconds,
             converged=self.converged,
         )
         if self.edges is None:
             self.edges = torch.zeros_like(network.capacity)
-        source = self.node[:, -1]
         potentials = Potentials(
-            nodes=self.node[:, :-1].unflatten(-1, (-1, t)),
-            source=source,
-            target=torch.zeros_like(source),
+            nodes=self.node,
+            source=self.source_node,
+            target=torch.zeros_like(self.source_node),
         )
         return Flow(
             edges=self.edges,
-            source=self.outer[:, :t],
-            target=self.outer[:, t:-1],
+            source=self.source,
+            target=self.target,
             value=value,
             mu=self.mu,
             converged=self.converged,

@@ -63,16 +63,27 @@ class State:
 
     @classmethod
     def start(
-        cls, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, *, weighted: bool, subtraction_free: bool
+        cls,
+        network: LayeredNetwork,
+        unit: Tensor,
+        mu: Tensor,
+        items: Tensor,
+        tokens: int,
+        *,
+        weighted: bool,
+        subtraction_free: bool,
     ) -> State:
-        """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,)."""
+        """`items` of the network at the start of the central path; `mu` (b,) is the target in units of `unit` (b,).
+
+        No item has a live node from number `tokens` on.
+        """
         unit = unit[items]
         target = mu[items]
-        source = network.source[items]
-        _, layers, t, _ = network.capacity.shape
-        inner = network.capacity.flatten(1)[items]
+        source = network.source[items, :tokens]
+        layers = network.capacity.shape[1]
+        inner = network.capacity[items, :, :tokens, :tokens].flatten(1)
         returning = network.returning[items].unsqueeze(1)
-        capacity = torch.cat([inner, source, network.target[items], returning], 1)
+        capacity = torch.cat([inner, source, network.target[items, :tokens], returning], 1)
         del inner  # a copy of all capacities
         capacity.div_(unit[:, None]).clamp_max_(WIDEST)
         count = network.edges[items].to(unit.dtype)
@@ -90,7 +101,7 @@ class State:
             floats = _count_floats(capacity, edge_mu)
         else:
             floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
-        nodes = (layers + 1) * t + 1
+        nodes = (layers + 1) * tokens + 1
         live_outputs = (source > 0).any(0).nonzero()
         return cls(
             item=items,
@@ -104,7 +115,7 @@ class State:
             cut_short=torch.zeros_like(level),
             edges=Edges.start(capacity, edge_mu),
             node=capacity.new_zeros(floats, len(items), nodes),
-            shape=(layers, t),
+            shape=(layers, tokens),
             top=int(live_outputs.amax()) + 1,
             group_edges=GPU_GROUP_EDGES if capacity.is_cuda else CPU_GROUP_EDGES,
         )

@@ -28,11 +28,12 @@ from gaflow.methods.lrp.marks import CARRIER, STATISTIC, Mark, Marks, float_tens
 from gaflow.methods.lrp.operation_mode import OperationMode, is_statistic
 from gaflow.methods.lrp.operation_table import Call, uncovered
 from gaflow.methods.lrp.rules import Identity
+from gaflow.models.streamed_attention import Derivative, streamed_attention
 
 AttentionRule = Literal["half", "constant"]
 
 _ATTENTION = Mark(attention=True)
-_LINEAR_REDUCTIONS = table.EXTREMES | {"sum", "mean"}  # extremes are routed
+_DIFFERENTIATED_AS_THEY_ARE = table.EXTREMES | {"sum", "mean"}  # sums are linear; a maximum picks one element
 
 
 class BalancedMode(OperationMode[Marks]):
@@ -150,6 +151,8 @@ class BalancedMode(OperationMode[Marks]):
             bias = call.get(3, "bias")
             eps = call.get(4, "eps", default=1e-5)
             return self.marks.put(LayerNorm.apply(x, list(shape), weight, bias, eps))
+        if name not in _NORMALISED:
+            raise uncovered(call.op)
         value = self._value(call)
         return self.marks.put(Identity.apply(_NORMALISED[name](call, x), lambda: value))
 
@@ -164,11 +167,11 @@ class BalancedMode(OperationMode[Marks]):
         if name in table.EXTREMES and isinstance(call.get(1, "other"), Tensor):
             return self._activate(call, carriers)
         x = carriers[0]
-        result = call.run() if name in _LINEAR_REDUCTIONS else self._value(call)
+        result = call.run() if name in _DIFFERENTIATED_AS_THEY_ARE else self._value(call)
         if name != "logsumexp" and is_statistic(x, float_tensors(result)[0]):
             origin = self.marks.origin(x) if name == "sum" else None
             return self.marks.put(result, Mark(statistic=True, origin=origin))
-        if name not in _LINEAR_REDUCTIONS:
+        if name not in _DIFFERENTIATED_AS_THEY_ARE:
             raise uncovered(call.op)
         return self.marks.put(result)
 
@@ -188,6 +191,17 @@ class BalancedMode(OperationMode[Marks]):
         if is_product:
             raise uncovered(call.op)
         return self._route(call)
+
+    def _stream(self, call: Call) -> Tensor:
+        query, key, value, scores, layer = call.args[:5]
+        if self._attention_rule == "constant":
+            derivative = Derivative(product=0.0, cap_is_line=True)
+        else:
+            carriers = self.marks.carriers([query, key])
+            product = 0.5 if len(carriers) == 2 else 1.0
+            readout = 0.5 if carriers and self.marks.carries(value) else 1.0
+            derivative = Derivative(product, readout, cap_is_line=True)
+        return self.marks.put(streamed_attention(query, key, value, scores, layer, derivative))
 
     def _gate(self, call: Call) -> Tensor:
         passed, gate = self.marks.put(call.get(0, "input").chunk(2, call.get(1, "dim", default=-1)))

@@ -79,6 +79,8 @@ class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
             return self._route(call)
         if name in table.LINEAR:
             return self._add_up(call)
+        if name in table.STREAMED:
+            return self._stream(call)
         if name == "glu":
             return self._gate(call)
         return self._query(call)
@@ -138,6 +140,10 @@ class OperationMode(TorchFunctionMode, ABC, Generic[AnyMarks]):
 
     def _add_up(self, call: Call) -> Any:
         """An operation in LINEAR."""
+        return self._query(call)
+
+    def _stream(self, call: Call) -> Any:
+        """An operation in STREAMED."""
         return self._query(call)
 
     @abstractmethod

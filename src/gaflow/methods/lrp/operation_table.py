@@ -17,6 +17,7 @@ from torch.overrides import resolve_name
 from torch.utils._pytree import tree_map
 
 from gaflow.errors import UnsupportedModelError
+from gaflow.models.streamed_attention import streamed_attention
 
 
 def _names(text: str) -> frozenset[str]:
@@ -60,6 +61,9 @@ BILINEAR = frozenset(["linear", "matmul", "addmm", "baddbmm", "einsum", "conv1d"
 # sums and means get the addition rule with one part for each position, and extremes are routed.
 REDUCTION = _names("amax amin logsumexp max mean min norm std sum var vector_norm")
 EXTREMES = _names("amax amin max min")
+
+# Attention in one operation, which gaflow itself puts into models: it is differentiated as its parts would be.
+STREAMED = frozenset(["streamed_attention"])
 
 CAST = _names("bfloat16 cpu cuda double float half to type type_as")
 
@@ -168,6 +172,8 @@ class Call:
 @lru_cache(maxsize=1024)
 def operation(func: Callable[..., Any]) -> Operation:
     """The operation that a function shown to a torch function mode stands for."""
+    if func is streamed_attention:
+        return Operation("streamed_attention", "gaflow.models.streamed_attention")
     path = resolve_name(func) or _search(func)
     if not path.startswith("torch."):
         return Operation(f"unknown {path}", path)  # whatever it is called, it may be something else

@@ -42,6 +42,7 @@ class Adapter:
     needs_softmaxes: bool = True  # whether `read` needs the softmaxes of the pass
     alone: bool = False  # padding changes the output: only texts of one length may run together
     aligned: bool = True  # whether the hidden states that the model returns are those of these layers
+    part: str | None = None  # of the model whose attention may be streamed: "encoder", or "" for all of it
 
     def hidden(self, outputs: ModelOutput) -> tuple[Tensor, ...]:
         """The hidden states of the layers, as far as the model returns them."""
@@ -50,10 +51,10 @@ class Adapter:
         return tuple(getattr(outputs, "encoder_hidden_states", None) or getattr(outputs, "hidden_states", None) or ())
 
 
-RETURNED = Adapter("", returned_attention, needs_softmaxes=False)
+RETURNED = Adapter("", returned_attention, needs_softmaxes=False, part="")
 SOFTMAXES = Adapter("softmaxes", softmaxes)
 _RETURNED_ALONE = Adapter("", returned_attention, needs_softmaxes=False, alone=True)
-_ENCODER = Adapter("encoder", encoder_attention, needs_softmaxes=False)
+_ENCODER = Adapter("encoder", encoder_attention, needs_softmaxes=False, part="encoder")
 _GEMMA = Adapter("encoder", encoder_softmaxes, alone=True, aligned=False)  # its head reads one position past the last
 _SWIN = Adapter("shifted windows", swin, aligned=False)
 _REDUCED = Adapter("reduced keys", reduced_keys, aligned=False)

@@ -71,11 +71,11 @@ def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE
     factors, right = _eliminate(system, torch.float32, LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
     limit = residual_share * largest(system.right)
-    failed = limit < 0
+    failed = torch.ones_like(limit, dtype=torch.bool)
     for _ in range(MAX_CORRECTIONS + 1):
         potentials = potentials + _substitute(factors, right)
         residual = _residual(system, potentials)
-        failed = ~(largest(residual) <= limit)
+        failed = ~(largest(residual) <= limit)  # so NaN has failed, too
         if not failed.any():
             return potentials
         right = _eliminate_right(factors, residual.float())
