@@ -57,29 +57,50 @@ NOTES = {
 }
 INTRODUCTION = """# Models
 
-Every model type that transformers {version} maps to a task, as a tiny random model. This page is written by
-`python -m benchmarks.zoo`; CONTRIBUTING.md says how to add a family.
+Can gaflow explain your model? Look for its type (`model.config.model_type`) in the tables below, or ask for any
+model:
 
-*Traced* means that the attention of L layers became L matrices of t x t nodes with the gradient of the output by each,
-so that every method that needs no more than a trace works. "As handed out": the model returns them. Otherwise an
-adapter (`gaflow.models.adapters`) finds the weights the model used and lays them out; "softmaxes" are taken from the
-pass itself, one for each layer, and serve types that no one has written an adapter for. Encoder-decoders are explained
-by their encoder; what the decoder reads of the text by itself is not part of the network. A batch equals its single
-inputs at different lengths ("padded") or, where padding would change the answer, at one length, and then gaflow only
-runs texts of one length together. Every traced model was left as it was found, unless the table says otherwise.
-*Not built* are types that need a library that was not installed.
+```
+gaflow info org/name
+```
 
-*Balanced gradients* are those of [relevance flow](relevance_flow.md#balanced-gradients). "Yes" means that the values
-of the pass stayed the same bit by bit, and that all gradients were finite. Otherwise the column names the operation
-without a rule, and the default method is `agf`. `relevance_flow` and `peeled_flow` also need the residual stream, which
-is not found where attention comes in parts.
+Each row is a tiny model with random weights. The tables have every model type that transformers {version} knows
+for a task. `python -m benchmarks.zoo` writes this page; CONTRIBUTING.md says how to add a family.
 
-What a model masks is no edge: the future of a decoder, places beyond a window. Attention and gradient come in float32
-or wider. Models in bfloat16 are traced as they are; in float16 the gradient is computed of a multiple of the output,
-the largest power of two that does not overflow, and divided in float32, so that small gradients do not vanish. Layers
-that torch has quantised have no gradient and are refused; integer weights do no harm where a layer computes in floating
-point. Some models fail in float64 inside transformers, which then masks by infinities (ModernBERT with padding,
-CANINE); the error says so.
+## What the columns say
+
+- **traced**: gaflow gets the attention of every layer as a matrix of tokens by tokens, and the gradient of the
+  output by it. Then every method works that needs no more than a trace. The entry says where the attention
+  comes from:
+  - *as handed out*: the model returns it;
+  - *softmaxes*: gaflow finds the softmax of each layer in the forward pass. This needs no code for the type;
+  - any other name: an adapter for this family (`gaflow.models.adapters`).
+- **batch equals single**: an input has the same scores in a batch as alone. *padded*: also if the inputs of the
+  batch have different lengths. *one length*: padding would change the model's output, so gaflow puts only texts
+  of one length into a batch.
+- **flow converges**: the flow of the tiny model has a certificate.
+- **balanced gradients**: [balanced gradients](relevance_flow.md#balanced-gradients) work, with the same values
+  in every bit and finite gradients. Otherwise the entry names the operation that has no rule, and the default
+  method is `agf`. `relevance_flow` and `peeled_flow` also need the residual stream, which gaflow does not find
+  where attention comes in parts.
+- *Not built*: the type needs a library that was not installed.
+
+Every traced model was left as it was found, unless its row says otherwise.
+
+## What you should know
+
+- Encoder-decoders are explained by their encoder. The network has no edges for what the decoder reads of the
+  text by itself.
+- Masked positions are no edges: the future in a decoder, or tokens outside a sliding window.
+- Attention and gradients are float32 or wider. Models in bfloat16 are traced as they are. In float16, small
+  gradients would vanish, so gaflow multiplies the output by the largest power of two that does not overflow,
+  and divides the gradients afterwards.
+- Layers that torch has quantised have no gradient and are refused. Integer weights are fine if the layer
+  computes in floating point ([loading](howto/loading.md)).
+- Some models fail in float64 inside transformers, because their masks contain infinities (ModernBERT with
+  padding, CANINE). The error says so.
+
+## How many
 """
 
 

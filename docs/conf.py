@@ -72,6 +72,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _rewrite_links)
     app.connect("autodoc-process-docstring", _complete_docstring)
     app.connect("autodoc-process-signature", _shorten_signature)
+    app.connect("build-finished", _write_list_of_pages)
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
 
 
@@ -93,6 +94,12 @@ def _shorten_signature(
 ) -> tuple[str | None, str | None]:
     """Types by their own names, without the modules they come from."""
     return docstrings.without_modules(signature), docstrings.without_modules(returned)
+
+
+def _write_list_of_pages(app: Sphinx, error: Exception | None) -> None:
+    """The site's own llms.txt, a list of its pages for language models."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "llms.txt").write_text(site_pages.list_of_pages(), encoding="utf-8")
 
 
 def _inline_formula(translator: Any, node: nodes.math) -> None:

@@ -101,9 +101,15 @@ def site_links(text: str, old: Path, new: Path) -> str:
     return _LINK.sub(rewrite, text)
 
 
+def list_of_pages() -> str:
+    """The repository's llms.txt with links to the pages of the site."""
+    text = site_links((ROOT / "llms.txt").read_text(encoding="utf-8"), ROOT, DOCS)
+    return re.sub(r"\.(?:md|ipynb)(?=[)#])", ".html", text)
+
+
 def _page_of(file: Path) -> Path | None:
     """Where the site shows a file of the repository."""
-    if file.is_relative_to(DOCS) and file.suffix == ".md":
+    if file.is_relative_to(DOCS) and file.suffix in (".md", ".ipynb"):
         return file
     if file.parent == ROOT and file.stem in _PROJECT_FILES:
         return DOCS / "project" / f"{file.stem.lower()}.md"

@@ -49,6 +49,7 @@ def main() -> None:
     for extra in extras():
         _say(f"install and use gaflow[{extra}]")
         environment = _new_environment(extra, below=core)
+        _install(environment, "--no-deps", "--ignore-installed", str(wheel))  # with a command of its own
         _install(environment, f"{wheel}[{extra}]")
         _smoke(environment, *_parts(extra))
         _run(environment, str(ROOT / "release" / "licences.py"), extra, quiet=True)
@@ -88,10 +89,10 @@ def _new_environment(name: str, below: Path | None = None) -> Path:
     return folder
 
 
-def _install(environment: Path, requirement: str) -> None:
+def _install(environment: Path, *requirements: str) -> None:
     """Install with the versions of constraints.txt, which decide which build of torch comes."""
     options = ["-qq", "--disable-pip-version-check", "--constraint", str(ROOT / "constraints.txt")]
-    _run(environment, "-m", "pip", "install", *options, requirement)
+    _run(environment, "-m", "pip", "install", *options, *requirements)
 
 
 def _smoke(environment: Path, *parts: str) -> None:

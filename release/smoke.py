@@ -67,20 +67,21 @@ def hub() -> None:
 
 
 def image() -> None:
-    """The classes of a picture file."""
+    """A picture file, by a model in a folder."""
     import torch
     from transformers import ViTConfig, ViTForImageClassification
-    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
     torch.manual_seed(0)
     config = ViTConfig(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=32, patch_size=16
     )
-    processor = ViTImageProcessorPil(size={"height": 32, "width": 32})
-    explainer = gaflow.Explainer(ViTForImageClassification(config).eval(), processor)
+    ViTForImageClassification(config).save_pretrained("classifier")
+    processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}}
+    Path("classifier/preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    explainer = gaflow.Explainer("classifier")
     picture = Path("picture.ppm")
     picture.write_bytes(b"P6 32 32 255\n" + bytes(range(256)) * 12)
-    assert len(explainer(picture, method="agf").scores) == 5
+    assert len(explainer(picture, method="agf").scores) == 5  # [CLS] and four patches
 
 
 def maxflow() -> None:

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Which method is faithful?
 #
-# If scores are right about what counts for a model, masking the tokens of highest score changes its answer much,
-# and masking those of lowest score changes it little. Here five methods are judged on 60 film reviews from SST-2
-# and on the small model inside the package. That is enough to see how it is done, and not enough to rank methods
-# for good: another model or replacement may well say otherwise.
+# If scores show what a model uses, then masking the highest-scored tokens changes its answer a lot, and masking the
+# lowest-scored tokens changes it little. This notebook tests five methods on 60 film reviews from SST-2, with the small
+# model inside the package. That is enough to see how it works. It is not enough to rank methods: another model or
+# another replacement may give another order.
 
 # %%
 import pandas as pd
@@ -29,31 +29,31 @@ print(f"the model is right about {right:.0%} of the texts")
 # %% [markdown]
 # ## The table
 #
-# `aopc` is the probability that masking takes from the explained class, on average over texts and levels: high is
-# good for `top` (most important tokens first), low for `bottom`. `srg` is the difference of the two. A control
-# with random scores is always there: whatever does no better has shown nothing.
+# `aopc` is the probability that the explained class loses by masking, on average over texts and levels. It should be
+# high for `top` (most important tokens first) and low for `bottom`. `srg` is the difference of the two. A control with
+# random scores is always included. A method that is no better than the control has shown nothing.
 
 # %%
 scores.table()[["aopc_top", "lodds_top", "accuracy_top", "aopc_bottom", "lodds_bottom", "srg"]].round(2)
 
 # %% [markdown]
-# All five do better than the control, `attcat` and `gradsam` by far; the flows `agf` and `af` are in the middle,
-# beside `rollout`. Whether that is more than chance has to be asked.
+# All five are better than the control, `attcat` and `gradsam` by far. The flows `agf` and `af` are in the middle, like
+# `rollout`. Is that more than chance?
 #
 # ## The curves
 #
-# The bands are bootstrap intervals over texts, 95 per cent each.
+# The bands are 95 % bootstrap intervals over texts.
 
 # %%
 curves = scores.curves()
 plots.curves(curves[curves["metric"].isin(["aopc", "accuracy"])], highlight=["agf"])
 
 # %% [markdown]
-# ## Is a difference one?
+# ## Is the difference significant?
 #
-# `agf` against every other, text by text: the mean difference in AOPC with its interval, the p-value of a sign-flip
-# test corrected for all rows (Holm), and Almost Stochastic Order: `epsilon` below 0.5 says that `agf` is more
-# often the better one than not, `epsilon_back` the same of the other.
+# Compare `agf` with each of the others, text by text. The table has the mean difference in AOPC with its interval, and
+# the p-value of a sign-flip test, corrected for all rows (Holm). `epsilon` is from Almost Stochastic Order: below 0.5,
+# `agf` is more often better than worse. `epsilon_back` says the same about the other method.
 
 # %%
 tests = scores.significance("agf")
@@ -61,8 +61,8 @@ top = tests[(tests["metric"] == "aopc") & (tests["order"] == "top")].set_index("
 top[["difference", "low", "high", "p_holm", "epsilon", "epsilon_back"]].round(2)
 
 # %% [markdown]
-# So on this model `agf` is better than random scores, worse than `attcat` and `gradsam`, and 60 texts do not tell
-# it from `af` and `rollout`: these intervals hold 0.
+# So on this model `agf` is better than random scores, and worse than `attcat` and `gradsam`. With 60 texts, there is
+# no significant difference from `af` and `rollout`: these intervals contain 0.
 #
 # ## One text, side by side
 #
@@ -77,8 +77,8 @@ print(text)
 plots.compare(explainer.compare(text, methods=["agf", "gradsam", "attcat"]))
 
 # %% [markdown]
-# Here `agf` gives all tokens scores of the same order, and the name of the film's star the largest; the other two
-# single out "bad". Masking that one word is what changes the answer, so this text counts against `agf`.
+# Here `agf` gives all tokens scores of the same order, and the name of the film's star the largest. The other two
+# methods single out "bad". Masking that one word changes the answer, so this text counts against `agf`.
 #
-# `scores.save("results")` keeps every text's numbers, and `Evaluation.load("results")` of `gaflow.evaluation`
-# reads them again.
+# `scores.save("results")` keeps the numbers of every text, and `gaflow.evaluation.Evaluation.load("results")` reads
+# them again.

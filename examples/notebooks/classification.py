@@ -13,9 +13,9 @@ att = explainer("although this dog is not cute, it is very smart.")
 att
 
 # %% [markdown]
-# The stronger the shade, the more a token counts: orange for the class, blue against it. Hover over a token to
-# see its score, the flow that arrives at it for the class less the flow against it. The scores of all tokens,
-# special ones included, sum to the difference of the two flows:
+# The stronger the shade, the more a token counts: orange for the class, blue against it. Hover over a token to see its
+# score: the flow that reaches it for the class minus the flow against the class. The scores of all tokens, special ones
+# included, sum to the difference of the two flows:
 
 # %%
 pro, contra = att.flow.value.item(), att.flow_against.value.item()
@@ -24,8 +24,8 @@ for word in sorted(att.words(), key=lambda word: -abs(word.score))[:4]:
     print(f"{word.text:10} {word.score:+.5f}")
 
 # %% [markdown]
-# The certificate says how exact that is: every node passes on what it gets, and no flow at all can carry much
-# more.
+# How exact is that? The certificate says: every node passes on the flow that it gets, and no other flow can carry much
+# more. It does not say that the explanation is right.
 
 # %%
 certificate = att.certificate
@@ -36,8 +36,8 @@ print("short of the maximum: less than 1e-5 of it:", certificate.gap < 1e-5 * ce
 # %% [markdown]
 # ## Another class, or the difference of two
 #
-# Without `target` the predicted class is explained. A label or a class index takes another one; "A minus B"
-# asks why one and not the other.
+# By default, gaflow explains the predicted class. Pass a label or a class index for another class. "A minus B" asks
+# why one class and not the other.
 
 # %%
 why_not = explainer("a gripping film, despite the plot.", target="negative")
@@ -46,8 +46,8 @@ for att in (why_not, instead):
     print(f"{att.label}: {att.probability:.1%},", [word.text for word in att.top(2)])
 
 # %% [markdown]
-# The default, `peeled_flow`, runs the model five times. The paper's `agf` runs it once; its scores are never negative:
-# they say how much, not for or against.
+# The default, `peeled_flow`, runs the model five times. The paper's `agf` runs it once. Its scores are never negative:
+# they say how much a token counts, not whether for or against.
 
 # %%
 explainer("a gripping film, despite the plot.", method="agf")
@@ -55,7 +55,7 @@ explainer("a gripping film, despite the plot.", method="agf")
 # %% [markdown]
 # ## Many texts
 #
-# A list is explained in batches, and comes back in its order. A pair of texts is a tuple.
+# Pass a list, and gaflow explains it in batches and keeps the order. A pair of texts is a tuple.
 
 # %%
 reviews = ["a gripping film.", "the plot is thin and the jokes never land.", "not bad at all!", "slow, but lovely"]

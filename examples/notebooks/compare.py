@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Compare methods
 #
-# Nineteen methods explain the same prediction. All that need no more share one trace of the model, a forward
-# and a backward pass; the others say how often they ask it.
+# Which methods are there, what do they cost, and how far do they agree? Most methods need one trace of the model, a
+# forward and a backward pass, and share it. The others run the model more often: see the column `passes`.
 
 # %%
 import pandas as pd
@@ -24,9 +24,9 @@ attributions = explainer.compare(
 plots.compare(attributions)
 
 # %% [markdown]
-# Each method has a unit of its own, so each row is shaded by its own largest score; blue is against the
-# class. `page(found, "compare.html")` of `gaflow.html` makes a page of it, and `gaflow compare "..."` shows it
-# in the terminal.
+# Methods have different units, so the shades of each row are relative to its largest score. Blue is against the
+# class. `gaflow.html.page(found, "compare.html")` writes this as a page, and `gaflow compare "..."` shows it in the
+# terminal.
 #
 # ## How far do they agree?
 #
@@ -37,13 +37,13 @@ words = pd.DataFrame({name: [word.score for word in att.words()] for name, att i
 words.rank().corr().round(1)
 
 # %% [markdown]
-# Agreement is not truth. Which method is most faithful to a model has to be measured, for example by masking
-# the words that it calls important.
+# Agreement is not truth. To find the method that is most faithful to a model, you have to measure: for example, mask
+# the words that a method calls important.
 #
 # ## Settings
 #
-# A name stands for a method as published. A settings object says what differs, and so does an information
-# tensor of your own: any function of attention and gradient that gives each layer non-negative capacities.
+# A name stands for a method as it was published. Pass a settings object to change something, or your own
+# information tensor: any function of attention and gradient that gives each layer non-negative capacities.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Layers and flow
 #
-# The explanation is a flow: it comes from the output, goes down through every layer of attention, and what
-# arrives at an input token is its score. This notebook looks at the way in between, and at what a plain
-# maximum flow would leave open.
+# The explanation is a flow from the output to the input, through every layer of attention. The flow that reaches an
+# input token is its score. This notebook looks at the layers in between, and at the freedom that a plain maximum flow
+# would leave.
 
 # %%
 import torch
@@ -25,7 +25,7 @@ att.flow
 att.plot_layers()
 
 # %% [markdown]
-# Scores are taken at the input. Further up, the tokens stand for what they have gathered by then:
+# Scores are those of the input layer. In higher layers, a token stands for everything that it has collected so far:
 
 # %%
 for layer in range(len(att.layers) - 1):
@@ -34,8 +34,8 @@ for layer in range(len(att.layers) - 1):
 # %% [markdown]
 # ## The flow itself
 #
-# The wider an edge, the more it carries; the strongest 200 are drawn. The widest routes are numbered, and the
-# edges of the minimum cut are crossed: they are what holds the flow back.
+# The wider an edge, the more flow it carries. The picture has the 200 strongest edges. The widest routes have numbers.
+# Crossed edges belong to the minimum cut: they limit the flow.
 
 # %%
 att.plot_flow(edges=200)
@@ -52,8 +52,8 @@ for layer, i, j, capacity in cut.edges[:3]:
 # %% [markdown]
 # ## What a plain maximum flow leaves open
 #
-# A network has many maximum flows. Over all of them, each token's score can be anything within its range; the
-# log barrier picks one flow, and it is the only one of its kind.
+# A network has many maximum flows. Over all of them, the score of a token can be anything within a range. The log
+# barrier picks one flow, and its solution is unique.
 
 # %%
 low, high = gaflow.score_ranges(att.flow.capacity[0])
@@ -61,8 +61,8 @@ for token, least, score, most in zip(att.tokens, low.tolist(), att.scores, high.
     print(f"{token:9} {least:.5f} <= {score:.5f} <= {most:.5f}")
 
 # %% [markdown]
-# The scores are Shapley values of an additive game (Theorem 3.1 of the paper; any scores are those of one). What this
-# means can be checked on the result, in every layer:
+# The scores are Shapley values of an additive game (Theorem 3.1 of the paper; the same holds for any scores). You can
+# check the axioms on the result, in every layer:
 
 # %%
 report = gaflow.axioms(att)
@@ -71,8 +71,8 @@ print("all hold:", report.ok, {axiom: residual < 1e-12 for axiom, residual in re
 # %% [markdown]
 # ## Where flow comes from and goes to
 #
-# `af` lets flow start at every output token, also at those that the classifier never reads. `sources="head"`
-# takes only the rows that it reads:
+# With `af`, flow starts at every output token, even at those that the classifier never reads. `sources="head"` takes
+# only the rows that it reads:
 
 # %%
 everywhere = explainer(att.text, method="af")
@@ -88,8 +88,8 @@ for att in (everywhere, head):
 # %% [markdown]
 # ## Capacities of any origin
 #
-# The solver knows nothing of models: `gaflow.solve` takes any non-negative tensor (layers, tokens, tokens),
-# or a batch of them.
+# The solver needs no model: `gaflow.solve` takes any non-negative tensor of shape (layers, tokens, tokens), or a batch
+# of them.
 
 # %%
 capacities = torch.tensor([[[2.0, 1.0], [0.0, 1.0]], [[1.0, 1.0], [1.0, 3.0]]])

@@ -1,6 +1,7 @@
 """The documentation site builds without a warning, holds every public name, and has no link that leads nowhere."""
 
 import importlib
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -82,6 +83,31 @@ def test_every_link_within_the_site_leads_somewhere(pages):
             if not target.is_file() or wrong_anchor:
                 broken.append(f"{path.name}: {link}")
     assert broken == []
+
+
+def test_every_link_between_pages_of_the_documentation_is_a_link_on_the_site(site, pages):
+    lost = []
+    for source in sorted(DOCS.rglob("*.md")):
+        page = pages[(site / source.relative_to(DOCS)).with_suffix(".html").resolve()]
+        shown = {
+            (site / source.relative_to(DOCS).parent / unquote(urlsplit(link).path)).resolve() for link in page.links
+        }
+        for target in re.findall(r"(?<!!)\[[^]]+\]\(([^):#]+\.(?:md|ipynb))", source.read_text(encoding="utf-8")):
+            file = (source.parent / target).resolve()
+            if not file.is_relative_to(DOCS):
+                continue
+            expected = (site / file.relative_to(DOCS)).with_suffix(".html").resolve()
+            if expected not in shown:
+                lost.append(f"{source.name}: {target}")
+    assert lost == []
+
+
+def test_the_list_for_language_models_leads_to_pages_of_the_site(site):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", text)
+    repository = (DOCS.parent / "llms.txt").read_text(encoding="utf-8")
+    assert len(links) == repository.count("](") > 20
+    assert [link for link in links if not (site / link).is_file()] == []
 
 
 def test_no_page_loads_anything_from_elsewhere(pages):

@@ -79,12 +79,19 @@ def amino() -> PreTrainedTokenizerFast:
     )
 
 
-def viewer() -> tuple[Any, Any]:
-    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+def picture_processor() -> Any:
+    """The image processor of ViT that needs Pillow and no torchvision: it has two names."""
+    try:
+        from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+    except ImportError:  # transformers before 5.4
+        from transformers.models.vit.image_processing_vit import ViTImageProcessor as ViTImageProcessorPil
+    return ViTImageProcessorPil
 
+
+def viewer() -> tuple[Any, Any]:
     size = {name: SIZE[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
     config = ViTConfig(**size, intermediate_size=48, image_size=32, patch_size=8, **named(("cat", "dog", "fish")))
-    return make("image-classification", config, ViTImageProcessorPil(size={"height": 32, "width": 32}))
+    return make("image-classification", config, picture_processor()(size={"height": 32, "width": 32}))
 
 
 def listener() -> tuple[Any, Any]:

@@ -119,6 +119,15 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
         explainer(picture())
 
 
+def test_without_pillow_a_folder_of_a_model_of_pictures_names_the_extra(monkeypatch, tmp_path):
+    model, processor = viewer()
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(MissingExtraError, match=r"gaflow\[image\]"):
+        gaflow.Explainer(tmp_path)
+
+
 def test_a_model_object_needs_its_image_processor_or_feature_extractor():
     with pytest.raises(ValueError, match=r"Explainer\(model, image_processor\)"):
         gaflow.Explainer(viewer()[0])

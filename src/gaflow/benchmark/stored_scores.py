@@ -200,7 +200,7 @@ def _open_job(path: Path) -> _Source:
     if manifest.job.get("windows"):
         raise DataError(
             f"the texts in {str(path)!r} were read in windows, but faithfulness is measured on what a model reads at "
-            "once; attribute them anew with truncation"
+            "once; attribute them again with truncation"
         )
     entries: _Entries = {}
     checksums = {}

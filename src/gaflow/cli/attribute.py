@@ -64,7 +64,9 @@ def attribute(
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     limit: RowLimit = None,
-    sample: Annotated[int | None, number("N texts, half shorter, half longer than the mode.")] = None,
+    sample: Annotated[
+        int | None, number("Draw N texts: half shorter, half longer than the most frequent length.")
+    ] = None,
     seed: Annotated[int, number("Seed of the sample.")] = 0,
     split: Split = "test",
     subset: Subset = None,

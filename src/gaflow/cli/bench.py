@@ -63,13 +63,14 @@ Inputs = Annotated[
 ]
 Methods = Annotated[
     str | None,
-    option("A,B,...", f"Of 'gaflow methods', or all; default: the paper's, {LEADING}, or what DIR has."),
+    option("A,B,...", f"Names from 'gaflow methods', or all; default: the paper's and {LEADING}, or what DIR has."),
 ]
 Replacement = Annotated[
-    list[str] | None, option("NAME", "Of masked tokens: pad (default), mask, unk, delete or an id; may be repeated.")
+    list[str] | None,
+    option("NAME", "What replaces masked tokens: pad (default), mask, unk, delete or an id; may be repeated."),
 ]
-Sample = Annotated[int, number("N texts, half shorter, half longer than the mode; 0: all.")]
-Bounds = Annotated[bool, flag("--bounds", "Normalized AOPC too, which needs very many forward passes.")]
+Sample = Annotated[int, number("Draw N texts: half shorter, half longer than the most frequent length; 0: all.")]
+Bounds = Annotated[bool, flag("--bounds", "Compute Normalized AOPC, which needs very many forward passes.")]
 
 
 @app.command()
@@ -90,7 +91,7 @@ def bench(
     shard_size: Annotated[int, number("Texts that are computed again after an interruption, at most.")] = 250,
     truncation: Truncation = False,
     bounds: Bounds = False,
-    soft: Annotated[bool, flag("--soft", "Soft-NC and Soft-NS too.")] = False,
+    soft: Annotated[bool, flag("--soft", "Compute Soft-NC and Soft-NS.")] = False,
     words: Annotated[bool, flag("--words", "Mask whole words instead of tokens.")] = False,
     max_share: Annotated[
         float | None, option("SHARE", "Mask no more than this share of a text at once (F-Fidelity).")

@@ -58,10 +58,10 @@ def compare(
     model: Model = None,
     task: TaskName = None,
     methods: Annotated[
-        str | None, option("A,B,...", f"Of 'gaflow methods', or all; default: {LEADING} and the quick ones.")
+        str | None, option("A,B,...", f"Names from 'gaflow methods', or all; default: {LEADING} and the quick ones.")
     ] = None,
     target: TargetLabel = None,
-    tokens: Annotated[bool, flag("--tokens", "Compare tokens, special ones too, not words.")] = False,
+    tokens: Annotated[bool, flag("--tokens", "Compare tokens, special ones included, instead of words.")] = False,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     device: Device = None,

@@ -55,7 +55,9 @@ _ROWS = {  # of the table: title -> facts and wordings; a row without a value is
 @app.command()
 def info(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Hub id or folder; default: built in.")] = None,
-    length: Annotated[int | None, number("Tokens of the text; default: 128, if so many fit.", "T")] = None,
+    length: Annotated[
+        int | None, number("Length of the text in tokens; default: 128, or the model's maximum.", "T")
+    ] = None,
     task: TaskName = None,
     method: Annotated[
         str | None, option("NAME", "A flow of 'gaflow methods'; default: as for 'gaflow explain'.")

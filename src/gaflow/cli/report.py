@@ -22,10 +22,10 @@ def report(
     out: Annotated[Path | None, path_option("DIR", "Folder of the report; default: the same.", "--out", "-o")] = None,
     datasets: Annotated[str | None, option("A,B,...", "Which data sets, in this order; default: all, by name.")] = None,
     method: Annotated[
-        str | None, option("NAME", "Compared with the best of the others; default: the best one.")
+        str | None, option("NAME", "Compare it with the best of the others; default: the best one.")
     ] = None,
-    resamples: Annotated[int, number("Of texts, for intervals and tests.")] = 500,
-    seed: Annotated[int, number("Of the resamples.")] = 0,
+    resamples: Annotated[int, number("Resamples of the texts, for intervals and tests.")] = 500,
+    seed: Annotated[int, number("Seed of the resamples.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Say which method is best, and write tables (md, tex, csv), curves (svg) and one page (html) of a benchmark.

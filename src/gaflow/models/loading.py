@@ -324,10 +324,10 @@ def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pi
     for size in _SIZES:
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
-            raise UnsupportedModelError(f"the config of {name!r} has {size} = {value}, and no model has; mend its file")
+            raise UnsupportedModelError(f"the config of {name!r} has {size} = {value}, which no model has; correct the file")
     for size, count in _layer_counts(config):
         if count > _MOST_LAYERS:
-            raise UnsupportedModelError(f"the config of {name!r} has {size} = {count}, and no model has; mend its file")
+            raise UnsupportedModelError(f"the config of {name!r} has {size} = {count}, which no model has; correct the file")
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
@@ -380,6 +380,8 @@ def _load_tokenizer(
     """The tokenizer, image processor or feature extractor of a task."""
     import transformers
 
+    if TASKS[task].processor == "AutoImageProcessor":
+        need("PIL.Image", "image", "pictures need Pillow")
     processor = getattr(transformers, TASKS[task].processor)
     with _naming(name, argument):
         return processor.from_pretrained(name, subfolder=_subfolder(pipeline), **options.remote)
