@@ -33,6 +33,14 @@ def test_a_missing_folder_is_named(tmp_path):
         files.write_atomically(tmp_path / "nowhere" / "result.json", b"")
 
 
+def test_a_folder_is_no_file_to_write(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder") as error:
+        files.write_atomically(tmp_path / "folder", b"")
+    assert error.value.errno is None  # a sentence, and not what the system says of a temporary file
+    assert os.listdir(tmp_path) == ["folder"]
+
+
 def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     files.write_atomically(tmp_path / "result.json", b"")

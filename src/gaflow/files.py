@@ -35,6 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file by way of a temporary one next to it: whatever happens, `path` is whole or not there."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into; create it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
     with writing(path):
         _replace(path, data)
 

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,13 @@ def test_graphs_of_one_layer_and_of_outputs_without_probability_can_be_read_too(
     graph = similarity.to_graph()
     assert np.isnan(check_readable(graph))
     assert graph["nodes"][-1]["activation"] == similarity.output
+
+
+def test_influences_of_numbers_whose_sum_overflows_are_shares():
+    att, _ = graph_of("attcat")
+    large = replace(att, scores=np.full(len(att.tokens), 1e308))
+    graph = json.loads(json.dumps(large.to_graph(), allow_nan=False))
+    assert all(0 <= node["influence"] <= 1 for node in graph["nodes"][:-1])
 
 
 def test_the_influence_of_a_node_is_the_share_of_all_flow_in_nodes_as_strong_or_stronger():

@@ -307,6 +307,30 @@ def test_passes_are_as_full_as_the_text_without_its_masked_tokens_allows(replace
     assert shapes == expected
 
 
+def test_a_short_text_without_tokens_is_not_padded_to_its_old_length():
+    model, tokenizer = bert()
+    masker, _ = masker_of((model, tokenizer), ["this film is good", "bad film"], replacement="delete")
+    shapes = []
+    handle = model.register_forward_pre_hook(
+        lambda _module, _arguments, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    token_masks = masker.no_masks(0)
+    token_masks[1] = np.array([[True, False]])
+    masker(token_masks)
+    handle.remove()
+    assert shapes == [(1, 3)]  # one word and two special tokens
+
+
+@pytest.mark.parametrize("classes", [[0], [0, 1, 2]])
+def test_an_output_that_is_not_finite_is_an_error_also_of_one_class(classes):
+    model, tokenizer = bert()
+    with torch.no_grad():
+        model.classifier.bias[classes] = float("nan")
+    masker, _ = masker_of((model, tokenizer))
+    with pytest.raises(GaflowError, match="not finite"):
+        masker(masker.no_masks(1))
+
+
 def test_an_accelerator_gets_more_tokens_in_one_pass():
     model, tokenizer = bert()
     on_cpu, _ = masker_of((model, tokenizer))

@@ -179,6 +179,22 @@ def test_what_cannot_be_explained_is_refused(original):
         gaflow.Explainer(gaflow.CustomModel(Classifier(model, lambda _: "none"), names), tokenizer)(TEXTS[0], "agf")
 
 
+@pytest.mark.parametrize("method", ["agf", "relevance_flow", "lime"])
+def test_logits_that_are_complex_numbers_are_refused(original, method):
+    model, tokenizer = original
+    custom = gaflow.CustomModel(Classifier(model, lambda logits: logits.to(torch.complex64)), labels_of(model))
+    with pytest.raises(UnsupportedModelError, match="complex"):
+        gaflow.Explainer(custom, tokenizer)(TEXTS[0], method)
+
+
+def test_logits_of_texts_are_no_tags(original):
+    model, tokenizer = original
+    custom = gaflow.CustomModel(Classifier(model), labels_of(model), task="token-classification")
+    for explain in (gaflow.Explainer(custom, tokenizer), gaflow.Explainer(custom, tokenizer).predictions):
+        with pytest.raises(UnsupportedModelError, match="shape"):
+            explain(TEXTS[0])
+
+
 def test_an_encoder_that_is_called_twice_is_refused(original):
     model, tokenizer = original
 

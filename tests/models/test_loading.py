@@ -88,10 +88,12 @@ def test_a_model_object_is_neither_moved_nor_converted():
     assert load(model, tokenizer, device="cpu", dtype=torch.float32).model is model
 
 
-def test_a_model_without_values_is_refused():
+@pytest.mark.parametrize("part", ["", "classifier"])
+def test_a_model_without_values_is_refused(part):
     model, tokenizer = bert()
+    model.get_submodule(part).to("meta")
     with pytest.raises(ArgumentError, match="meta") as caught:
-        load(model.to("meta"), tokenizer)
+        load(model, tokenizer)
     assert caught.value.argument == "model"
 
 

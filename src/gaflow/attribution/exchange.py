@@ -154,7 +154,8 @@ def _influences(weights: np.ndarray) -> np.ndarray:
 
     Its reader hides nodes above a threshold from 0 to 1.
     """
-    strengths = np.abs(weights).flatten()
+    largest = np.abs(weights).max(initial=0.0) or 1.0
+    strengths = np.abs(weights / largest).flatten()  # whose sum does not overflow
     order = np.argsort(-strengths, kind="stable")
     shares = np.empty_like(strengths)
     shares[order] = np.cumsum(strengths[order]) / (strengths.sum() or 1.0)

@@ -141,7 +141,8 @@ def edit(
     if barrier is None and flow.barrier not in ("uniform", "capacity"):
         raise ArgumentError(
             Argument("flow"),
-            " does not know the barrier that it was solved with (a plain maximum flow, or an older file); give ",
+            " does not know one barrier that it was solved with (a plain maximum flow, flows of several texts side by "
+            "side, or an older file); give ",
             Argument("barrier"),
             ' "uniform" (the paper\'s) or "capacity", and ',
             Argument("epsilon"),

@@ -357,6 +357,8 @@ def _logits(model: nn.Module, outputs: ModelOutput, differentiable: bool = True)
         logits = torch.stack([start_logits, end_logits], -1)  # (b, t, 2)
     if not isinstance(logits, Tensor):
         raise unsupported(model, "it returns no logits")
+    if logits.is_complex():
+        raise unsupported(model, "its logits are complex numbers")
     if differentiable and not logits.requires_grad:
         raise unsupported(model, "its logits are cut off from autograd")
     return logits

@@ -24,7 +24,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowErro
 from gaflow.extras import need
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.models.custom_model import CustomModel
-from gaflow.models.memory import device_of
+from gaflow.models.memory import device_of, hooks_of_accelerate
 from gaflow.models.restore import uncompiled
 from gaflow.models.sentence_encoder import SentenceEncoder
 from gaflow.models.sentence_transformers import (
@@ -414,13 +414,22 @@ def _task_of(model: nn.Module, task: str | None) -> str:
     return task
 
 
+def _has_unloaded_weights(model: nn.Module) -> bool:
+    """Whether some weights have no values; those that accelerate keeps elsewhere have."""
+    if not any(weight.is_meta for weight in model.parameters()):
+        return False
+    return not any(hooks_of_accelerate(module) for module in model.modules())
+
+
 def _check_device_and_dtype(model: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
     weight = next(model.parameters(), None)
     if weight is None:
         return
     model_device = device_of(model)
-    if model_device.type == "meta":
-        raise ArgumentError(Argument("model"), " is on the meta device, where weights have no values; load its weights")
+    if model_device.type == "meta" or _has_unloaded_weights(model):
+        raise ArgumentError(
+            Argument("model"), " has weights on the meta device, where they have no values; load its weights"
+        )
     if device is not None:
         expected = _as_device(device)
         same_index = expected.index is None or expected.index == model_device.index

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gaflow.errors import TargetError
+from gaflow.errors import TargetError, UnsupportedModelError
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import ModelConfig
 from gaflow.tasks.classification import ClassificationHead
@@ -106,6 +106,11 @@ class TokenClassificationHead(Head[TagTarget, ResolvedTag]):
 
     def _candidates(self, logits: Tensor, encoding: Encoding, target: ResolvedTag) -> list[ExplainedOutput]:
         """The outputs that a target may mean, the most probable first; at least one."""
+        if logits.dim() != 2 or len(logits) < len(encoding) or logits.shape[1] != len(self.labels):
+            raise UnsupportedModelError(
+                f"the model's output for a text of {len(encoding)} tokens has shape {tuple(logits.shape)}, not one "
+                f"logit per token and tag ({len(self.labels)}); set config.id2label to match the head"
+            )
         logits = logits_on_host(logits[: len(encoding)])
         spans, tag = target
         if not spans and (tag is None or isinstance(tag, str)):
