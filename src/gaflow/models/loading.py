@@ -324,10 +324,14 @@ def _load_config(name: str, task: str | None, options: LoadOptions, pipeline: Pi
     for size in _SIZES:
         value = getattr(config, size, None)
         if isinstance(value, int) and value < 0:
-            raise UnsupportedModelError(f"the config of {name!r} has {size} = {value}, which no model has; correct the file")
+            raise UnsupportedModelError(
+                f"the config of {name!r} has {size} = {value}, which no model has; correct the file"
+            )
     for size, count in _layer_counts(config):
         if count > _MOST_LAYERS:
-            raise UnsupportedModelError(f"the config of {name!r} has {size} = {count}, which no model has; correct the file")
+            raise UnsupportedModelError(
+                f"the config of {name!r} has {size} = {count}, which no model has; correct the file"
+            )
     architecture = _architecture(config)
     if task is None and architecture is not None:
         task = task_of(architecture, _main_input(getattr(transformers, architecture, None)))
