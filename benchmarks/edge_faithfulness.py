@@ -114,7 +114,7 @@ def set_table(result: EdgeSetEvaluation) -> list[str]:
     ]
     frame = result.table().reset_index()
     for name in result.sets:
-        rows = frame[frame["set"] == name].sort_values("comprehensiveness", ascending=False)
+        rows = frame.loc[frame["set"] == name].sort_values("comprehensiveness", ascending=False)
         for _, row in rows.iterrows():
             cells = [name, f"{row['size']:.1f}", str(row["texts"]), str(row["edges"])]
             for metric in ("comprehensiveness", "sufficiency"):

@@ -30,6 +30,7 @@ from benchmarks.report import provenance, write
 from gaflow.evaluation import InteractionEvaluation, attention_ablation, interactions, second_order
 from gaflow.evaluation.significance import bootstrap_means, interval
 from gaflow.methods import METHODS, FlowMethod, IntegratedGradients
+from gaflow.tasks import Target
 
 FLOWS = ("relevance_flow", "peeled_flow", "agf")
 SCORES = (METHODS["attnlrp"], IntegratedGradients(steps=20))
@@ -53,8 +54,10 @@ def predictions(explainer: gaflow.Explainer, texts: Sequence[str]) -> dict[str, 
     Flows and scores explain the log-odds of the predicted class, as a contrast of the two classes.
     """
     items = list(texts)
-    predicted = [attribution.target for attribution in explainer(items, "random")]
-    targets = [(target, 1 - target) for target in predicted]
+    targets: list[Target] = []
+    for attribution in explainer(items, "random"):
+        assert isinstance(attribution.target, int)
+        targets.append((attribution.target, 1 - attribution.target))
     by_name: dict[str, list[Any]] = {}
     for name in FLOWS:
         by_name[f"shared flow: {name}"] = explainer(items, name, target=targets)

@@ -229,7 +229,7 @@ def report(clients: list[Client], sizes: list[float], args: argparse.Namespace) 
 
 def main() -> None:
     """Run the server and its clients, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)

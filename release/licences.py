@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageMetadata, PackageNotFoundError, distribution
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -56,15 +56,20 @@ def needed_packages(name: str, extras: list[str]) -> dict[str, Distribution]:
 def licences(package: Distribution) -> list[str]:
     """The licences that a user may choose from, as the package's metadata state them."""
     metadata = package.metadata
-    expression = metadata.get("License-Expression")
+    expression = _first(metadata, "License-Expression")
     if expression:
         return expression.split(" OR ")
     classifiers = metadata.get_all("Classifier") or []
     stated = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License :: ")]
-    field = metadata.get("License") or ""
+    field = _first(metadata, "License")
     if not stated and field and len(field) < _FULL_TEXT:
         stated = field.split(" OR ")
     return stated
+
+
+def _first(metadata: PackageMetadata, field: str) -> str:
+    """The first value of a field; empty if it is missing."""
+    return next(iter(metadata.get_all(field) or []), "")
 
 
 def is_permissive(choice: str) -> bool:

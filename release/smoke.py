@@ -28,6 +28,7 @@ def core() -> None:
     """The first lines of the README, and the command."""
     explanation = gaflow.explain(TEXT)
     assert explanation.label == "positive"
+    assert explanation.certificate is not None
     assert explanation.certificate.converged
     assert explanation.top(1)[0].text == "smart"
     assert "<html" in explanation.to_html()
@@ -88,6 +89,13 @@ def maxflow() -> None:
     """An exact maximum flow, checked by hand."""
     flow = gaflow.max_flow([[[1.0, 0.0], [0.5, 0.5]]])
     assert abs(float(flow.value[0]) - 2) < 1e-6
+
+
+def notebook() -> None:
+    """A widget, whose network Python solves again."""
+    widget = gaflow.explain(TEXT).widget()
+    widget.edits = {"cut_nodes": [(1, 1)]}
+    assert (widget.att.scores != widget.original.scores).any()
 
 
 def plot() -> None:
@@ -152,6 +160,7 @@ FEATURES: dict[str, Callable[[], None]] = {
     "hub": hub,
     "image": image,
     "maxflow": maxflow,
+    "notebook": notebook,
     "plot": plot,
     "ray": ray,
     "web": web,
