@@ -14,6 +14,7 @@ from gaflow.benchmark.report.collect import DataSetReport
 from gaflow.benchmark.report.formats import latex_text, markdown_text, to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import ReportSettings, all_tables, pair_matrices
+from gaflow.benchmark.report.verdict import verdicts
 from gaflow.errors import DataError
 from tests.support.attributions import make
 from tests.support.dom import parse
@@ -157,14 +158,15 @@ def hostile_report(draw):
 def test_reports_show_strings_and_obey_none(data):
     data_sets = [hostile_report(data.draw)]
     settings = ReportSettings(method="agf", confidence=0.95, resamples=5, seed=0)
-    tables = all_tables(data_sets, settings)
+    all_verdicts = verdicts(data_sets, settings)
+    tables = [*(verdict.table() for verdict in all_verdicts), *all_tables(data_sets, settings, "random")]
     pair_tables = [matrix.table() for matrix in pair_matrices(data_sets, settings)]
-    html = page(data_sets, tables, pair_tables, [])
+    html = page(data_sets, all_verdicts, tables, pair_tables, [])
     tree = parse(html)
     assert is_harmless(html)
     assert not tree.all("script") + tree.all("img") + tree.all("a")
     assert not [name for node in tree.walk() for name in node.attributes if name.startswith("on")]
-    assert is_harmless(to_markdown(data_sets, tables, pair_tables, settings))
+    assert is_harmless(to_markdown(data_sets, all_verdicts, tables, pair_tables, settings))
     assert is_harmless(to_latex(data_sets, tables + pair_tables))
 
 

@@ -25,6 +25,7 @@ from gaflow.benchmark.report.figures import masking_curves
 from gaflow.benchmark.report.formats import to_csv, to_latex, to_markdown
 from gaflow.benchmark.report.page import page
 from gaflow.benchmark.report.tables import ReportSettings, all_tables, pair_matrices
+from gaflow.benchmark.report.verdict import verdicts
 from gaflow.benchmark.stored_scores import holds_attributions, open_stored_scores
 from gaflow.data import open_data
 from gaflow.errors import DataError, GaflowError
@@ -157,10 +158,11 @@ def test_a_benchmark_can_be_reported_or_is_refused(data):
         if data_sets is None:
             return
         settings = ReportSettings(method="agf", confidence=0.95, resamples=20, seed=0)
-        tables = all_tables(data_sets, settings)
+        all_verdicts = verdicts(data_sets, settings)
+        tables = [*(verdict.table() for verdict in all_verdicts), *all_tables(data_sets, settings, "agf")]
         pair_tables = [matrix.table() for matrix in pair_matrices(data_sets, settings)]
-        parse(page(data_sets, tables, pair_tables, []))
-        to_markdown(data_sets, tables, pair_tables, settings).encode()
+        parse(page(data_sets, all_verdicts, tables, pair_tables, []))
+        to_markdown(data_sets, all_verdicts, tables, pair_tables, settings).encode()
         to_latex(data_sets, tables + pair_tables).encode()
         for data_set in data_sets:
             for result in data_set.evaluations.values():
@@ -319,7 +321,7 @@ def test_the_names_of_figures_do_not_lead_out_of_the_folder(tmp_path):
         times=None,
     )
     points = {("films", result.replacement): result.curves(resamples=5)}
-    for figure in masking_curves([data], points, "agf"):
+    for figure in masking_curves([data], points, {"films": "agf"}):
         assert Path(figure.name).name == figure.name
 
 
