@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -109,7 +111,8 @@ def test_wrong_arguments_are_named(explainer, attributions, argument, change):
 
 
 def test_levels_may_be_an_array(explainer, attributions):
-    assert edges(explainer, TEXTS, {"flow": attributions}, levels=np.array([10, 50])).levels == (10, 50)
+    levels = cast("Sequence[int]", np.array([10, 50]))
+    assert edges(explainer, TEXTS, {"flow": attributions}, levels=levels).levels == (10, 50)
 
 
 def test_scores_must_have_layers_queries_and_keys(explainer, attributions):
@@ -139,8 +142,8 @@ def test_sets_of_edges_are_compared_with_as_many_of_the_highest_scored(explainer
         flat = torch.from_numpy(scores[index]).masked_fill(~candidates, -1).flatten()
         highest = torch.zeros_like(flat, dtype=torch.bool)
         highest[flat.argsort(descending=True, stable=True)[:count]] = True
-        for row, chosen in enumerate((members, highest.reshape(live.shape))):
-            runs = torch.stack([chosen, candidates & ~chosen])
+        for row, edge_set in enumerate((members, highest.reshape(live.shape))):
+            runs = torch.stack([edge_set, candidates & ~edge_set])
             probabilities = patched.logits(runs).softmax(-1)[:, att.target].tolist()
             assert result.without[0, row, index] == pytest.approx(probabilities[0], abs=1e-6)
             assert result.alone[0, row, index] == pytest.approx(probabilities[1], abs=1e-6)
@@ -166,12 +169,12 @@ def test_an_empty_set_is_no_measure(explainer, attributions):
 def test_routes_and_cuts_name_their_edges(attributions):
     for att in attributions:
         flow = att.flow
-        found = route_edges(flow, 2)
+        masks = route_edges(flow, 2)
         expected = set()
         for route in gaflow.routes(flow, 2):
             for layer, (below, above) in enumerate(zip(route.tokens, route.tokens[1:], strict=False)):
                 expected.add((layer, above, below))
-        assert set(zip(*np.nonzero(found), strict=True)) == expected
+        assert set(zip(*np.nonzero(masks), strict=True)) == expected
         cut = gaflow.min_cut(flow)
-        inside = {(edge.layer, edge.i, edge.j) for edge in cut.edges if 0 <= edge.layer < len(found)}
+        inside = {(edge.layer, edge.i, edge.j) for edge in cut.edges if 0 <= edge.layer < len(masks)}
         assert set(zip(*np.nonzero(cut_edges(flow)), strict=True)) == inside

@@ -1,10 +1,11 @@
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
-from gaflow import Explainer
+from gaflow import Attribution, Explainer
 from gaflow.errors import ArgumentError
 from gaflow.evaluation import attention_ablation, interactions, second_order, shared_flow
 from gaflow.evaluation.edge_faithfulness import patched_model
@@ -42,13 +43,13 @@ def test_true_interactions_are_those_of_masked_texts_one_by_one(explainer):
     for text, truth in zip(TEXTS, result.true, strict=True):
         n = len(truth)
         target = explainer(text, "cat").target
-        whole = masked_log_odds(explainer, text, [], target)
+        unmasked = masked_log_odds(explainer, text, [], target)
         alone = [masked_log_odds(explainer, text, [k + 1], target) for k in range(n)]
         for i in range(n):
             assert truth[i, i] == 0
             for j in range(i + 1, n):
                 both = masked_log_odds(explainer, text, [i + 1, j + 1], target)
-                expected = whole - alone[i] - alone[j] + both
+                expected = unmasked - alone[i] - alone[j] + both
                 assert truth[i, j] == truth[j, i] == pytest.approx(expected, abs=1e-9)
 
 
@@ -84,12 +85,16 @@ def amount_from(edges, layer, node, token):
     return total
 
 
+def with_flow(flow, flow_against=None):
+    """An attribution of which only the flows are known."""
+    return cast("Attribution", SimpleNamespace(flow=flow, flow_against=flow_against))
+
+
 def test_shared_flow_is_the_sum_over_all_ways():
     generator = torch.Generator().manual_seed(0)
     flow = solve(torch.rand(3, 4, 4, generator=generator, dtype=torch.float64))
     edges = flow.edges[0].numpy()
-    attribution = SimpleNamespace(flow=flow, flow_against=None)
-    shared = shared_flow(attribution)
+    shared = shared_flow(with_flow(flow))
     for i in range(4):
         for j in range(4):
             expected = 0.0
@@ -98,13 +103,13 @@ def test_shared_flow_is_the_sum_over_all_ways():
                     first, second = (amount_from(edges, layer, node, token) for token in (i, j))
                     expected += min(first, second)
             assert shared[i, j] == pytest.approx(expected, rel=1e-6)
-    doubled = shared_flow(SimpleNamespace(flow=flow, flow_against=flow))
+    doubled = shared_flow(with_flow(flow, flow))
     np.testing.assert_allclose(doubled, 2 * shared)
 
 
 def test_ways_that_never_meet_share_nothing():
     straight = torch.eye(3).repeat(2, 1, 1)[None].double()
-    attribution = SimpleNamespace(flow=SimpleNamespace(edges=straight), flow_against=None)
+    attribution = with_flow(SimpleNamespace(edges=straight))
     np.testing.assert_array_equal(shared_flow(attribution), 2 * np.eye(3))
 
 
@@ -126,6 +131,7 @@ def test_second_order_effects_are_those_of_the_hessian(explainer):
 
     explainer.model.set_attn_implementation("eager")  # whose second derivatives torch has
     hessian = torch.autograd.functional.hessian(y, values)
+    assert isinstance(hessian, torch.Tensor)
     hessian = hessian[0, :, :, 0]  # (t, d, t, d)
     expected = torch.einsum("id,idje,je->ij", difference, hessian, difference)
     np.testing.assert_allclose(effects, expected.detach().numpy(), atol=1e-5 * expected.abs().max().item())

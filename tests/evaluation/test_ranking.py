@@ -1,10 +1,12 @@
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from gaflow.errors import ArgumentError
 from gaflow.evaluation.ranking import rank_methods
+from gaflow.evaluation.result import Evaluation
 from gaflow.evaluation.significance import aso_pairs, holm, sign_flip_test
 
 
@@ -12,7 +14,7 @@ def evaluated(values, methods=None):
     """An evaluation of which only the values per text (m, n) are known."""
     values = np.asarray(values, dtype=float)
     names = methods or tuple("abcdefg"[: len(values)])
-    return SimpleNamespace(methods=names, per_text=lambda _measure, _order: values)
+    return cast("Evaluation", SimpleNamespace(methods=names, per_text=lambda _measure, _order: values))
 
 
 def spread(*levels, texts=40, seed=0):

@@ -37,16 +37,22 @@ def test_functions_of_recorded_packages_are_named_alone():
 
 
 def test_where_a_function_stands_in_its_file_does_not_matter():
-    def same(value):
-        return value + 1
+    def plus_one(with_comment):
+        if with_comment:
 
-    first = describe_value(same)
+            def same(value):
+                # with a comment
+                return value + 1
+        else:
 
-    def same(value):
-        # with a comment
-        return value + 1
+            def same(value):
+                return value + 1
 
-    assert describe_value(same) == first
+        return same
+
+    first, second = plus_one(False), plus_one(True)
+    assert first.__code__.co_firstlineno != second.__code__.co_firstlineno
+    assert describe_value(first) == describe_value(second)
 
 
 def test_a_function_that_calls_itself_has_a_description():

@@ -37,8 +37,8 @@ def all_groupings(lengths):
     """Every way of cutting sorted lengths into runs."""
     cuts = range(1, len(lengths))
     for count in range(len(lengths)):
-        for chosen in combinations(cuts, count):
-            ends = [0, *chosen, len(lengths)]
+        for boundaries in combinations(cuts, count):
+            ends = [0, *boundaries, len(lengths)]
             yield [lengths[start:stop] for start, stop in pairwise(ends)]
 
 
@@ -59,11 +59,11 @@ def test_every_live_item_is_in_one_group_that_is_long_enough():
     batch[1] = 0  # no path
     network = LayeredNetwork.build(batch, mask=mask)
     groups = group_by_length(network)
-    found = {item: tokens for items, tokens in groups for item in items.tolist()}
-    assert sorted(found) == [0, 2, 3]
-    assert found[0] == 150
-    assert found[2] >= 140
-    assert 20 <= found[3] < 140
+    tokens_of_item = {item: tokens for items, tokens in groups for item in items.tolist()}
+    assert sorted(tokens_of_item) == [0, 2, 3]
+    assert tokens_of_item[0] == 150
+    assert tokens_of_item[2] >= 140
+    assert 20 <= tokens_of_item[3] < 140
 
 
 def test_a_length_ends_at_the_last_live_node_of_any_layer():
@@ -94,6 +94,8 @@ def test_a_batch_that_is_solved_in_groups_gives_what_each_network_alone_gives(ba
             assert (values[tokens:] == 0).all()
         assert together.value[item].item() == pytest.approx(alone.value[0].item(), rel=1e-9)
         assert together.certificate[item].gap == pytest.approx(alone.certificate[0].gap, rel=1e-2)
+        assert together.potentials is not None
+        assert alone.potentials is not None
         potentials = together.potentials.nodes[item, :, :tokens]
         assert (potentials - alone.potentials.nodes[0]).abs().max() < 1e-6
         assert together.potentials.source[item].item() == pytest.approx(alone.potentials.source[0].item(), rel=1e-9)

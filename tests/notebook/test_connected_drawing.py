@@ -53,7 +53,7 @@ def test_an_edit_that_cannot_be_changes_nothing():
     widget = ATT.widget()
     widget.edits = {"cut_nodes": [[1, 3]]}
     for wrong in ({"cut_nodes": [[99, 0]]}, {"skip_layers": [0, 1, 2]}):
-        with pytest.raises(gaflow.errors.ArgumentError):
+        with pytest.raises(gaflow.ArgumentError):
             widget.edits = wrong
     assert widget.edits == {"cut_nodes": [[1, 3]]}
     np.testing.assert_allclose(widget.att.scores, ATT.edit(cut_nodes=[(1, 3)]).scores)
@@ -87,10 +87,10 @@ def test_opened_rows_of_a_long_text_are_solved_in_python():
 
 
 def test_an_attribution_without_a_flow_has_no_widget():
-    with pytest.raises(gaflow.errors.ArgumentError):
+    with pytest.raises(gaflow.ArgumentError):
         gaflow.explain("a good film", method="attcat").widget()
     with pytest.raises(traitlets.TraitError):
-        ATT.widget().selected = "dog"
+        ATT.widget().set_trait("selected", "dog")
 
 
 STUB = """
@@ -112,7 +112,7 @@ TRAITS = ("frame", "data", "facts", "problem", "selected", "edits")
 
 
 @contextmanager
-def shown(browser, widget):  # noqa: F811
+def widget_page(browser, widget):  # noqa: F811
     """The widget's module in a page, with a model that is connected with the widget."""
     page = browser.new_page(viewport={"width": 1100, "height": 900})
     wrong = []
@@ -168,7 +168,7 @@ def click_node(page, layer, token):
 
 def test_a_node_is_cut_in_the_browser_and_put_back(browser):  # noqa: F811
     widget = ATT.widget()
-    with shown(browser, widget) as (page, answer):
+    with widget_page(browser, widget) as (page, answer):
         np.testing.assert_allclose(scores_of(page), ATT.scores, rtol=2e-3)
         assert page.is_disabled(".cut")
         click_node(page, 1, 3)
@@ -189,7 +189,7 @@ def test_a_node_is_cut_in_the_browser_and_put_back(browser):  # noqa: F811
 
 def test_edges_and_layers_are_cut_and_python_sees_them(browser):  # noqa: F811
     widget = ATT.widget()
-    with shown(browser, widget) as (page, answer):
+    with widget_page(browser, widget) as (page, answer):
         page.locator("[data-edge='1,0,2']").dispatch_event("click")
         page.click(".buttons .cut")
         answer()
@@ -206,18 +206,18 @@ def test_edges_and_layers_are_cut_and_python_sees_them(browser):  # noqa: F811
 
 def test_what_python_sets_is_drawn(browser):  # noqa: F811
     widget = ATT.widget()
-    with shown(browser, widget) as (page, answer):
+    with widget_page(browser, widget) as (page, answer):
         widget.selected = {"layer": 2, "tokens": [5]}
         assert page.locator(".names .chosen").get_attribute("data-token") == "5"
         widget.edits = {"cut_nodes": [[2, 5]]}
         np.testing.assert_allclose(scores_of(page), ATT.edit(cut_nodes=[(2, 5)]).scores, rtol=2e-3)
-        with pytest.raises(gaflow.errors.ArgumentError):
+        with pytest.raises(gaflow.ArgumentError):
             widget.edits = {"cut_nodes": [[2, 99]]}
         click_node(page, 1, 1)
         answer()
         assert widget.selected == {"layer": 1, "tokens": [1]}
         page.evaluate("leave()")
-        widget.selected = None
+        widget.set_trait("selected", None)
         click_node(page, 1, 2)
         answer()
         assert widget.selected is None
@@ -225,7 +225,7 @@ def test_what_python_sets_is_drawn(browser):  # noqa: F811
 
 def test_a_row_of_a_long_text_is_opened_by_python(browser):  # noqa: F811
     widget = LONG.widget()
-    with shown(browser, widget) as (page, answer):
+    with widget_page(browser, widget) as (page, answer):
         rows = page.locator(".names g[role=option]").count()
         page.locator(".opener").first.click()
         answer()
@@ -237,7 +237,7 @@ def test_a_row_of_a_long_text_is_opened_by_python(browser):  # noqa: F811
 
 def test_hostile_tokens_run_nothing(browser):  # noqa: F811
     widget = odd_text().widget()
-    with shown(browser, widget) as (page, answer):
+    with widget_page(browser, widget) as (page, answer):
         assert page.locator("#output script, #output img").count() == 0
         for token in range(len(HOSTILE)):
             click_node(page, 0, token)

@@ -5,6 +5,7 @@ import threading
 import urllib.request
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ INSIDE = "<img src=x onerror=alert(1)> good </script><script>alert(2)</script> ð
 
 @pytest.mark.parametrize("name", ["explain", "flow", "compare"])
 def test_a_hostile_text_is_only_a_text(browser, address, name):  # noqa: F811
-    values = {"a__text": INSIDE, "b__text": INSIDE + " more"} if name == "compare" else {"text": INSIDE}
+    values: dict[str, Any] = {"a__text": INSIDE, "b__text": INSIDE + " more"} if name == "compare" else {"text": INSIDE}
     group = [{"kind": "groups", "value": [{"tokens": [1, 2], "name": "<img src=x onerror=alert(3)>"}]}]
     if name == "flow":
         values["edits"] = group

@@ -168,10 +168,10 @@ def test_the_difference_of_two_flows_is_that_of_their_shares(client, explainer, 
     shares = []
     for flow, tokens in ((att.flow, [1, 3, 11, 0]), (second.flow, [1, 3, 12, 0])):
         shares.append(flow.edges[0][:, tokens][:, :, tokens].numpy() / flow.value.item())
-    shown = np.zeros((2, *shares[0].shape))
+    drawn = np.zeros((2, *shares[0].shape))
     for layer, i, j, a, b in answer["edges"]:
-        shown[:, layer, i, j] = a, b
-    np.testing.assert_allclose(shown[1] - shown[0], shares[1] - shares[0], rtol=1e-5, atol=1e-12)
+        drawn[:, layer, i, j] = a, b
+    np.testing.assert_allclose(drawn[1] - drawn[0], shares[1] - shares[0], rtol=1e-5, atol=1e-12)
     assert answer["moved"] == pytest.approx(np.abs(shares[1] - shares[0]).sum((1, 2)).mean() / 2, rel=1e-5)
     same = post(
         client, "difference", {"first": result["id"], "second": result["id"], "pairs": [[k, k] for k in range(14)]}
@@ -189,12 +189,14 @@ def test_a_result_is_exported_as_python_writes_it(client, result, att, tmp_path,
         jsonschema.validate(response.json(), gaflow.schema("attribution"))
     elif kind == "graph":
         links = {(link["source"], link["target"]): link["weight"] for link in att.to_graph()["links"]}
-        shown = {(link["source"], link["target"]): link["weight"] for link in response.json()["links"]}
-        assert shown == pytest.approx(links, rel=1e-6)
+        drawn = {(link["source"], link["target"]): link["weight"] for link in response.json()["links"]}
+        assert drawn == pytest.approx(links, rel=1e-6)
     elif kind == "safetensors":
         path = tmp_path / "result.safetensors"
         path.write_bytes(response.content)
-        np.testing.assert_allclose(gaflow.load(path).flow.edges, att.flow.edges, rtol=1e-6, atol=1e-12)
+        flow = gaflow.load(path).flow
+        assert flow is not None
+        np.testing.assert_allclose(flow.edges, att.flow.edges, rtol=1e-6, atol=1e-12)
     else:
         assert all(word.text in response.text for word in att.words() if word.text.isalpha())
 
@@ -220,8 +222,12 @@ def rows(client, **filters):
 
 def test_rows_pass_every_filter(client, folder):
     stored = list(read_attributions(folder / "bench" / "films" / "attributions", methods=["agf"]))
-    errors = {row.row: max(row.certificate[name] for name in ("conservation", "dual", "centrality")) for row in stored}
-    specials = {row.row: float(abs(row.scores)[row.special_mask].sum() / abs(row.scores).sum()) for row in stored}
+    errors, specials = {}, {}
+    for row in stored:
+        assert row.certificate is not None
+        assert row.scores is not None
+        errors[row.row] = max(row.certificate[name] for name in ("conservation", "dual", "centrality"))
+        specials[row.row] = float(abs(row.scores)[row.special_mask].sum() / abs(row.scores).sum())
     all_rows = rows(client)
     assert [row["certificate_error"] for row in all_rows] == pytest.approx([errors[row["row"]] for row in all_rows])
     assert [row["special_share"] for row in all_rows] == pytest.approx([specials[row["row"]] for row in all_rows])
@@ -240,6 +246,7 @@ def test_a_row_is_opened_as_it_was_stored(client, folder):
         for row in read_attributions(folder / "bench" / "films" / "attributions", methods=["attcat"])
         if row.row == 5
     )
+    assert stored.scores is not None
     answer = post(client, "runs/bench.films/open?row=5&method=attcat&edges=10", {})
     assert answer["attribution"]["method"] == "attcat"
     np.testing.assert_allclose(answer["attribution"]["scores"], stored.scores, rtol=1e-6)
@@ -251,14 +258,14 @@ def test_a_row_is_opened_as_it_was_stored(client, folder):
 def test_words_of_a_run_are_those_of_the_corpus(client, folder):
     answer = client.get("/api/v1/runs/bench.films/corpus?method=agf&minimum=2").json()
     table = gaflow.corpus(folder / "bench" / "films" / "attributions", method="agf", minimum=2)
-    shown = {}
+    drawn = {}
     for name, sides in answer["classes"].items():
         for row in [*sides["for"], *sides["against"]]:
-            shown[name, row["words"]] = (row["share"], row["low"], row["high"])
+            drawn[name, row["words"]] = (row["share"], row["low"], row["high"])
     expected = {(row["class"], row["words"]): (row["share"], row["low"], row["high"]) for _, row in table.iterrows()}
-    assert shown.keys() == expected.keys()
+    assert drawn.keys() == expected.keys()
     for key, numbers in expected.items():
-        assert shown[key] == pytest.approx(numbers, rel=1e-6), key
+        assert drawn[key] == pytest.approx(numbers, rel=1e-6), key
     assert client.get("/api/v1/runs/saved.one.safetensors/corpus").status_code == 422
     assert client.get("/api/v1/runs/bench.films/corpus?length=9").status_code == 422
 
