@@ -297,9 +297,9 @@ def test_licences_come_from_the_expression_then_the_classifiers_then_the_field()
 
 
 def test_packages_that_come_along_are_found_through_their_extras():
-    found = licences.needed_packages("gaflow", ["plot"])
-    assert {"gaflow", "torch", "transformers", "tokenizers", "matplotlib", "pillow"} <= set(found)
-    assert not {"ray", "captum", "pytest"} & set(found)
+    package_names = licences.needed_packages("gaflow", ["plot"])
+    assert {"gaflow", "torch", "transformers", "tokenizers", "matplotlib", "pillow"} <= set(package_names)
+    assert not {"ray", "captum", "pytest"} & set(package_names)
 
 
 def test_the_steps_name_what_is_missing(monkeypatch, capsys):

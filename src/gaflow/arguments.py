@@ -243,11 +243,11 @@ def check_characters(name: str, path: object) -> None:
         raise ArgumentError(Argument(name), f" has {character!r}, which no path has: {path!r}") from error
 
 
-def one_of(name: str, value: Choice, choices: Collection[Choice]) -> Choice:
+def one_of(name: str, value: object, choices: Collection[Choice]) -> Choice:
     """One of a few values."""
     for choice in choices:
         if isinstance(value, type(choice)) and value == choice:  # arrays and the like are never compared
-            return value
+            return choice
     listed = ", ".join(repr(choice) for choice in choices)
     raise ArgumentError(Argument(name), f" must be one of {listed}, not {reprlib.repr(value)}")
 

@@ -184,10 +184,10 @@ def test_the_verdict_comes_first_and_is_the_same_everywhere(reported):
     ranking = rank_methods(sst2, resamples=20, seed=4)
     sentences = ranking.sentences("sst2")
     markdown = (reported / "tables.md").read_text()
-    shown = Page((reported / "report.html").read_text()).text
+    page_text = Page((reported / "report.html").read_text()).text
     for sentence in sentences:
         assert markdown_text(sentence) in markdown.partition("###")[0]
-        assert sentence in shown.partition("Data sets")[0]
+        assert sentence in page_text.partition("Data sets")[0]
     rows = [row for row in rows_of((reported / "ranking.csv").read_text()) if row["data_set"] == "sst2"]
     assert [row["method"] for row in rows[::2]] == list(ranking.methods)
     assert [float(row["aopc"]) for row in rows] == ranking.means.T.ravel().tolist()

@@ -89,7 +89,7 @@ def test_every_link_between_pages_of_the_documentation_is_a_link_on_the_site(sit
     lost = []
     for source in sorted(DOCS.rglob("*.md")):
         page = pages[(site / source.relative_to(DOCS)).with_suffix(".html").resolve()]
-        shown = {
+        listed_names = {
             (site / source.relative_to(DOCS).parent / unquote(urlsplit(link).path)).resolve() for link in page.links
         }
         for target in re.findall(r"(?<!!)\[[^]]+\]\(([^):#]+\.(?:md|ipynb))", source.read_text(encoding="utf-8")):
@@ -97,7 +97,7 @@ def test_every_link_between_pages_of_the_documentation_is_a_link_on_the_site(sit
             if not file.is_relative_to(DOCS):
                 continue
             expected = (site / file.relative_to(DOCS)).with_suffix(".html").resolve()
-            if expected not in shown:
+            if expected not in listed_names:
                 lost.append(f"{source.name}: {target}")
     assert lost == []
 

@@ -28,8 +28,8 @@ def test_rules_edit_one_word_at_a_time():
         ("no edit here not", "edit here not"),
         ("no edit here not", "no edit here"),
     ]
-    own = counterfactual_pairs(["a red film"], antonyms={"red": "blue"}, negations=[])
-    assert [pair.edited for pair in own] == ["a blue film"]
+    pairs = counterfactual_pairs(["a red film"], antonyms={"red": "blue"}, negations=[])
+    assert [pair.edited for pair in pairs] == ["a blue film"]
 
 
 def test_only_edits_that_change_the_prediction_count(explainer):

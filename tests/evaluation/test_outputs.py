@@ -87,8 +87,8 @@ def test_a_requested_output_is_measured_and_all_methods_explain_it(tagging):
     evaluation = evaluate(tagging, SENTENCES[:1], methods=["cat"], target=("dog", "I-LOC"))
     attribution = tagging(SENTENCES[0], "cat", target=("dog", "I-LOC"))
     assert np.exp(evaluation.base[0]) == pytest.approx(attribution.probability, abs=1e-9)
-    given = evaluate(tagging, SENTENCES[:1], scores={"given": [attribution]})
-    np.testing.assert_allclose(given.masked[0], evaluation.masked[0], atol=1e-9)
+    evaluation_of_scores = evaluate(tagging, SENTENCES[:1], scores={"given": [attribution]})
+    np.testing.assert_allclose(evaluation_of_scores.masked[0], evaluation.masked[0], atol=1e-9)
     other = tagging(SENTENCES[0], "cat", target=("film" if "film" in SENTENCES[0] else "cute", "B-PER"))
     with pytest.raises(ValueError, match="same output"):
         evaluate(tagging, SENTENCES[:1], scores={"given": [attribution], "other": [other]})

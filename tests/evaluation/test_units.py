@@ -33,11 +33,11 @@ def test_a_word_with_a_token_that_stays_is_never_masked():
     positions, units = words
     several = next(number for number in range(units.max() + 1) if (units == number).sum() > 1)
     inside = positions[units == several]
-    others, other_units = find_units(encoding, "word", kept=[int(inside[-1])])
+    others, other_units = find_units(encoding, "word", never_masked=[int(inside[-1])])
     assert not set(inside.tolist()) & set(others.tolist())
     assert len(others) == len(positions) - len(inside)
     assert sorted(set(other_units.tolist())) == list(range(units.max()))
-    tokens, single = find_units(encoding, "token", kept=[int(inside[-1])])
+    tokens, single = find_units(encoding, "token", never_masked=[int(inside[-1])])
     assert len(tokens) == len(positions) - 1
     assert single.tolist() == list(range(len(tokens)))
 
@@ -109,9 +109,9 @@ def test_with_a_share_no_input_is_masked_further_and_probabilities_are_averaged(
     scores = [np.arange(11.0)]
     evaluation = evaluate(explainer, [text], scores={"given": scores}, max_share=0.2, draws=4, seed=3)
     assert evaluation.max_share == 0.2
-    whole = evaluate(explainer, [text], scores={"given": scores})
+    evaluation = evaluate(explainer, [text], scores={"given": scores})
     first = evaluation.conditions.index(("top", 10))
-    assert evaluation.masked[0, 0, first] == whole.masked[0, 0, first]
+    assert evaluation.masked[0, 0, first] == evaluation.masked[0, 0, first]
     probabilities = []
     (encoding,) = encode(tokenizer, [text])
     keys = token_generator(3, 0, list(encoding.inputs["input_ids"])).random((4, 11))

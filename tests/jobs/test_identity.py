@@ -337,10 +337,10 @@ def test_products_in_fewer_digits_are_another_model(tmp_path):
 
 
 def information_of(factor):
-    def mine(attention, _gradient):
+    def my_method(attention, _gradient):
         return attention.mean(2) * factor
 
-    return mine
+    return my_method
 
 
 def test_a_function_with_other_code_is_another_method(tmp_path):

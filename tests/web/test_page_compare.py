@@ -31,7 +31,7 @@ def shares_of(att, scores=None):
     return [(text, score / total) for text, score in words]
 
 
-def shown(page):
+def page_state(page):
     """The rows of the table: word, share in A, share in B, difference; None where a word is not there."""
     rows = []
     for row in page.locator(".aligned tbody tr").all():
@@ -49,7 +49,7 @@ def test_two_texts_are_aligned_and_their_difference_drawn(browser, address, expl
         page.wait_for_selector(".difference-drawing path", state="attached")
         first = shares_of(explainer(TEXT))
         second = shares_of(explainer(OTHER))
-        rows = shown(page)
+        rows = page_state(page)
         assert [row[0] for row in rows if row[2] is None] == ["dog", "very"]
         assert [row[0] for row in rows if row[1] is None] == ["cat"]
         assert [row[1] for row in rows if row[1] is not None] == pytest.approx([100 * s for _, s in first], abs=0.06)
@@ -71,7 +71,7 @@ def test_methods_targets_and_layers_are_compared_from_a_link(browser, address, e
         page.wait_for_selector(".aligned")
         agf = explainer(TEXT, "agf")
         negative = explainer(TEXT, target="negative")
-        rows = shown(page)
+        rows = page_state(page)
         layer = [100 * share for _, share in shares_of(agf, agf.layers[2])]
         assert [row[1] for row in rows] == pytest.approx(layer, abs=0.06)
         assert [row[2] for row in rows] == pytest.approx([100 * share for _, share in shares_of(negative)], abs=0.06)

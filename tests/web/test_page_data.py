@@ -95,15 +95,15 @@ def test_words_over_the_run_have_the_intervals_of_python(browser, address, folde
     with opened(browser, address, link("data", view="words", minimum="5")) as page:
         page.wait_for_selector(".words-table")
         table = gaflow.corpus(folder / "films", method="agf", minimum=5)
-        shown = {}
+        row_texts = {}
         for row in page.locator(".words-table tbody tr").all():
             cells = row.locator("td.number").all_inner_texts()
-            shown.setdefault(row.locator("summary").inner_text(), []).append((cells[0], cells[1], cells[2]))
-        assert len(shown) == table["words"].nunique()
+            row_texts.setdefault(row.locator("summary").inner_text(), []).append((cells[0], cells[1], cells[2]))
+        assert len(row_texts) == table["words"].nunique()
         for row in table.to_dict("records"):
             ends = [
                 (read_number(share), *map(read_number, interval.split(" to ")), int(texts))
-                for share, interval, texts in shown[row["words"]]
+                for share, interval, texts in row_texts[row["words"]]
             ]
             expected = (100 * row["share"], 100 * row["low"], 100 * row["high"], row["texts"])
             assert any(end == pytest.approx(expected, abs=0.06) for end in ends), row["words"]

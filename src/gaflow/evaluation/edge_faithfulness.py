@@ -190,8 +190,8 @@ def probabilities_without(
     patched = patched_model(explainer, encoding, replacement)
     layers, tokens, _ = patched.live_edges().shape
     heads = explainer.model.config.num_attention_heads
-    chosen = torch.from_numpy(np.asarray(removed(layers, heads, tokens), dtype=bool))
-    runs = torch.stack([torch.zeros_like(chosen), chosen])
+    removals = torch.from_numpy(np.asarray(removed(layers, heads, tokens), dtype=bool))
+    runs = torch.stack([torch.zeros_like(removals), removals])
     return np.exp(_log_probabilities(patched, runs))
 
 
@@ -282,12 +282,12 @@ def edge_sets(
                 orders.append(_best_first(_checked_shape(items[index], live, name, index), candidates))
             generator = token_generator(seed, 0, list(encoding.inputs["input_ids"]))
             orders += [generator.permutation(candidates) for _ in range(draws)]
-            chosen = [np.zeros(0, dtype=np.int64)]
+            edge_sets = [np.zeros(0, dtype=np.int64)]
             for number, (name, items) in enumerate(sets_by_name.items()):
                 members = _checked_shape(items[index], live, name, index, "sets").reshape(-1)[candidates] > 0
                 sizes[number, index] = members.sum()
-                chosen += [candidates[members], *(order[: members.sum()] for order in orders)]
-            log_probabilities = _log_probabilities(patched, _removals_of_sets(chosen, candidates, live))
+                edge_sets += [candidates[members], *(order[: members.sum()] for order in orders)]
+            log_probabilities = _log_probabilities(patched, _removals_of_sets(edge_sets, candidates, live))
             requested = targets[index]
             explained = int(log_probabilities[0].argmax()) if requested is None else requested
             probabilities = np.exp(log_probabilities[:, explained])
@@ -330,10 +330,10 @@ def cut_edges(flow: Flow) -> np.ndarray:
     return member
 
 
-def _removals_of_sets(chosen: Sequence[np.ndarray], candidates: np.ndarray, live: Tensor) -> Tensor:
+def _removals_of_sets(edge_sets: Sequence[np.ndarray], candidates: np.ndarray, live: Tensor) -> Tensor:
     """What each run removes (2 * sets, l, t, t): a set of edges, then all candidates but these."""
-    runs = np.zeros((2 * len(chosen), live.numel()), dtype=bool)
-    for row, members in enumerate(chosen):
+    runs = np.zeros((2 * len(edge_sets), live.numel()), dtype=bool)
+    for row, members in enumerate(edge_sets):
         runs[2 * row, members] = True
         runs[2 * row + 1, candidates] = True
         runs[2 * row + 1, members] = False

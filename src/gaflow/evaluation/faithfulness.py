@@ -122,8 +122,12 @@ def evaluate(
         scores = gaflow.evaluate(explainer, texts, labels, methods=["agf", "ig"])
         scores.table()
     """
-    is_single = isinstance(replacement, str) or not isinstance(replacement, Sequence)
-    replacements = [replacement] if is_single else list(replacement)
+    if isinstance(replacement, str) or not isinstance(replacement, Sequence):
+        is_single = True
+        replacements = [replacement]
+    else:
+        is_single = False
+        replacements = list(replacement)
     if not replacements:
         raise ArgumentError(Argument("replacement"), " is an empty list; name at least one replacement")
     distinct("replacement", list(map(str, replacements)), "each is evaluated once")
@@ -222,7 +226,7 @@ def judge_each(
             replacement,
             settings.tokens_per_pass,
             unit=settings.unit,
-            kept=measured.kept,
+            never_masked=measured.never_masked,
             readout=measured.readout,
         )
         if masker.token is None and measured.resolved is not None:
@@ -265,7 +269,7 @@ class _MeasuredTexts:
     gold: np.ndarray | None  # (n,)
     requested: list[int | None]  # (n,) class to measure; None: the predicted one
     resolved: list[object] | None = None  # (n,) what methods explain, if it is not the class
-    kept: list[tuple[int, ...]] | None = None  # per text: tokens that are never masked
+    never_masked: list[tuple[int, ...]] | None = None  # per text: tokens that are never masked
     readout: Readout = read_classes
 
 
@@ -290,7 +294,7 @@ def _measured_texts(
             gold=None,
             requested=[LOCATED_LABELS.index("the explained output")] * len(located.encodings),
             resolved=located.resolved,
-            kept=located.kept,
+            never_masked=located.never_masked,
             readout=located.readout,
         )
     head = softmax_head(explainer)

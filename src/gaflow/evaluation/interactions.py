@@ -84,14 +84,14 @@ class InteractionEvaluation:
         for row in range(len(self.methods)):
             entry: dict[str, Any] = {}
             for name, values in (("size", self.size_correlation[row]), ("sign", self.correlation[row])):
-                known = values[np.isfinite(values)]
+                finite = values[np.isfinite(values)]
                 low, high = np.nan, np.nan
-                if len(known):
-                    low, high = interval(bootstrap_means(known, resamples, seed), confidence)
-                entry[f"{name}_correlation"] = known.mean() if len(known) else np.nan
+                if len(finite):
+                    low, high = interval(bootstrap_means(finite, resamples, seed), confidence)
+                entry[f"{name}_correlation"] = finite.mean() if len(finite) else np.nan
                 entry[f"{name}_low"] = low
                 entry[f"{name}_high"] = high
-                entry[f"{name}_texts"] = len(known)
+                entry[f"{name}_texts"] = len(finite)
             rows.append(entry)
         table = pd.DataFrame(rows, index=pd.Index(self.methods, name="method"))
         table["replacement"] = self.replacement

@@ -127,7 +127,7 @@ class Masker:
         tokens_per_pass: int | None = None,
         *,
         unit: MaskingUnit = "token",
-        kept: Sequence[Collection[int]] | None = None,
+        never_masked: Sequence[Collection[int]] | None = None,
         readout: Readout = read_classes,
     ) -> Masker:
         """A masker of `encodings` for `model`, of which the tokens `kept` stay; `readout` reads its logits."""
@@ -137,7 +137,7 @@ class Masker:
         inputs = {input_name: values.numpy() for input_name, values in batch.inputs.items()}
         positions = []
         units = []
-        for encoding, kept_tokens in zip(encodings, kept or [()] * len(encodings), strict=True):
+        for encoding, kept_tokens in zip(encodings, never_masked or [()] * len(encodings), strict=True):
             text_positions, text_units = find_units(encoding, unit, kept_tokens)
             positions.append(text_positions)
             units.append(text_units)

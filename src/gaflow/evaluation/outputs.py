@@ -45,7 +45,7 @@ class LocatedOutputs:
     encodings: list[Encoding]
     explained: list[ExplainedOutput]  # per text
     resolved: list[object]  # per text, the target as methods take it
-    kept: list[tuple[int, ...]]  # per text, tokens that are never masked
+    never_masked: list[tuple[int, ...]]  # per text, tokens that are never masked
     readout: Readout
 
 
@@ -77,15 +77,17 @@ def located_outputs(
                 Argument("target"), f" of {name} is a contrast, which has no probability of its own; pass one output"
             )
     in_answer = runner.task == "question-answering"
-    kept = []
+    never_masked = []
     for encoding, output in zip(encodings, explained, strict=True):
-        kept.append(_kept_tokens(encoding, output, in_answer))
+        never_masked.append(_kept_tokens(encoding, output, in_answer))
     # the same outputs by their places, whatever the model says once tokens are masked
     fixed = []
     for encoding, output, name in zip(encodings, explained, names, strict=True):
         fixed.append(runner.head.resolve(runner.head.parse(output), encoding, name))
     readout = _answer_readout(encodings, explained) if in_answer else _tag_readout(explained)
-    return LocatedOutputs(encodings=encodings, explained=explained, resolved=fixed, kept=kept, readout=readout)
+    return LocatedOutputs(
+        encodings=encodings, explained=explained, resolved=fixed, never_masked=never_masked, readout=readout
+    )
 
 
 def check_task(explainer: Explainer) -> None:
@@ -131,9 +133,9 @@ def _kept_tokens(encoding: Encoding, output: ExplainedOutput, in_answer: bool) -
     last = max(output.read_positions)
     if not in_answer:
         return tuple(output.read_positions)
-    kept = list(range(first, last + 1))  # the whole answer
-    kept += [position for position, segment in enumerate(encoding.segments) if segment not in (-1, _CONTEXT)]
-    return tuple(sorted(set(kept)))
+    never_masked = list(range(first, last + 1))  # the whole answer
+    never_masked += [position for position, segment in enumerate(encoding.segments) if segment not in (-1, _CONTEXT)]
+    return tuple(sorted(set(never_masked)))
 
 
 @dataclass(frozen=True)

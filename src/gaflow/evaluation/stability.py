@@ -84,17 +84,17 @@ class Stability:
         for column, change in enumerate(self.changes):
             for row, method in enumerate(self.methods):
                 values = self.correlation[row, column]
-                known = values[np.isfinite(values)]
+                finite = values[np.isfinite(values)]
                 low, high = np.nan, np.nan
-                if len(known):
-                    low, high = interval(bootstrap_means(known, resamples, seed), confidence)
+                if len(finite):
+                    low, high = interval(bootstrap_means(finite, resamples, seed), confidence)
                 entry = {
                     "change": change,
                     "method": method,
-                    "correlation": known.mean() if len(known) else np.nan,
+                    "correlation": finite.mean() if len(finite) else np.nan,
                     "low": low,
                     "high": high,
-                    "texts": len(known),
+                    "texts": len(finite),
                 }
                 rows.append(entry)
         return pd.DataFrame(rows).set_index(["change", "method"])
@@ -122,12 +122,12 @@ def stability(
     items = list(texts)
     if not items:
         raise ArgumentError(Argument("texts"), " is empty; pass at least one text")
-    found = [find_method(method, "methods") for method in methods]
-    if not found:
+    parsed_methods = [find_method(method, "methods") for method in methods]
+    if not parsed_methods:
         raise ArgumentError(Argument("methods"), " is empty; name at least one method")
-    original = {method.name: explainer(items, method, batch_size=batch_size) for method in found}
+    original = {method.name: explainer(items, method, batch_size=batch_size) for method in parsed_methods}
     changes = (*functions, *precisions)
-    correlation = np.full((len(found), len(changes), len(items)), np.nan)
+    correlation = np.full((len(parsed_methods), len(changes), len(items)), np.nan)
     probability = np.full((len(changes), len(items)), np.nan)
     for column, change in enumerate(changes):
         if change in functions:
@@ -140,7 +140,7 @@ def stability(
             other = _in_precision(explainer, PRECISIONS[change])
         if not valid:
             continue
-        for row, method in enumerate(found):
+        for row, method in enumerate(parsed_methods):
             changed = other([changed_texts[index] for index in valid], method, batch_size=batch_size)
             for index, after in zip(valid, changed, strict=True):
                 before = original[method.name][index]
@@ -149,7 +149,7 @@ def stability(
                 correlation[row, column, index] = _agreement(before, after)
                 probability[column, index] = (after.probability or 0.0) - (before.probability or 0.0)
     return Stability(
-        methods=tuple(method.name for method in found),
+        methods=tuple(method.name for method in parsed_methods),
         changes=changes,
         correlation=correlation,
         probability=probability,

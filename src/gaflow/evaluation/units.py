@@ -21,11 +21,13 @@ MaskingUnit = Literal["token", "word"]
 UNITS: tuple[MaskingUnit, ...] = ("token", "word")
 
 
-def find_units(encoding: Encoding, unit: MaskingUnit, kept: Collection[int] = ()) -> tuple[np.ndarray, np.ndarray]:
+def find_units(
+    encoding: Encoding, unit: MaskingUnit, never_masked: Collection[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions (n,) of the tokens of a text that may be masked, and the unit (n,) of each; tokens in `kept` stay."""
     groups = _tokens(encoding) if unit == "token" else _words(encoding)
     unit_of_token: dict[int, int] = {}
-    for number, group in enumerate(sorted(group for group in groups if not set(group) & set(kept))):
+    for number, group in enumerate(sorted(group for group in groups if not set(group) & set(never_masked))):
         for position in group:
             unit_of_token[position] = number
     positions = np.array(sorted(unit_of_token), dtype=np.int64)
@@ -52,7 +54,7 @@ def _tokens(encoding: Encoding) -> list[tuple[int, ...]]:
 def _words(encoding: Encoding) -> list[tuple[int, ...]]:
     words = []
     for segment in sorted(set(encoding.segments) - {-1}):
-        positions = [position for position, own in enumerate(encoding.segments) if own == segment]
+        positions = [position for position, token_segment in enumerate(encoding.segments) if token_segment == segment]
         offsets = [encoding.offsets[position] for position in positions]
         for group in word_spans(encoding.source(segment), offsets, positions):
             words.append(group.tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gaflow.methods import Method, MethodInfo
-from gaflow.progress import Advice
+from gaflow.progress import Advice, Progress, is_watched
 
 MUCH_CHEAPER = 10  # times fewer passes, from which on a cheaper method is worth a line
 
@@ -16,13 +16,14 @@ class CheaperMethod:
     def __init__(self):
         self._was_named = False
 
-    def advice(self, method: Method, default: Callable[[], Method]) -> Advice | None:
-        """One line about the default method, if `method` runs the model many times more often.
+    def advice(self, method: Method, default: Callable[[], Method], progress: Progress) -> Advice | None:
+        """One line about the default method, if somebody watches and `method` runs the model many times more often.
 
         `default` is called only if it matters: finding the default method may run the model.
         """
         cost = _pass_cost(method)
-        if self._was_named or cost is None:
+        is_shown = progress is None and is_watched()
+        if not is_shown or self._was_named or cost is None:
             return None
         cheaper = default()
         cheaper_cost = _pass_cost(cheaper)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Unpack, get_args, overload
+from typing import Any, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from gaflow.arguments import checked, distinct, one_of, whole_number
+from gaflow.arguments import checked, distinct, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.arguments import AnyMethod, Options
@@ -28,7 +28,7 @@ from gaflow.explainer.windows import Windows, mean_logits
 from gaflow.inputs.columns import as_items
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.loading import DeviceMap, LoadOptions, load_model
-from gaflow.progress import Progress, is_watched, reporting
+from gaflow.progress import Progress, reporting
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Head, Target, parse_all
 
@@ -71,7 +71,6 @@ class Explainer:
         options = LoadOptions(device, dtype, revision, device_map)
         options = replace(options, quantization_config=quantization_config, trust_remote_code=trust_remote_code)
         loaded = load_model(model, tokenizer, task, options)
-        one_of("attention", attention, get_args(Attention))
         self.runner = Runner.of(loaded.model, loaded.tokenizer, loaded.task, attention)
         self._cheaper_method = CheaperMethod()
 
@@ -166,16 +165,13 @@ class Explainer:
         else:
             texts = [prepare_one(self.runner, text, target, truncation=truncation, windows=windows)]
         used = named or self.default  # which may run the model: only when all arguments are checked
-        advice = None
-        if progress is None and is_watched():
-            advice = self._cheaper_method.advice(used, lambda: self.default)
+        advice = self._cheaper_method.advice(used, lambda: self.default, progress)
         with reporting(progress, len(texts), "text", advice=advice) as report:
-            results = list(
-                explain_many(self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report)
+            results = explain_many(
+                self.runner, texts, [used], batch_size=batch_size, keep_flow=keep_flow, report=report
             )
-        results.sort(key=lambda result: result.index)
-        attributions = [result.attribution(used) for result in results]
-        return attributions[0] if items is None else attributions
+            by_index = {result.index: result.attribution(used) for result in results}
+        return by_index[0] if items is None else [by_index[index] for index in range(len(texts))]
 
     @checked
     def attribute(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from gaflow.arguments import one_of
 from gaflow.errors import Argument, TextError, UnsupportedModelError
 from gaflow.explainer.provenance import Snapshots
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
@@ -49,7 +50,7 @@ class Runner:
             head=TASKS[task].head(model, tokenizer),
             padding=padding_of(model, tokenizer),
             limit=length_limit(model, tokenizer),
-            attention=attention,
+            attention=one_of("attention", attention, get_args(Attention)),
             snapshots=Snapshots(model, tokenizer),
         )
 

@@ -275,7 +275,7 @@ def _opened_groups(units: Units, key: str) -> list[Group]:
     return units.opened_row(number) if key.startswith("r") else units.opened_unit(number)
 
 
-def _solve(flows: Sequence[DrawnFlow], groupings: Sequence[Sequence[Group]]) -> list[RowFlows]:
+def _solve(flows: Sequence[DrawnFlow], groupings: Sequence[Sequence[Group]]) -> Sequence[RowFlows]:
     """Every flow between the rows of every grouping."""
     solved: list[dict[int, RowFlow]] = [{} for _ in groupings]
     for drawn in flows:

@@ -91,7 +91,7 @@ def with_gradients(trace: Trace, kind: str) -> Trace:
     if kind not in stored or (residual and not stored[kind].stream):
         with borrow(traced_model.model):
             forward_pass = forward_with(
-                kind, traced_model.model, traced_model.batch, residual=residual, head_means=trace.wanted
+                kind, traced_model.model, traced_model.batch, residual=residual, head_means=trace.needed_means
             )
             balanced = backward(forward_pass, traced_model.terms)
         # without the traced model, which would keep the trace alive and be kept alive by it

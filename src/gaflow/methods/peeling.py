@@ -148,6 +148,6 @@ def _trace_changed(trace: Trace, inclusions: Sequence[tuple[Removal, Tensor]]) -
             batch,
             residual=residual,
             embeddings=embeddings,
-            head_means=trace.wanted,
+            head_means=trace.needed_means,
         )
         return backward(forward_pass, traced_model.terms)

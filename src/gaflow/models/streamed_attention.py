@@ -63,8 +63,8 @@ PLAIN = Derivative()
 
 
 @dataclass(frozen=True)
-class Scores:
-    """How scores are made of queries and keys."""
+class ScoreFunction:
+    """How queries and keys make scores."""
 
     scale: float
     cap: float | None = None  # scores are `cap tanh(s / cap)`
@@ -109,7 +109,7 @@ class StreamedLayer:
             weights = weights.masked_fill(self.stream.padding, 0)
             gradient = gradient.masked_fill(self.stream.padding, 0)
         share = weights.shape[1] / self.shape[1]
-        for head_mean in self.stream.wanted:
+        for head_mean in self.stream.head_means:
             mean = head_mean.of(weights, gradient)
             if head_mean in self.means:
                 self.means[head_mean].add_(mean, alpha=share)
@@ -132,7 +132,7 @@ class StreamedLayer:
 class Stream:
     """One pass whose attention is streamed."""
 
-    wanted: Sequence[HeadMean]
+    head_means: Sequence[HeadMean]
     padding: Tensor | None = None  # (b, 1, t, t) bool: edges from or to padding; None: there is none
     calls: list[StreamedLayer] = field(default_factory=list)
     scale: float = 1.0  # that the gradient is multiplied by, against underflow
@@ -176,7 +176,7 @@ def _attention(
         raise UnsupportedModelError("its attention scores have terms that depend on the text")
     if sinks is not None and tuple(sinks.shape) != (query.shape[1],):
         raise UnsupportedModelError("its attention sinks are not one number for each head")
-    scores = Scores(
+    scores = ScoreFunction(
         scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
         cap=softcap,
         terms=terms,
@@ -192,7 +192,12 @@ def _attention(
 
 
 def streamed_attention(
-    query: Tensor, key: Tensor, value: Tensor, scores: Scores, layer: StreamedLayer, derivative: Derivative = PLAIN
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scores: ScoreFunction,
+    layer: StreamedLayer,
+    derivative: Derivative = PLAIN,
 ) -> Tensor:
     """What every head reads, (b, h, t, d). Torch function modes see this call as one operation."""
     tensors = (query, key, value)
@@ -211,7 +216,7 @@ class _StreamedAttention(Function):
         key: Tensor,
         value: Tensor,
         token: Tensor,
-        scores: Scores,
+        scores: ScoreFunction,
         layer: StreamedLayer,
         derivative: Derivative,
     ) -> Tensor:
@@ -239,10 +244,12 @@ class _StreamedAttention(Function):
         return torch.cat(outputs, 1).to(query.dtype)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *results: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable  # whose type loses the names of arguments
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """Gradients of queries, keys and values; the layer observes weights and their gradient on the way."""
-        (upstream,) = results
+        (upstream,) = grad_outputs
         query, key, value = ctx.saved_tensors
         layer: StreamedLayer = ctx.layer
         derivative: Derivative = ctx.derivative

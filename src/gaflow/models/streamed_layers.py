@@ -24,7 +24,7 @@ from gaflow.models.streamed_attention import HeadMean, Stream, StreamedLayer
 class LayerMeans:
     """Means over heads of every layer, in place of the attention and the gradient of all heads."""
 
-    wanted: tuple[HeadMean, ...]
+    head_means: tuple[HeadMean, ...]
     means: Mapping[HeadMean, tuple[Tensor, ...]]  # l x (b, t, t) float32 or wider, zero at padding
     heads: tuple[int, ...]  # of each layer
     read: Tensor  # (b, t) bool: rows of the top layer that have a gradient
@@ -46,7 +46,7 @@ class StreamedLayers:
         tokens = [layer.token for layer in self.layers]
         gradients = differentiate(y, [*tokens, *others], announce)
         for number, layer in enumerate(self.layers):
-            if not layer.means and self.stream.wanted:
+            if not layer.means and self.stream.head_means:
                 raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {number}")
             if not all(bool(mean.isfinite().all()) for mean in layer.means.values()):
                 raise UnsupportedModelError(f"the attention of layer {number} is not finite")
@@ -56,13 +56,13 @@ class StreamedLayers:
         """What the layers found, once they were differentiated."""
         device = self.layers[0].token.device
         means = {}
-        for head_mean in self.stream.wanted:
+        for head_mean in self.stream.head_means:
             means[head_mean] = tuple(layer.means[head_mean].to(device) for layer in self.layers)
         read = self.layers[-1].read
         if read is None:
             raise UnsupportedModelError("no gradient of the output reaches the attention of the last layer")
         heads = tuple(layer.shape[1] for layer in self.layers)
-        return LayerMeans(tuple(self.stream.wanted), means, heads, read.to(device))
+        return LayerMeans(tuple(self.stream.head_means), means, heads, read.to(device))
 
 
 def find_layers(
@@ -71,7 +71,7 @@ def find_layers(
     """The calls that are layers of the network; refuses calls that do not fit."""
     calls = stream.calls
     get_encoder = getattr(model, "get_encoder", None)
-    if adapter.part and callable(get_encoder):
+    if adapter.part and get_encoder is not None:
         encoder = set(modules_of(get_encoder()))
         calls = [call for call in calls if call.module in encoder]
     count = len(hidden) - 1 if hidden else getattr(getattr(model, "config", None), "num_hidden_layers", 0)

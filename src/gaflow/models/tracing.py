@@ -109,9 +109,9 @@ class Trace:
             )
 
     @property
-    def wanted(self) -> tuple[HeadMean, ...] | None:
+    def needed_means(self) -> tuple[HeadMean, ...] | None:
         """All that the methods of this trace need of attention; None if it is all heads."""
-        return None if self.layer_means is None else self.layer_means.wanted
+        return None if self.layer_means is None else self.layer_means.head_means
 
     @property
     def layers(self) -> int:

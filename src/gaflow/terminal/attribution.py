@@ -14,7 +14,7 @@ from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import Unit, unit_of
 from gaflow.terminal.console import Palette, table
 from gaflow.view.shades import NEGATIVE_COLOUR
-from gaflow.view.summary import Flag, Passage, Summary, TopUnit, Verdict, summarize
+from gaflow.view.summary import CertificateSummary, Flag, Passage, Summary, TopUnit, summarize
 from gaflow.view.text import visible
 
 _UNREAD_CHARACTERS = 60
@@ -68,7 +68,7 @@ def flag_line(flag: Flag) -> Text:
     return Text(flag.name, style="bold red").append(f": {flag.meaning}", "not bold default")
 
 
-def verdict_line(verdict: Verdict) -> Text:
+def verdict_line(verdict: CertificateSummary) -> Text:
     """What the certificate says."""
     return Text(f"{verdict.name}: {verdict.text}", style="dim")
 

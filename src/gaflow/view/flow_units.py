@@ -133,10 +133,11 @@ def _suitable(att: Attribution) -> UnitKind:
 def _rows_that_matter(weights: np.ndarray, segments: Sequence[int]) -> tuple[Group, ...]:
     """As many of the heaviest units alone as give at most MOST_ROWS rows; neighbours among the others share a row."""
     order = np.argsort(-weights, kind="stable")
-    for alone in (len(weights), *range(min(MOST_ROWS, len(weights)), 0, -1)):
+    alone = len(weights)
+    rows = _joined(set(order.tolist()), segments)
+    while len(rows) > MOST_ROWS and alone > 1:
+        alone = min(MOST_ROWS, alone - 1)
         rows = _joined(set(order[:alone].tolist()), segments)
-        if len(rows) <= MOST_ROWS:
-            return rows
     return rows
 
 

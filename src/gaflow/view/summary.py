@@ -59,7 +59,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CertificateSummary:
     """What the certificate says about the flow."""
 
     name: str  # "certified", "not certified" or "nothing to certify"
@@ -203,21 +203,21 @@ class Summary:
         return self.text_flags + self.method_flags
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> CertificateSummary | None:
         """What the certificate says; None without one."""
         certificate = self.att.certificate
         if certificate is None:
             return None
         numbers = _certificate_numbers(certificate)
         if certificate.dead:
-            return Verdict("nothing to certify", "no path leads from the output to the input", numbers)
+            return CertificateSummary("nothing to certify", "no path leads from the output to the input", numbers)
         error = max(certificate.conservation, certificate.dual, certificate.centrality)
         text = f"{self._flow_values()}, optimal to {error:.0e}, {certificate.iterations} steps"
         if certificate.negligible:
             text += f"; {certificate.negligible} negligible capacities were dropped"
         if not certificate.converged:
-            return Verdict("not certified", one_line(f"the solver stopped early: {text}"), numbers)
-        return Verdict("certified", one_line(text), numbers)
+            return CertificateSummary("not certified", one_line(f"the solver stopped early: {text}"), numbers)
+        return CertificateSummary("certified", one_line(text), numbers)
 
     def _flow_values(self) -> str:
         """The value of the flow, or of the flows for and against."""

@@ -168,7 +168,7 @@ async def difference(body: DifferenceBody, explorer: State, request: Request, pr
 @router.post("/export", response_class=Response, responses=_EXPORTED)
 def export(body: ExportBody, explorer: State) -> Response:
     """A result as a file."""
-    with explorer.solver.place():
+    with explorer.solver.turn():
         content, media_type, name = explorer.export(body)
     return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
@@ -254,7 +254,7 @@ def run_corpus(
 ) -> Answer:
     """Importances of words over a run, with intervals, by class."""
     path = explorer.run_of(name)
-    with explorer.solver.place():
+    with explorer.solver.turn():
         return words_of(path, method, length, minimum, top)
 
 

@@ -45,12 +45,12 @@ from gaflow.web.bodies import (
 from gaflow.web.differences import flow_difference
 from gaflow.web.exports import export
 from gaflow.web.kept import Kept
-from gaflow.web.masking import masking_curve
+from gaflow.web.masking_curve import masking_curve
 from gaflow.web.model_queue import ModelQueue, ModelTask
 from gaflow.web.problems import HttpProblem
-from gaflow.web.removal import head_amounts, run_without
 from gaflow.web.server_settings import ServerSettings
 from gaflow.web.solver_pool import SolverPool
+from gaflow.web.without_attention import head_amounts, run_without
 from gaflow.web.work import Answer, Progress, Work, WorkList
 
 _ATTRIBUTION = "attribution"

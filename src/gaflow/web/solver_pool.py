@@ -35,7 +35,7 @@ class SolverPool:
         return work
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def turn(self) -> Iterator[None]:
         """A place among the requests, for work on the caller's own thread."""
         self._enter()
         try:

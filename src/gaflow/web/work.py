@@ -98,10 +98,10 @@ class Work:
         status: dict[str, Any] = {"id": self.key, "state": state, "progress": round(self.fraction, 4)}
         if self.problem is not None:
             status["problem"] = self.problem.content()
-        told = json.dumps(status).encode()
+        message = json.dumps(status).encode()
         if state == "done" and self.content is not None:
-            told = told[:-1] + b', "answer": ' + self.content + b"}"
-        return told
+            message = message[:-1] + b', "answer": ' + self.content + b"}"
+        return message
 
     def _finish(self, state: State, problem: HttpProblem | None) -> None:
         self.problem = problem

@@ -210,7 +210,9 @@ def all_tables(
         if labelled:
             for measures in _RATES:
                 tables.append(_measures_table(measures, labelled, replacement))
-        for order in _FIRST if compared is not None else ():
+        for order in _FIRST:
+            if compared is None:
+                continue
             comparison = _comparison_table(evaluated, replacement, order, compared, settings)
             if comparison.columns:
                 tables.append(comparison)

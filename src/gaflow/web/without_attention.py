@@ -21,7 +21,7 @@ from gaflow.models.forward import forward
 from gaflow.models.restore import borrow
 from gaflow.models.tracing import backward
 from gaflow.web.bodies import HeadsBody, RemoveBody
-from gaflow.web.masking import input_of
+from gaflow.web.masking_curve import input_of
 from gaflow.web.problems import HttpProblem
 from gaflow.web.work import Answer
 
