@@ -265,7 +265,7 @@ def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: T
     `embeddings` (b, t, d) replace the word embeddings. The model keeps its attention implementation, which may be
     several times faster than eager attention for long texts. Gradients flow if they are enabled where you call this.
     """
-    differentiable = torch.is_grad_enabled()
+    differentiable = torch.is_grad_enabled() and (embeddings is None or embeddings.requires_grad)
     with borrow(model, eager=False), torch.set_grad_enabled(differentiable), replaced_embeddings(model, embeddings):
         outputs = model(**model_arguments(model, inputs, observe=()))
         return _logits(model, outputs, differentiable)

@@ -103,8 +103,13 @@ def _prepared(modules: Sequence[nn.Module], weights: Sequence[nn.Parameter], eag
 
 
 def _differentiate_by(weights: Sequence[nn.Parameter], modules: Sequence[nn.Module], undo: ExitStack) -> None:
-    """Let only these weights require gradients: layers keep their input as long as their own weights do, too."""
+    """Let these weights require gradients, and those of no other layer: layers would keep their input for them.
+
+    Parameters that a module of several layers holds itself stay as they are: attention may depend on nothing else.
+    """
     for module in modules:
+        if module._modules:
+            continue
         for parameter in module._parameters.values():
             if parameter is not None and parameter.requires_grad:
                 undo.callback(parameter.requires_grad_, True)
