@@ -184,7 +184,7 @@ def test_a_callable_is_a_method():
 
     att = ex(SENTENCE, mean_attention)
     assert att.method == "mean_attention"
-    assert np.array_equal(att.scores, ex(SENTENCE, "af").scores)
+    np.testing.assert_allclose(att.scores, ex(SENTENCE, "af").scores, rtol=1e-5)
 
 
 def test_a_method_without_a_flow_gives_scores_alone():

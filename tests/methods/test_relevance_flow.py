@@ -192,6 +192,7 @@ def test_one_round_is_relevance_flow():
 def test_all_texts_of_a_batch_run_together():
     model, tokenizer = bert()
     explainer = gaflow.Explainer(model, tokenizer)
+    explainer(SHORT)  # shows once whether the model can be streamed
     passes = []
     handle = model.register_forward_hook(lambda *_: passes.append(1))
     try:

@@ -32,6 +32,7 @@ def test_every_method_is_timed_beside_the_paper_and_relative_to_one_of_them():
 
 @pytest.mark.parametrize(("patience", "turns"), [(1e9, 3), (0.0, 1)])
 def test_methods_take_turns_after_a_first_one_and_slow_ones_take_that_only(explainer, patience, turns, capsys):
+    explainer("a film", "agf")  # shows once whether the model can be streamed
     passes = []
     watch = explainer.model.register_forward_pre_hook(lambda *_: passes.append(1))
     seconds = measure(explainer, "a film", ["rawatt", UNIT], repeats=2, patience=patience)

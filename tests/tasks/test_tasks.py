@@ -22,6 +22,8 @@ QUICK = {"ig": IntegratedGradients(steps=3), "kernel_shap": KernelShap(samples=4
 ALL = [QUICK.get(name, method) for name, method in METHODS.items()]
 LINEAR = ["grads", "attgrads", "cat", "attcat", "ig", "kernel_shap", "lime"]  # in y
 
+EVALUATED = ("text-classification", "token-classification", "question-answering")
+
 every_task = pytest.mark.parametrize("name", CASES)
 
 
@@ -95,7 +97,7 @@ def test_a_list_comes_back_in_its_order_whatever_the_batches(name):
     case = CASES[name]
     attributions = explainer(name)(list(case.inputs[::-1]), "agf", case.one, batch_size=2)
     for att, expected in zip(attributions, together(name)["agf"][::-1], strict=True):
-        assert_close(att.scores, expected.scores)
+        assert_close(att.scores, expected.scores, 1e-6)  # all methods together hold attention, some of it in float32
 
 
 @every_task
@@ -210,11 +212,13 @@ def test_the_model_is_left_as_found(name):
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.task != "text-classification"])
 def test_what_is_about_classes_of_texts_refuses_other_tasks_in_one_line(name, tmp_path):
-    subject, texts = explainer(name), list(CASES[name].inputs)
-    for use in (
-        lambda: gaflow.evaluate(subject, texts, methods=["agf"]),
-        lambda: attribute(subject, [{"text": "dog"}], tmp_path / "job"),
-    ):
-        with pytest.raises(UnsupportedModelError, match=f"is for {CASES[name].task}; use a text classifier") as caught:
-            use()
-        assert "\n" not in str(caught.value)
+    with pytest.raises(UnsupportedModelError, match=f"is for {CASES[name].task}; use a text classifier") as caught:
+        attribute(explainer(name), [{"text": "dog"}], tmp_path / "job")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.task not in EVALUATED])
+def test_what_cannot_be_evaluated_is_refused_in_one_line(name):
+    with pytest.raises(UnsupportedModelError, match=f"is for {CASES[name].task}; use a model for") as caught:
+        gaflow.evaluate(explainer(name), list(CASES[name].inputs), methods=["agf"])
+    assert "\n" not in str(caught.value)

@@ -94,7 +94,7 @@ def tensor_bytes(tensor: torch.Tensor | None) -> bytes:
 
 def hash_own_code(kind: type) -> str | None:
     """A hash of those methods of a class whose code is in no recorded package; None if there are none."""
-    return _hash_functions(_own_methods(kind), ())
+    return _hash_functions(_own_methods(kind), _ids_of_bases(kind))
 
 
 def _describe_array(array: torch.Tensor) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _describe_callable(value: Callable[..., Any], functions: tuple[int, ...]) ->
     if not isinstance(value, FunctionType) and isinstance(getattr(value, "__wrapped__", None), FunctionType):
         value = value.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]  # of a cache, for example
     if isinstance(value, type):
-        digest = _hash_functions(_own_methods(value), functions)
+        digest = _hash_functions(_own_methods(value), (*functions, *_ids_of_bases(value)))
     elif isinstance(value, FunctionType):
         digest = _hash_functions([value] if _is_own(value) else [], functions)
     elif isinstance(value, MethodType):
@@ -133,7 +133,7 @@ def _hash_method(method: MethodType, functions: tuple[int, ...]) -> str | None:
 
 def _hash_object(value: object, functions: tuple[int, ...]) -> str | None:
     """A hash of an object that can be called: its code and its state."""
-    code = _hash_functions(_own_methods(type(value)), functions)
+    code = _hash_functions(_own_methods(type(value)), (*functions, *_ids_of_bases(type(value))))
     if code is None:
         return None
     return sha256(f"{code} {_describe_state(value, functions)}".encode()).hexdigest()
@@ -146,6 +146,10 @@ def _describe_state(value: object, functions: tuple[int, ...]) -> list[Any]:
         if is_data(inner):
             state.append([name, _describe(inner, functions)])
     return state
+
+
+def _ids_of_bases(kind: type) -> tuple[int, ...]:
+    return tuple(map(id, kind.__mro__))
 
 
 def _own_methods(kind: type) -> list[FunctionType]:
@@ -184,6 +188,8 @@ def _hash_functions(functions: Sequence[FunctionType], inside: tuple[int, ...]) 
             except ValueError:  # not yet filled
                 continue
         for value in carried:
+            if id(value) in inside:  # such as the class of a method, whose name is not the same in a script
+                continue
             described = _describe(value, inside) if is_data(value) else qualified_name(type(value))
             digest.update(f"{described}\n".encode())
     return digest.hexdigest()
