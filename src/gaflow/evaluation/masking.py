@@ -307,7 +307,8 @@ def find_replacement(
 ) -> tuple[str, int | None]:
     """Name and token id of a replacement, the value of `argument`; no id means deletion."""
     is_token_id = is_whole_number(replacement) and replacement >= 0
-    if not is_token_id and replacement not in _NAMED_REPLACEMENTS:
+    is_named = isinstance(replacement, str) and replacement in _NAMED_REPLACEMENTS
+    if not is_token_id and not is_named:
         names = ", ".join(repr(name) for name in _NAMED_REPLACEMENTS)
         raise ArgumentError(Argument(argument), f" must be {names} or a token id, not {replacement!r}")
     if replacement == DELETE:
