@@ -38,6 +38,7 @@ from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import device_of
+from gaflow.models.restore import uncompiled
 from gaflow.models.restore import borrow
 from gaflow.progress import Report, silent
 
@@ -130,8 +131,8 @@ class Masker:
         never_masked: Sequence[Collection[int]] | None = None,
         readout: Readout = read_classes,
     ) -> Masker:
-        """A masker of `encodings` for `model`, of which the tokens `kept` stay; `readout` reads its logits."""
-        model = getattr(model, "_orig_mod", model)  # of a compiled model
+        """A masker of `encodings` for `model`, of which the tokens `never_masked` stay; `readout` reads its logits."""
+        model = uncompiled(model)
         padding = padding_of(model, tokenizer)
         batch = collate(encodings, padding)
         inputs = {input_name: values.numpy() for input_name, values in batch.inputs.items()}
