@@ -38,8 +38,7 @@ from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import device_of
-from gaflow.models.restore import uncompiled
-from gaflow.models.restore import borrow
+from gaflow.models.restore import borrow, uncompiled
 from gaflow.progress import Report, silent
 
 Condition = tuple[str, int]  # order ("top", "bottom", "keep") and level in per cent
