@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import gaflow
 from gaflow.data import open_data
 from gaflow.errors import DataError, JobError, UnknownMethodError
+from gaflow.explainer import many
 from gaflow.jobs import attribute, read_attributions
 from gaflow.methods import Random
 from tests.support.data_files import write
@@ -69,7 +72,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
 
         def stop(batches=batches):
             batches.append(1)
-            return len(batches) > 4  # asked before a shard and after each of its batches
+            return len(batches) > 4  # asked before a shard, before each of its batches and within it
 
         outcome = run(tmp_path / "parts", methods=methods, stop=stop)
         computed.append(outcome.computed)
@@ -79,6 +82,92 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path):
     assert sum(computed) == 22
     assert len(computed) > 3
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def unfinished(folder):
+    return [path.name for path in folder.glob(".*.unfinished")]
+
+
+def stopping_at(texts, error=None):
+    """A progress and a stop: once so many texts are done, the run is asked to end, or it fails."""
+    reports = [0.0]
+
+    def progress(done, total):
+        reports.append(done)
+        if error is not None and done >= texts:
+            raise error
+
+    return {"progress": progress, "stop": lambda: error is None and reports[-1] >= texts}
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), RuntimeError("the power is gone")])
+def test_texts_of_an_unfinished_shard_are_stored_and_not_explained_again(tmp_path, monkeypatch, error):
+    methods = ["attcat", "agf", "random"]
+    run(tmp_path / "whole", methods=methods, shard_size=22)
+    with nullcontext() if error is None else pytest.raises(type(error)):
+        run(tmp_path / "job", methods=methods, shard_size=22, **stopping_at(13, error))
+    assert unfinished(tmp_path / "job") == [".part-00000.unfinished"]
+    assert list(read_attributions(tmp_path / "job")) == []
+    sizes = []
+    explain_batch = many.explain_batch
+
+    def count(runner, encodings, *args, **options):
+        sizes.append(len(encodings))
+        return explain_batch(runner, encodings, *args, **options)
+
+    monkeypatch.setattr(many, "explain_batch", count)
+    outcome = run(tmp_path / "job", methods=methods, shard_size=22)
+    assert outcome.finished
+    assert 0 < sum(sizes) == outcome.computed <= 22 - 12
+    assert files(tmp_path / "job") == files(tmp_path / "whole")
+
+
+def test_texts_that_cannot_be_read_or_are_read_in_windows_are_stored_with_the_others(tmp_path):
+    texts = ["a dog " * 40, *(row["text"] for row in ROWS[:9]), "smart " * 60]
+    for options in ({}, {"windows": True}):
+        name = "-".join(["job", *options])
+        run(tmp_path / f"{name}-whole", texts, shard_size=20, **options)
+        outcome = run(tmp_path / name, texts, shard_size=20, **options, **stopping_at(5))
+        assert 5 <= outcome.texts < 11
+        assert run(tmp_path / name, texts, shard_size=20, **options).finished
+        assert files(tmp_path / name) == files(tmp_path / f"{name}-whole")
+
+
+@pytest.mark.parametrize("damage", ["bytes", "environment", "job"])
+def test_what_is_damaged_or_of_another_run_is_not_taken_up(tmp_path, monkeypatch, damage):
+    run(tmp_path / "whole", shard_size=22)
+    stopped = run(tmp_path / "job", shard_size=22, **stopping_at(9))
+    assert stopped.texts >= 9
+    path = tmp_path / "job" / unfinished(tmp_path / "job")[0]
+    if damage == "bytes":
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    elif damage == "environment":
+        monkeypatch.setattr("gaflow.jobs.run.describe_environment", lambda *_: {"threads": 77})
+    else:
+        (tmp_path / "job" / "manifest.json").unlink()
+    methods = ("attcat",) if damage == "job" else ("attcat", "rawatt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gaflow.GaflowWarning)
+        outcome = run(tmp_path / "job", shard_size=22, methods=methods)
+    assert (outcome.finished, outcome.computed) == (True, 22)
+    assert unfinished(tmp_path / "job") == []
+    if damage == "bytes":
+        assert files(tmp_path / "job") == files(tmp_path / "whole")
+
+
+def test_a_batch_that_takes_long_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(many, "PATIENCE", 0.0)
+    questions = []
+
+    def stop():
+        questions.append(1)
+        return len(questions) > 3  # before the shard and its first batch, then within it
+
+    outcome = run(tmp_path / "job", methods=["attcat", "agf", "random"], shard_size=22, batch_size=22, stop=stop)
+    assert (outcome.finished, outcome.texts) == (False, 0)
+    assert unfinished(tmp_path / "job") == []
 
 
 def test_a_finished_job_computes_nothing_again(tmp_path, monkeypatch):
@@ -224,10 +313,11 @@ def test_a_sample_is_what_is_explained(tmp_path):
 
 def test_progress_counts_texts_and_goes_on_from_what_is_there(tmp_path):
     reports = []
-    run(tmp_path / "job", progress=lambda done, total: reports.append((done, total)), stop=lambda: len(reports) > 4)
+    run(tmp_path / "job", progress=lambda done, total: reports.append((done, total)), stop=lambda: len(reports) > 5)
     assert reports[0] == (0, 22)
     assert reports == sorted(reports)
-    stored = max(done for done, _ in reports) // 4 * 4
+    stored = max(done for done, _ in reports)  # the last batch is stored, though its shard is not finished
+    assert stored % 4
     reports.clear()
     run(tmp_path / "job", progress=lambda done, total: reports.append((done, total)))
     assert reports[0] == (stored, 22)

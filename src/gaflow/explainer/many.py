@@ -8,11 +8,15 @@ texts give the same numbers. A batch that is too large for the memory is halved.
 The convention this file owns: with `on_error="collect"` **a failure costs the text and the method that failed, nothing
 else.** A batch that fails is halved until the text is found, then its methods run one by one, and all other results
 stay. A failure of every text (a model without attention, a missing library) is raised.
+
+Whoever asks to stop gets the results of the batch that is at work, unless it takes longer than `PATIENCE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -25,13 +29,16 @@ from gaflow.explainer.windows import Window, WindowsArgument, find_windows, mean
 from gaflow.inputs.encoding import Encoding, encode
 from gaflow.methods import Method
 from gaflow.models.memory import halving, is_out_of_memory
-from gaflow.progress import Report, silent, within
+from gaflow.progress import Report, interruptible, silent, within
 from gaflow.tasks import Input
 from gaflow.tasks.targets import ExplainedOutput, Target
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 OnError = Literal["raise", "collect"]
+Stop = Callable[[], bool]  # whether the work should end
+
+PATIENCE = 5.0  # seconds that a batch goes on for after somebody has asked to stop
 
 _NUMERICAL_ERRORS = ("LinAlgError", "_LinAlgError", "FloatingPointError")  # of torch and NumPy
 
@@ -130,11 +137,15 @@ def explain_many(
     on_error: OnError = "raise",
     report: Report = silent,
     timings: Timings | None = None,
+    done: Container[int] = (),
+    stop: Stop | None = None,
 ) -> Iterator[TextResults]:
     """Explain each text by all methods from one trace, and yield the results in the order in which they get done.
 
     A string in place of a text, which says why it cannot be read, becomes the result of all its methods. `report` is
     called with the number of results done: one for each text and method. `timings` collects seconds and peak memory.
+    `done` are the indices of texts that have results: batches of such texts alone do not run, and no other batch
+    changes. Once `stop` returns True, no more results come.
     """
     job = _Job(
         runner=runner,
@@ -143,21 +154,54 @@ def explain_many(
         keep_flow=keep_flow,
         on_error=on_error,
         timings=timings,
+        done=done,
+        stopping=None if stop is None else _Stopping(stop),
     )
     together: dict[int, PreparedText] = {}  # texts whose windows share batches
     alone: list[dict[int, PreparedText]] = []
     for index, text in enumerate(texts):
         if isinstance(text, str):
-            yield job.failure(index, text)
+            if index not in done:
+                yield job.failure(index, text)
         elif text.in_parts and not text.is_pair and on_error == "collect":
             # a data set may hold many, and the attributions of their windows are kept until a text is complete
             alone.append({index: text})
         else:
             together[index] = text
-    done = 0
-    for group in [*alone, together]:
-        yield from job.explain(group, within(report, done, 1))
-        done += len(group) * len(methods)
+    results_done = 0
+    try:
+        for group in [*alone, together]:
+            yield from job.explain(group, within(report, results_done, 1))
+            results_done += len(group) * len(methods)
+    except _Stopped:
+        return
+
+
+class _Stopped(Exception):
+    """The caller has asked to stop."""
+
+
+class _Stopping:
+    """Ends the work when the caller asks for it: between batches at once, within a batch after `PATIENCE`."""
+
+    def __init__(self, stop: Stop):
+        self._stop = stop
+        self._asked_at: float | None = None
+
+    def between_batches(self) -> None:
+        """Called before each batch."""
+        if self._stop():
+            raise _Stopped
+
+    def within_batch(self) -> None:
+        """Called often; what the batch has computed is lost."""
+        if not self._stop():
+            return
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        if now - self._asked_at >= PATIENCE:
+            raise _Stopped
 
 
 @dataclass(frozen=True)
@@ -191,6 +235,8 @@ class _Job:
     keep_flow: bool
     on_error: OnError
     timings: Timings | None
+    done: Container[int]
+    stopping: _Stopping | None
 
     def explain(self, texts: Mapping[int, PreparedText], report: Report) -> Iterator[TextResults]:
         """Explain texts whose windows share batches; `texts` are given by their index."""
@@ -199,6 +245,8 @@ class _Job:
         for index, text in texts.items():
             targets: Sequence[object] = [text.target]
             if text.in_parts:
+                if index in self.done:
+                    continue
                 prediction = self._predict(text)
                 if isinstance(prediction, str):
                     yield self.failure(index, prediction)
@@ -214,11 +262,14 @@ class _Job:
         for group in self.runner.batches(encodings, self.batch_size, self.methods):
             batch = [parts[k] for k in group]
             share = sum(part.share for part in batch)
-            for k, results in zip(group, self._run(batch, within(report, done, share)), strict=True):
-                if parts[k].window.is_full:
-                    yield results
-                else:
-                    window_results[k] = results
+            if not all(part.index in self.done for part in batch):
+                if self.stopping is not None:
+                    self.stopping.between_batches()
+                for k, results in zip(group, self._run(batch, within(report, done, share)), strict=True):
+                    if not parts[k].window.is_full:
+                        window_results[k] = results
+                    elif results.index not in self.done:
+                        yield results
             done += share * len(self.methods)
         for index, prediction in predictions.items():
             of_text = [window_results[k] for k, part in enumerate(parts) if part.index == index]
@@ -272,15 +323,22 @@ class _Job:
         encodings = [part.window.encoding for part in parts]
         targets = [part.target for part in parts]
         any_flow = any(part.window.keeps_flow for part in parts)
-        batch = explain_batch(
-            self.runner,
-            encodings,
-            targets,
-            methods,
-            keep_flow=self.keep_flow and any_flow,
-            report=report,
-            measure=self.timings is not None,
-        )
+
+        def report_or_stop(methods_done: float) -> None:
+            if self.stopping is not None and methods_done < len(methods):
+                self.stopping.within_batch()
+            report(methods_done)
+
+        with self._interruptible():
+            batch = explain_batch(
+                self.runner,
+                encodings,
+                targets,
+                methods,
+                keep_flow=self.keep_flow and any_flow,
+                report=report_or_stop,
+                measure=self.timings is not None,
+            )
         if self.timings is not None:
             self.timings.add(batch.timings)
         results = []
@@ -290,6 +348,10 @@ class _Job:
                     by_method[name] = replace(attribution, flow=None, flow_against=None)
             results.append(TextResults(part.index, by_method, logits))
         return results
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Let solvers ask whether to stop."""
+        return nullcontext() if self.stopping is None else interruptible(self.stopping.within_batch)
 
     def _run_methods_apart(self, part: _Part, reason: str) -> TextResults:
         """The methods that succeed on a text on which not all of them do."""

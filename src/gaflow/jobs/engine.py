@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -21,7 +21,7 @@ from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.data.rows import Row
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
-from gaflow.explainer.many import explain_many, prepare_each
+from gaflow.explainer.many import Stop, explain_many, prepare_each
 from gaflow.explainer.provenance import Description
 from gaflow.explainer.windows import Windows
 from gaflow.jobs.manifest import Shard, shard_name
@@ -30,8 +30,6 @@ from gaflow.methods import Method
 from gaflow.models.memory import device_of
 from gaflow.progress import Report, within
 from gaflow.tasks.targets import Target
-
-Stop = Callable[[], bool]  # whether the run should end; asked after every batch
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ class ShardRows:
 
     number: int
     rows: list[Row]
+    done: dict[int, list[Record]] = field(default_factory=dict)  # by position in `rows`; grows while it is computed
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ class RunningEngine:
     """An engine at work.
 
     `compute(settings, shards, report, stop)` gives computed shards in any order. It calls `report` with the number of
-    texts that are done, and ends early if `stop` returns True.
+    texts that are done, and ends early if `stop` returns True. What is done of the shard that it leaves is in `done` of
+    its `ShardRows`, if it is computed in this process.
     """
 
     device: str  # the kind that texts are explained on: "cpu", "cuda", ...
@@ -118,7 +118,7 @@ def _compute_here(
 def compute_shard(
     explainer: Explainer, settings: JobSettings, shard: ShardRows, report: Report, stop: Stop = lambda: False
 ) -> ComputedShard | None:
-    """Compute one shard; None if `stop` ended it."""
+    """Compute what is not done of one shard; None if `stop` ended it."""
     began = datetime.now(UTC)
     start = time.perf_counter()
     measured = Timings()
@@ -130,20 +130,32 @@ def compute_shard(
         windows=settings.windows,
     )
     names = [method.name for method in settings.methods]
-    by_text: dict[int, list[Record]] = {}
+    by_text = shard.done
+    reported = 0.0
+
+    def report_texts(texts_done: float) -> None:
+        nonlocal reported
+        if texts_done > reported:  # a batch that is halved begins again
+            reported = texts_done
+            report(texts_done)
+
+    report_texts(len(by_text))
     for results in explain_many(
         explainer.runner,
         texts,
         settings.methods,
         batch_size=settings.batch_size,
         on_error="collect",
+        report=lambda results_done: report_texts(results_done / len(names)),
         timings=measured,
+        done=frozenset(by_text),
+        stop=stop,
     ):
         row = shard.rows[results.index]
         by_text[results.index] = records(row, results, names, explainer.head.labels)
-        report(len(by_text))
-        if stop() and len(by_text) < len(texts):
-            return None
+        report_texts(len(by_text))
+    if len(by_text) < len(texts):
+        return None
     stored: list[Record] = []
     for _, text_records in sorted(by_text.items()):
         stored += text_records

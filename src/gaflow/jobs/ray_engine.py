@@ -31,9 +31,10 @@ import torch
 from gaflow.arguments import optional_whole_number
 from gaflow.errors import Argument, ArgumentError, JobError
 from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import versions
 from gaflow.extras import need
-from gaflow.jobs.engine import ComputedShard, JobSettings, RunningEngine, ShardRows, Stop, compute_shard
+from gaflow.jobs.engine import ComputedShard, JobSettings, RunningEngine, ShardRows, compute_shard
 from gaflow.progress import Report
 
 _STARTS = 4  # attempts to start Ray, each of which it gives up after 30 seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -13,17 +14,19 @@ from gaflow.data.labels import Classes
 from gaflow.data.rows import Row, Survey, rows_of, survey
 from gaflow.data.sampling import Sample, draw_sample
 from gaflow.data.sources import DataSet, open_data
-from gaflow.errors import Argument, ArgumentError
+from gaflow.errors import Argument, ArgumentError, GaflowError
 from gaflow.explainer.default_method import DEFAULT, FallbackToAgf
 from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
-from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows, Stop
+from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows
 from gaflow.jobs.folder import append_timing, claim, resume
 from gaflow.jobs.manifest import MANIFEST, Manifest, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
+from gaflow.jobs.unfinished import UnfinishedShards
 from gaflow.methods import METHODS, Method, find_method
 from gaflow.models.memory import budget
 from gaflow.progress import Progress, reporting
@@ -39,7 +42,7 @@ class Outcome:
     folder: Path
     finished: bool
     total: int  # texts of the job
-    texts: int  # that are stored
+    texts: int  # that are stored, those of an unfinished shard included
     computed: int  # of these, by this run
     errors: int  # rows (a text and a method) without scores
     skipped: dict[str, int]  # reason -> rows of the data set without text
@@ -73,7 +76,8 @@ def attribute(
     arguments, and it continues where it ended; it refuses the folder of another job. `sample` draws the paper's sample
     of so many texts by `seed`; `limit` reads only so many rows. A text that cannot be explained is stored with its
     error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings object such as
-    `gaflow.jobs.Ray(workers=8)`. `stop` is called after every batch; True ends the run and keeps finished shards.
+    `gaflow.jobs.Ray(workers=8)`. `stop` is called often; True ends the run after the batch, or inside one that
+    takes long. Texts that are done are stored (with Ray: those of finished shards), and the next call goes on there.
 
         attribute(gaflow.Explainer(), "reviews.csv", "attributions", ["agf", "attcat"])
         stored = list(read_attributions("attributions"))
@@ -144,17 +148,25 @@ def run_job(
         environment = describe_environment(running.device, running.threads)
         job = _describe_job(data, surveyed, sample, settings, model, running.device) | environment
         manifest = resume(folder, job)
-        stored_before = manifest.texts
+        unfinished = UnfinishedShards(folder, job, manifest)
+        texts_before = manifest.texts
+        stored_before = texts_before + unfinished.texts
         rows = rows_of(data, classes, settings.limit)
         missing = _missing_shards(rows, sample, settings.shard_size, frozenset(manifest.shards))
-        with reporting(progress, job["texts"], "text", initial=stored_before) as report:
+        with reporting(progress, job["texts"], "text", initial=stored_before) as report, _storing(unfinished):
             report(stored_before)
+
+            def report_texts(done: float) -> None:
+                report(max(stored_before, texts_before + done))
+
             if not manifest.finished:
-                for shard in running.compute(settings, missing, lambda done: report(stored_before + done), stop):
+                for shard in running.compute(settings, unfinished.resume(missing), report_texts, stop):
                     write_atomically(folder / shard.entry.file, shard.data)
                     manifest = manifest.add(shard.entry, environment)
                     manifest.write(folder)
+                    unfinished.finish(shard.number)
                     append_timing(folder, {"shard": shard.number, "texts": shard.entry.texts, **shard.timings})
+    texts = manifest.texts + unfinished.texts
     if not manifest.finished and manifest.texts == job["texts"]:
         manifest = replace(manifest, finished=True)
         manifest.write(folder)
@@ -162,13 +174,25 @@ def run_job(
         folder=folder,
         finished=manifest.finished,
         total=job["texts"],
-        texts=manifest.texts,
-        computed=manifest.texts - stored_before,
+        texts=texts,
+        computed=texts - stored_before,
         errors=manifest.errors,
         skipped=dict(manifest.job["skipped"]),
         shards=len(manifest.shards),
         methods=tuple(method.name for method in settings.methods),
     )
+
+
+@contextmanager
+def _storing(unfinished: UnfinishedShards) -> Iterator[None]:
+    """Store what is done of unfinished shards, however the run ends; a reason why it failed comes first."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, GaflowError):
+            unfinished.store()
+        raise
+    unfinished.store()
 
 
 def _describe_job(
