@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +24,24 @@ from gaflow.errors import DataError, GaflowError
 from gaflow.evaluation.faithfulness import judge_texts
 from gaflow.evaluation.result import Evaluation
 from gaflow.explainer.explainer import Explainer
+from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_environment
-from gaflow.jobs.engine import Stop
 from gaflow.jobs.folder import remove_temporary_files
 from gaflow.jobs.identity import ENVIRONMENT, compare
-from gaflow.progress import Progress, Report, reporting, within
+from gaflow.progress import Progress, Report, interruptible, reporting, within
 
 _PARTS = ".parts"
 _BY_METHOD = ("masked", "prediction", "soft")  # fields whose first axis is methods, the second texts
 
 
-class _Stopped(Exception):
+class BenchmarkStopped(Exception):
     """The caller asked the run to end."""
+
+
+def raise_stopped(stop: Stop) -> None:
+    """Raise `BenchmarkStopped` if the caller asked the run to end."""
+    if stop():
+        raise BenchmarkStopped
 
 
 @dataclass
@@ -66,7 +73,7 @@ class StoredEvaluations:
                 if not _is_finished(target, description):
                     try:
                         evaluation = self._evaluate(target, description, report, k * texts)
-                    except _Stopped:
+                    except BenchmarkStopped:
                         return
                     replace(evaluation, manifest={**facts, **description, **evaluation.manifest}).save(target)
                 shutil.rmtree(target / _PARTS, ignore_errors=True)
@@ -96,7 +103,7 @@ class StoredEvaluations:
         return json.loads(json.dumps(description))
 
     def _evaluate(self, folder: Path, description: Description, report: Report, texts_before: int) -> Evaluation:
-        """Load or compute all parts and join them; `_Stopped` is raised between two batches."""
+        """Load or compute all parts and join them; `BenchmarkStopped` is raised between two batches."""
         parts = []
         first = 0
         for number, size in enumerate(self.scores.sizes):
@@ -115,22 +122,22 @@ class StoredEvaluations:
 
     def _judge(self, number: int, replacement: str | int, report: Report) -> Evaluation:
         def report_or_stop(done: float, total: int) -> None:
-            if self.stop():
-                raise _Stopped
+            raise_stopped(self.stop)
             report(done / total)
 
         report_or_stop(0, 1)
         part = self.scores.read(number)
         evaluation = self.settings.evaluation
-        return judge_texts(
-            self.explainer,
-            part.texts,
-            replace(evaluation, replacement=replacement, truncation=evaluation.truncation or part.truncated),
-            scores=part.scores,
-            labels=part.gold if self.scores.has_gold else None,
-            target=part.target,
-            progress=report_or_stop,
-        )
+        with interruptible(partial(raise_stopped, self.stop)):
+            return judge_texts(
+                self.explainer,
+                part.texts,
+                replace(evaluation, replacement=replacement, truncation=evaluation.truncation or part.truncated),
+                scores=part.scores,
+                labels=part.gold if self.scores.has_gold else None,
+                target=part.target,
+                progress=report_or_stop,
+            )
 
 
 def _is_finished(folder: Path, description: Description) -> bool:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from gaflow.benchmark.folder_layout import (
     read_settings,
     slug,
 )
-from gaflow.benchmark.resumable import StoredEvaluations
+from gaflow.benchmark.resumable import BenchmarkStopped, StoredEvaluations, raise_stopped
 from gaflow.benchmark.settings import BenchmarkSettings
 from gaflow.benchmark.stored_scores import LeftOut, StoredScores, holds_attributions, open_stored_scores
 from gaflow.data.labels import Classes
@@ -51,15 +52,16 @@ from gaflow.evaluation.masking import find_replacement
 from gaflow.evaluation.soft_masking import Soft
 from gaflow.evaluation.units import UNITS
 from gaflow.explainer.explainer import AnyMethod, Explainer
+from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_method, describe_model
 from gaflow.inputs.encoding import Text
-from gaflow.jobs.engine import Local, Stop
+from gaflow.jobs.engine import Local
 from gaflow.jobs.folder import claim, remove_temporary_files
 from gaflow.jobs.identity import compare
 from gaflow.jobs.manifest import MANIFEST
 from gaflow.jobs.run import Outcome, run_job
 from gaflow.methods import Method, Random
-from gaflow.progress import Progress
+from gaflow.progress import Progress, checkpoint, interruptible
 
 _CANDIDATES = 64  # texts among which a short one is searched to try methods on
 
@@ -122,8 +124,8 @@ def bench(
     `unit`, `max_share` and `draws` are those of `gaflow.evaluate`.
 
     Call it again with the same arguments, and it continues where it ended. `sample` draws the paper's sample by `seed`
-    (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` texts. `progress`
-    counts texts, once for being explained and once for each replacement; `stop` is called between batches.
+    (None: all texts), which is the control's seed too; an interruption costs at most `shard_size` masked texts.
+    `progress` counts texts, once for being explained and once for each replacement; `stop` is called often.
 
         bench(gaflow.Explainer(), {"reviews": "reviews.csv"}, "bench", methods=["agf", "ig"])
         report("bench")
@@ -252,7 +254,10 @@ class _DataSetBenchmark:
         with claim(self.folder, SETTINGS):
             methods = self.settings.find_methods(self._default_methods())
             described = [describe_method(method) for method in methods]
-            left_out = self._begin(described, False, lambda: self._unsupported_methods(data, methods))
+            try:
+                left_out = self._begin(described, False, lambda: self._unsupported_methods(data, methods))
+            except BenchmarkStopped:
+                return self._unbegun()
             methods = tuple(method for method in methods if method.name not in left_out)
             job = self._explain(data, methods, phases.explaining)
             if not job.finished:
@@ -277,6 +282,12 @@ class _DataSetBenchmark:
             _check_model(self.model, scores, path)
             self._begin(names, True, dict)
             return self._evaluate(scores, {}, 0, progress)
+
+    def _unbegun(self) -> DataSetOutcome:
+        """The outcome of a run that was stopped before its first text."""
+        return DataSetOutcome(
+            name=self.name, folder=self.folder, finished=False, texts=0, explained=0, skipped={}, left_out={}
+        )
 
     def _default_methods(self) -> Sequence[str]:
         """The methods if none are named; a folder that was begun with the paper's alone goes on with them."""
@@ -306,7 +317,9 @@ class _DataSetBenchmark:
         reasons = {}
         for method in methods:
             try:
-                self.explainer.compare(text, [method], truncation=True)
+                with interruptible(partial(raise_stopped, self.stop)):
+                    checkpoint()
+                    self.explainer.compare(text, [method], truncation=True)
             except UnsupportedModelError as error:
                 reasons[method.name] = str(error)
             except (GaflowError, ValueError, ArithmeticError, RuntimeError):

@@ -39,7 +39,7 @@ from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import device_of
 from gaflow.models.restore import borrow, uncompiled
-from gaflow.progress import Report, silent
+from gaflow.progress import Report, checkpoint, silent
 
 Condition = tuple[str, int]  # order ("top", "bottom", "keep") and level in per cent
 _Outputs = tuple[np.ndarray, float]  # log-probabilities (r, classes), and the seconds of the forward passes
@@ -206,6 +206,7 @@ class Masker:
         order = []
         seconds = 0.0
         for rows in self.batches(lengths):
+            checkpoint()
             masked = np.zeros((len(rows), self.lengths.max()), dtype=bool)
             for row_masked, row in zip(masked, rows, strict=True):
                 positions = self.positions[texts[row]]
