@@ -1,5 +1,9 @@
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -228,3 +232,42 @@ def test_a_config_with_sizes_below_zero_is_refused(folder, name, read):
     path.write_text(json.dumps(config))
     with pytest.raises(GaflowError, match=f"{name}.*-2"):
         read(folder)
+
+
+WITHOUT_NETWORK = """
+import json, sys, time
+import gaflow
+results = []
+for name in ("org/tiny", "org/unknown", "unknown"):
+    began = time.monotonic()
+    try:
+        result = gaflow.Explainer(name, tokenizer=name if name == "org/tiny" else None).model.config.model_type
+    except gaflow.GaflowError as error:
+        result = str(error)
+    results.append([result, time.monotonic() - began])
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.slow
+def test_without_a_connection_the_cache_is_used_and_an_unknown_name_is_refused_at_once(folder, tmp_path):
+    model = tmp_path / "hub" / "models--org--tiny"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(folder, model / "snapshots" / commit)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    nobody_listens = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NETWORK],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | nobody_listens,
+    )
+    cached, *unknown = json.loads(result.stdout)
+    assert cached[0] == "bert"
+    for message, seconds in unknown:
+        assert re.search("no folder '.*unknown'.*cannot be reached", message)
+        assert seconds < 10
+    assert "Retrying" not in result.stderr
