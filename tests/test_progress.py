@@ -74,7 +74,7 @@ def test_without_a_wish_a_terminal_shows_nothing_of_short_work(capsys, monkeypat
 def test_without_a_wish_a_terminal_shows_a_bar_of_long_work_and_one_line_of_advice(capsys, monkeypatch):
     watch(monkeypatch)
     monkeypatch.setattr("gaflow.progress.SECONDS_BEFORE_BAR", 0.0)
-    seconds = iter([10.0, 14.0, 20.0])
+    seconds = iter([10.0, 13.0, 13.0, 15.0, 15.0])
     monkeypatch.setattr("gaflow.progress.time.monotonic", lambda: next(seconds))
     estimates = []
 
@@ -83,13 +83,14 @@ def test_without_a_wish_a_terminal_shows_a_bar_of_long_work_and_one_line_of_advi
         return "cheaper"
 
     with reporting(None, 10, "text", initial=2, advice=advice) as report:
-        report(4)  # 2 of 8 in 4 seconds
+        report(4)  # takes 3 seconds, and does not count
+        report(5)  # one in 2 seconds, and 5 are left
         report(10)
     out, err = capsys.readouterr()
     assert out == ""
     assert "/10" in err
     assert err.count("cheaper") == 1
-    assert estimates == [16.0]
+    assert estimates == [5 + 10]
 
 
 def test_a_terminal_can_be_silenced(capsys, monkeypatch):

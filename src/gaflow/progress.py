@@ -58,6 +58,26 @@ def is_watched() -> bool:
     return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
+class Pace:
+    """Things done per second, by this run. The first piece is left out: it takes longer than others of its size."""
+
+    def __init__(self) -> None:
+        self._done_before: float | None = None  # in the first report: by an earlier run
+        self._done_first = 0.0  # when the clock starts
+        self._started: float | None = None
+
+    def rate(self, done: float) -> float:
+        """The rate until this report; 0 while nothing can be said."""
+        if self._done_before is None:
+            self._done_before = done
+        elif self._started is not None:
+            return (done - self._done_first) / max(time.monotonic() - self._started, 1e-9)
+        elif done > self._done_before:
+            self._done_first = done
+            self._started = time.monotonic()
+        return 0.0
+
+
 @contextmanager
 def reporting(
     progress: Progress, total: int, unit: str, *, initial: int = 0, advice: Advice | None = None
@@ -76,15 +96,19 @@ def reporting(
         delay = 0.0 if is_asked_for else SECONDS_BEFORE_BAR
         with tqdm(total=total, unit=unit, initial=initial, delay=delay, leave=is_asked_for) as bar:
             started = time.monotonic()
+            pace = Pace()
+            pace.rate(initial)
 
             def show(done: float) -> None:
                 nonlocal advice
                 bar.n = round(done, 2)  # a sum of fractions would have too many digits to read
                 bar.update(0)
+                if advice is None:
+                    return
+                rate = pace.rate(done)
                 seconds = time.monotonic() - started
-                if advice is not None and not bar.disable and done > initial and seconds >= delay:
-                    seconds_in_all = seconds * (total - initial) / (done - initial)
-                    bar.write(advice(seconds_in_all), file=sys.stderr)
+                if rate and seconds >= delay and not bar.disable:
+                    bar.write(advice(seconds + (total - done) / rate), file=sys.stderr)
                     advice = None
 
             yield show

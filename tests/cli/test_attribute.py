@@ -158,6 +158,6 @@ def test_ctrl_c_ends_after_the_batch_and_says_how_to_go_on(capfd, data, folder, 
     assert signal.getsignal(signal.SIGINT) is before
     out, err = capfd.readouterr()
     assert out == ""
-    assert "8 of 22 texts" in err.splitlines()[-1]
+    assert "10 of 22 texts" in err.splitlines()[-1]
     monkeypatch.undo()
-    assert "22 texts by rawatt (14 new)" in gives(capfd, *args, "--batch-size", "2")
+    assert "22 texts by rawatt (12 new)" in gives(capfd, *args, "--batch-size", "2")

@@ -365,9 +365,9 @@ def test_who_waits_for_many_passes_is_told_of_a_cheaper_method_once(capsys, monk
     ex = make()
     ex(SHORT, "agf")
     assert ex.default.name not in capsys.readouterr().err
-    ex(SHORT, IntegratedGradients(steps=200))
+    ex([SHORT] * 3, IntegratedGradients(steps=200))
     assert capsys.readouterr().err.count(f"method={ex.default.name!r}") == 1
-    ex(SHORT, IntegratedGradients(steps=200))
+    ex([SHORT] * 3, IntegratedGradients(steps=200))
     assert f"method={ex.default.name!r}" not in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -34,15 +35,18 @@ from gaflow.cli.app import (
     parse_methods,
 )
 from gaflow.cli.input_output import check_folder, count_reasons, print_json
-from gaflow.cli.progress import progress_bar, report_stopped, until_interrupted
+from gaflow.cli.progress import advising, progress_bar, report_stopped, until_interrupted
 from gaflow.data import open_data
 from gaflow.errors import Argument, ArgumentError
+from gaflow.explainer.cheaper_method import cheaper_advice, pass_cost
 from gaflow.explainer.default_method import DEFAULT_WORDS
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Ray
 from gaflow.jobs import attribute as run_job
 from gaflow.jobs.run import find_engine
+from gaflow.methods import find_method
+from gaflow.progress import Advice
 from gaflow.view.text import one_line
 
 
@@ -60,7 +64,7 @@ def attribute(
     ] = None,
     target: TargetLabel = None,
     batch_size: BatchSize = 16,
-    shard_size: Annotated[int, number("Texts per file.")] = 1000,
+    shard_size: Annotated[int, number("Texts per file; what a killed run repeats at most.")] = 1000,
     truncation: Truncation = False,
     windows: WindowsFlag = False,
     limit: RowLimit = None,
@@ -82,7 +86,8 @@ def attribute(
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
 
-    If the run is interrupted, run the same command again. It continues with the first unfinished file.
+    Ctrl-C ends it within seconds, and texts that are done are stored. Run the same command again to go on. A run that
+    is killed explains the texts of its unfinished file again.
 
     \b
     Examples:
@@ -109,7 +114,10 @@ def attribute(
         subset=subset,
     )
     next(data_set.read(), None)  # a wrong column should not cost the loading of a model
-    with until_interrupted() as stop, progress_bar("explaining") as progress:
+    what_stays = "texts that are done are stored"
+    if engine == "ray":
+        what_stays = "finished files are stored, and a smaller --shard-size makes them finish sooner"
+    with until_interrupted(what_stays) as stop, progress_bar("explaining") as progress:
         model_device = "cpu" if engine == "ray" else device  # Ray's workers have the devices
         explainer = Explainer(
             model,
@@ -134,7 +142,7 @@ def attribute(
             limit=limit,
             seed=seed,
             engine=engine_settings,
-            progress=progress,
+            progress=advising(progress, _advice(methods or [], explainer)),
             stop=stop,
         )
     if as_json:
@@ -155,6 +163,14 @@ def attribute(
     if outcome.errors == outcome.texts * len(outcome.methods):
         return 1
     return 0
+
+
+def _advice(methods: Sequence[str], explainer: Explainer) -> Advice | None:
+    """One line about the default method, if one of the methods takes much longer."""
+    most_expensive = max(map(find_method, methods), key=lambda method: pass_cost(method) or 0, default=None)
+    if most_expensive is None:
+        return None
+    return cheaper_advice(most_expensive, lambda: explainer.default, "--method {}")
 
 
 def _plural(count: int, noun: str) -> str:

@@ -88,7 +88,7 @@ def bench(
     limit: RowLimit = None,
     seed: Annotated[int, number("Seed of the sample and the random control.")] = 0,
     batch_size: BatchSize = 16,
-    shard_size: Annotated[int, number("Texts that are computed again after an interruption, at most.")] = 250,
+    shard_size: Annotated[int, number("Texts that are masked together: what an interruption costs at most.")] = 250,
     truncation: Truncation = False,
     bounds: Bounds = False,
     soft: Annotated[bool, flag("--soft", "Compute Soft-NC and Soft-NS.")] = False,
@@ -153,7 +153,8 @@ def bench(
             max_share=max_share,
         ),
     )
-    with until_interrupted() as stop:
+    what_stays = f"explained texts are stored, and masked ones in groups of {shard_size:,} (--shard-size)"
+    with until_interrupted(what_stays) as stop:
         explainer = Explainer(
             model,
             device=device,

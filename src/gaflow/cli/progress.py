@@ -1,7 +1,8 @@
 """Progress of long work on stderr, and how to end it: a spinner, a bar, or lines for a log.
 
-The convention this file owns: the first Ctrl-C (or SIGTERM) asks a run to end where nothing is lost, the second one
-ends it at once. Rate and remaining time count the texts of this run, not those of earlier ones.
+The convention this file owns: the first Ctrl-C (or SIGTERM) asks a run to end where little is lost, the second one
+ends it at once. Rate and remaining time count the texts of this run, not those of earlier ones, and leave out the
+first piece of work, which takes longer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import FrameType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from gaflow.progress import Progress
+from gaflow.progress import SECONDS_BEFORE_BAR, Advice, Pace, Progress
 from gaflow.terminal.console import make_console
 
 _INTERRUPTED = 130  # exit code after Ctrl-C
@@ -30,15 +31,16 @@ def spinner(activity: str) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield False
         return
-    pace = _Pace()
-    pace.rate(0)  # time counts from here
+    pace = Pace()
+    pace.rate(0)
     with make_console(stderr=True).status(activity) as status:
 
         def report(done: float, total: int) -> None:
             text = f"{activity}, {done / total:.0%}"
-            if 0 < done < total:
-                seconds_left = round((total - done) / pace.rate(done))
-                text += f", about {seconds_left:,} s left"
+            rate = pace.rate(done)
+            if rate and done < total:
+                seconds_left = round((total - done) / rate)
+                text += f", roughly {seconds_left:,} s left"
             status.update(text)
 
         yield report
@@ -53,16 +55,17 @@ def progress_bar(activity: str) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     with Bar(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
         task = bar.add_task(activity, total=None, rate="")
-        pace = _Pace()
+        pace = Pace()
 
         def report(done: float, total: int) -> None:
-            bar.update(task, total=total, completed=int(done), rate=f"{pace.rate(done):.3g} texts/s")
+            rate = pace.rate(done)
+            bar.update(task, total=total, completed=int(done), rate=f"{rate:.3g} texts/s" if rate else "")
 
         yield report
 
 
 def _log_lines(activity: str) -> Callable[[float, int], object]:
-    pace = _Pace()
+    pace = Pace()
     last_line = time.monotonic()
 
     def report(done: float, total: int) -> None:
@@ -73,38 +76,23 @@ def _log_lines(activity: str) -> Callable[[float, int], object]:
             return
         last_line = now
         remaining = timedelta(seconds=round((total - done) / rate))
-        sys.stderr.write(f"{activity}: {done:,.0f} of {total:,} texts, {rate:.3g} texts/s, {remaining} left\n")
+        sys.stderr.write(f"{activity}: {done:,.0f} of {total:,} texts, {rate:.3g} texts/s, roughly {remaining} left\n")
         sys.stderr.flush()
 
     return report
 
 
-class _Pace:
-    """Texts per second since the first report, which may already count texts of an earlier run."""
-
-    def __init__(self) -> None:
-        self._started: float | None = None
-        self._done_before = 0.0
-
-    def rate(self, done: float) -> float:
-        now = time.monotonic()
-        if self._started is None:
-            self._started = now
-            self._done_before = done
-        return (done - self._done_before) / max(now - self._started, 1e-9)
-
-
 @contextmanager
-def until_interrupted() -> Iterator[Callable[[], bool]]:
-    """A function that returns True once the user has asked the run to end."""
+def until_interrupted(what_stays: str) -> Iterator[Callable[[], bool]]:
+    """A function that returns True once the user has asked the run to end, who is told what is stored then."""
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         if interrupted:
-            raise KeyboardInterrupt("finished files are kept; run the same command again to go on")
+            raise KeyboardInterrupt(f"{what_stays}; run the same command again to go on")
         interrupted = True
-        sys.stderr.write("ending after this batch, which is kept; press Ctrl-C again to end at once\n")
+        sys.stderr.write(f"ending within seconds: {what_stays}; press Ctrl-C again to end at once\n")
 
     handlers_before = {}
     try:
@@ -117,6 +105,26 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in handlers_before.items():
             signal.signal(number, handler)
+
+
+def advising(progress: Progress, advice: Advice | None) -> Progress:
+    """The same progress, with one line of advice as soon as the time that the work takes can be told."""
+    if advice is None or not callable(progress):
+        return progress
+    report = progress
+    pace = Pace()
+    started = time.monotonic()
+
+    def report_and_advise(done: float, total: int) -> None:
+        nonlocal advice
+        report(done, total)
+        rate = pace.rate(done)
+        seconds = time.monotonic() - started
+        if advice is not None and rate and seconds >= SECONDS_BEFORE_BAR:
+            sys.stderr.write(advice(seconds + (total - done) / rate) + "\n")
+            advice = None
+
+    return report_and_advise
 
 
 def report_stopped(stored: str) -> int:

@@ -21,27 +21,44 @@ class CheaperMethod:
 
         `default` is called only if it matters: finding the default method may run the model.
         """
-        cost = _pass_cost(method)
         is_shown = progress is None and is_watched()
-        if not is_shown or self._was_named or cost is None:
+        if not is_shown or self._was_named:
             return None
-        cheaper = default()
-        cheaper_cost = _pass_cost(cheaper)
-        if cheaper_cost is None or cost < MUCH_CHEAPER * cheaper_cost:
+        line = cheaper_advice(method, default, "method={!r}")
+        if line is None:
             return None
 
-        def line(seconds: float) -> str:
+        def line_once(seconds: float) -> str:
             self._was_named = True
-            cheaper_seconds = max(1, round(seconds * cheaper_cost / cost))
-            return (
-                f"{method.name} will take about {round(seconds):,} s, because it runs the model often; "
-                f"method={cheaper.name!r} would take about {cheaper_seconds:,} s"
-            )
+            return line(seconds)
 
-        return line
+        return line_once
 
 
-def _pass_cost(method: Method) -> int | None:
+def cheaper_advice(method: Method, default: Callable[[], Method], choice: str) -> Advice | None:
+    """One line about the default method, if `method` runs the model many times more often.
+
+    `choice` is how the reader chooses a method, with braces for its name.
+    """
+    cost = pass_cost(method)
+    if cost is None or cost < MUCH_CHEAPER:
+        return None
+    cheaper = default()
+    cheaper_cost = pass_cost(cheaper)
+    if cheaper_cost is None or cost < MUCH_CHEAPER * cheaper_cost:
+        return None
+
+    def line(seconds: float) -> str:
+        cheaper_seconds = max(1, round(seconds * cheaper_cost / cost))
+        return (
+            f"{method.name} will take roughly {round(seconds):,} s, because it runs the model often; "
+            f"{choice.format(cheaper.name)} would take roughly {cheaper_seconds:,} s"
+        )
+
+    return line
+
+
+def pass_cost(method: Method) -> int | None:
     """The passes of the model that a method needs for one text; None if the method does not say."""
     info = getattr(method, "info", None)
     return info.pass_cost if isinstance(info, MethodInfo) else None
