@@ -10,7 +10,7 @@ from gaflow.methods import FlowMethod
 from gaflow.models.cost import Geometry, estimate, solve_flops
 from gaflow.models.loading import outline
 from tests.support.commands import gives, refused, saved
-from tests.support.models import FAMILIES, SENTENCE, bert
+from tests.support.models import FAMILIES, SENTENCE, bert, longformer
 from tests.support.sentence_folders import write_folder
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -34,6 +34,18 @@ def test_info_says_what_a_trace_would_find(capfd, tmp_path, family):
     assert document["estimate"]["flops"] == 2 * solve_flops(document["layers"], 7)  # for and against the output
     assert document["estimate"]["seconds"] > 0
     assert document["estimate"]["peak"] > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "answer"), [(bert, "yes, with peeled_flow"), (longformer, "yes, but only with agf: .*residual stream")]
+)
+def test_the_first_line_says_whether_a_model_can_be_explained(capfd, tmp_path, monkeypatch, make, answer):
+    folder = saved(make(), tmp_path)
+    assert re.match(answer, gives(capfd, "info", folder))
+    assert re.match(answer, json.loads(gives(capfd, "info", folder, "--json"))["verdict"])
+    monkeypatch.setattr("gaflow.cli.info._MOST_TRIED", 1)
+    assert re.match("probably yes.*nothing tried", gives(capfd, "info", folder))
+    assert json.loads(gives(capfd, "info", folder, "--json"))["verdict"] is None
 
 
 def test_info_needs_no_weights_and_fits_the_text_to_the_model(capfd, folder, tmp_path):
@@ -127,7 +139,7 @@ def test_info_refuses_what_cannot_be_traced(capfd, monkeypatch, folder):
     loaded = outline(folder)
     loaded.model.config.model_type = "fnet"
     monkeypatch.setattr("gaflow.cli.info.outline", lambda *_: loaded)
-    assert "Fourier" in refused(capfd, "info", folder)
+    assert re.search("no: .*Fourier", refused(capfd, "info", folder))
 
 
 def test_extrapolating_to_the_same_size_changes_nothing():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from timeit import repeat
 from typing import Annotated, Any
@@ -10,11 +12,12 @@ import torch
 import typer
 
 from gaflow.arguments import whole_number
-from gaflow.cli.app import BatchSize, Device, Json, Revision, TaskName, TrustRemoteCode, app, number, option
+from gaflow.cli.app import BatchSize, Device, Json, Revision, TaskName, TrustRemoteCode, app, method_option, number
 from gaflow.cli.input_output import print_json
 from gaflow.cli.progress import spinner
 from gaflow.errors import Argument, ArgumentError, UnsupportedModelError
-from gaflow.explainer.default_method import DEFAULT, LEADING
+from gaflow.explainer.default_method import DEFAULT, LEADING, verdict
+from gaflow.explainer.runner import Runner
 from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
@@ -32,6 +35,7 @@ from gaflow.view.text import one_line
 Facts = dict[str, Any]  # plain values, as JSON prints them
 
 _DEFAULT_LENGTH = 128  # tokens
+_MOST_TRIED = 200_000_000  # parameters, which get random values within seconds
 _SAMPLE_TOKENS = 96  # of the network that is solved to take the time
 _ROWS = {  # of the table: title -> facts and wordings; a row without a value is left out
     "model": "{class} ({type}), {task}",
@@ -60,7 +64,7 @@ def info(
     ] = None,
     task: TaskName = None,
     method: Annotated[
-        str | None, option("NAME", "A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
+        str | None, method_option("A flow of 'gaflow methods'; default: as for 'gaflow explain'.")
     ] = None,
     batch_size: BatchSize = 1,
     device: Device = None,
@@ -70,12 +74,14 @@ def info(
 ) -> None:
     """Show whether gaflow can explain MODEL, and how much memory it takes. Weights are not loaded.
 
+    The first line is the answer: a model of up to 200 million parameters is tried on a few words, with random weights.
+
     \b
     Example:
       gaflow info org/name --length 512 --batch-size 16
     """
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    with spinner("reading"):
+    with spinner("reading"), _answering_no():
         loaded = outline(model, task, trust_remote_code, revision)
         name = method or LEADING
         flow_method = find_method(name)
@@ -83,12 +89,13 @@ def info(
             raise ArgumentError(
                 Argument("method"), f" must be a flow, whose costs are known, such as {DEFAULT}, not {name}"
             )
-        facts: Facts = {"model": model, **_model_facts(loaded)}
+        facts: Facts = {"model": model, "verdict": None, **_model_facts(loaded)}
         limit = facts["limit"]
         if length is None:
             length = min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
         whole_number("length", length, most=limit)
         facts |= _cost_facts(loaded.model, facts["weights"], flow_method, length, batch_size, torch_device)
+        facts["verdict"] = _try_random_weights(loaded, facts["parameters"])
     if as_json:
         print_json(facts)
         return
@@ -98,7 +105,33 @@ def info(
         value = template.format_map(words)
         if value:
             rows.append([title, one_line(value)])
+    not_tried = (
+        "probably yes: gaflow reads attention of this kind, but only the config was looked at, and nothing tried"
+    )
+    typer.echo(one_line(facts["verdict"] or not_tried))
     show(make_console(), table(["", ""], rows))
+
+
+@contextmanager
+def _answering_no() -> Iterator[None]:
+    """Begin the error about a model that cannot be explained with the answer."""
+    try:
+        yield
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError("no: ", *error.args) from error
+
+
+def _try_random_weights(loaded: Loaded, parameters: int) -> str | None:
+    """Whether a model can be explained, by trying its class with random weights; None if that cannot tell."""
+    model_class = type(loaded.model)
+    if parameters > _MOST_TRIED or not hasattr(model_class, "config_class"):
+        return None
+    try:
+        with torch.random.fork_rng():
+            model = model_class(loaded.model.config).eval()
+            return verdict(Runner.of(model, loaded.tokenizer, loaded.task))
+    except Exception:  # of any model's own code, which random weights may bring about
+        return None
 
 
 def _model_facts(loaded: Loaded) -> Facts:

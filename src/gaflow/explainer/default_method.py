@@ -56,10 +56,27 @@ class FallbackToAgf:
 
 def default_method(runner: Runner) -> Method:
     """The default method for a model; explains a tiny input of its task to see whether `peeled_flow` works."""
+    reason = _reason_against(runner, _PROBE)
+    return METHODS[LEADING] if reason is None else FallbackToAgf(reason)
+
+
+def verdict(runner: Runner) -> str:
+    """Whether a model can be explained, by which method and why, from trials on a tiny input."""
+    default = default_method(runner)
+    if not isinstance(default, FallbackToAgf):
+        return f"yes, with {LEADING}"
+    reason = _reason_against(runner, METHODS[DEFAULT])
+    if reason is None:
+        return f"yes, but only with {DEFAULT}: {default.reason}"
+    return f"no: {reason}"
+
+
+def _reason_against(runner: Runner, method: Method) -> str | None:
+    """Why a method cannot explain a tiny input of the model's task; None if it can."""
     try:
         tiny_input = TASKS[runner.task].probe(runner.tokenizer)
         text = prepare_one(runner, tiny_input, None, truncation=True, windows=False)
-        list(explain_many(runner, [text], [_PROBE]))
+        list(explain_many(runner, [text], [method]))
     except GaflowError as error:
-        return FallbackToAgf(str(error).split(". ")[0])
-    return METHODS[LEADING]
+        return str(error).split(". ")[0]
+    return None
