@@ -136,3 +136,9 @@ def test_a_watcher_sees_how_far_it_is(capfd, monkeypatch, folder):
     gives(capfd, "compare", SENTENCE, "--model", folder, "--methods", "agf,lime")
     assert (reports[0], reports[-1]) == (("comparing", 1, 2), ("comparing", 2, 2))
     assert any(1 < done < 2 for _, done, _ in reports)
+
+
+@pytest.mark.parametrize("names", [["--methods", "af,GF"], ["--method", "af", "--method", "gf"], ["--method", "af,gf"]])
+def test_methods_are_a_list_or_repeated(capfd, folder, names):
+    document = json.loads(gives(capfd, "compare", "a dog", "--model", folder, "--json", *names))
+    assert list(document) == ["af", "gf"]

@@ -248,3 +248,29 @@ def test_results_do_not_go_into_a_file(capfd, tmp_path, command):
     for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
         err = refused(capfd, command, tmp_path / "no.csv", "-o", path)
         assert f"{str(tmp_path / 'file')!r} is a file; give a folder" in err
+
+
+def test_files_that_were_written_are_named_unless_json_is_printed(capfd, folder, tmp_path):
+    html, svg = tmp_path / "why.html", tmp_path / "why.svg"
+    args = ["explain", SENTENCE, "--model", folder, "--method", "rawatt", "--html", html, "--svg", svg]
+    last_line = gives(capfd, *args).splitlines()[-1]
+    assert str(html) in last_line
+    assert str(svg) in last_line
+    json.loads(gives(capfd, *args, "--json"))
+    assert str(html) not in gives(capfd, *args[:-4])
+
+
+def test_a_text_that_is_the_name_of_a_file_is_explained_with_a_hint(capfd, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dog.csv").write_text("text\na dog\n")
+    assert main(["explain", "dog.csv", "--model", str(folder), "--methods", "rawatt", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["text"] == "dog.csv"
+    assert len(err.splitlines()) == 1
+    assert "gaflow attribute" in err
+
+
+def test_a_label_with_a_typing_error_is_hinted_at(capfd, folder):
+    error = refused(capfd, "explain", "a dog", "--model", folder, "--target", "Positiv minus negative")
+    assert re.search("no label 'Positiv'.*did you mean 'positive'", error)
+    assert "mean" not in refused(capfd, "explain", "a dog", "--model", folder, "--target", "xyz")

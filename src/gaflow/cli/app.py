@@ -53,6 +53,16 @@ def option(metavar: str, description: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=description)
 
 
+def methods_option(description: str) -> Any:
+    """The option for several methods: a list, or repeated."""
+    return option("A,B,...", description, "--methods", "--method")
+
+
+def method_option(description: str) -> Any:
+    """The option for one method."""
+    return option("NAME", description, "--method", "--methods")
+
+
 def number(description: str, metavar: str = "N") -> Any:
     """An option that is a whole number."""
     return typer.Option(parser=as_integer, metavar=metavar, help=description)
@@ -149,7 +159,7 @@ def options_of(args: Sequence[str]) -> dict[str, str]:
     commands = getattr(typer.main.get_command(app), "commands", {})
     for arg in args:
         if arg in commands:
-            return {parameter.name: max(parameter.opts, key=len) for parameter in commands[arg].params}
+            return {parameter.name: parameter.opts[0] for parameter in commands[arg].params}
     return {}
 
 
@@ -164,11 +174,11 @@ def parse_label_names(label_names: str | None) -> LabelNames | None:
     return {label.strip(): name.strip() for label, _, name in pairs}
 
 
-def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]:
-    """The methods that a list of names means, checked before a model is loaded; `default` if there is no list."""
-    if methods is None:
+def parse_methods(methods: Sequence[str] | None, default: Sequence[str] = ()) -> list[str]:
+    """The methods that lists of names mean, checked before a model is loaded; `default` if there is no list."""
+    if not methods:
         names = list(default)
-    elif methods.strip().lower() == "all":
+    elif is_all(methods):
         names = list(METHODS)
     else:
         names = [name.lower() for name in split_names(methods)]
@@ -177,11 +187,17 @@ def parse_methods(methods: str | None, default: Sequence[str] = ()) -> list[str]
     return names
 
 
-def split_names(methods: str) -> list[str]:
-    """The names in --methods, whether there are such methods or not."""
-    names = [name.strip() for name in methods.split(",")]
+def is_all(methods: Sequence[str]) -> bool:
+    """Whether lists of names mean all methods."""
+    return ",".join(methods).strip().lower() == "all"
+
+
+def split_names(methods: Sequence[str]) -> list[str]:
+    """The names in all --methods, whether there are such methods or not."""
+    joined = ",".join(methods)
+    names = [name.strip() for name in joined.split(",")]
     if not all(names):
-        raise ArgumentError(Argument("methods"), f" {methods!r} has an empty name; separate names by single commas")
+        raise ArgumentError(Argument("methods"), f" {joined!r} has an empty name; separate names by single commas")
     distinct("methods", [name.lower() for name in names], "give each method once")
     return names
 

@@ -60,7 +60,8 @@ def attribute(
     label_names: LabelNamesOption = None,
     model: Model = None,
     method: Annotated[
-        list[str] | None, option("NAME", f"One of 'gaflow methods', several, or all; default: {DEFAULT_WORDS}.")
+        list[str] | None,
+        option("A,B,...", f"Names from 'gaflow methods', or all; default: {DEFAULT_WORDS}.", "--method", "--methods"),
     ] = None,
     target: TargetLabel = None,
     batch_size: BatchSize = 16,
@@ -97,7 +98,7 @@ def attribute(
     """
     find_windows(windows, truncation)
     check_folder("--out", out)
-    methods = parse_methods(",".join(method)) if method else None
+    methods = parse_methods(method) if method else None
     if engine == "ray":
         engine_settings = Ray(workers, device)
     elif workers is not None:

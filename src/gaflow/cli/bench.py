@@ -36,6 +36,8 @@ from gaflow.cli.app import (
     TrustRemoteCode,
     app,
     flag,
+    is_all,
+    methods_option,
     number,
     option,
     parse_label_names,
@@ -62,8 +64,8 @@ Inputs = Annotated[
     ),
 ]
 Methods = Annotated[
-    str | None,
-    option("A,B,...", f"Names from 'gaflow methods', or all; default: the paper's and {LEADING}, or what DIR has."),
+    list[str] | None,
+    methods_option(f"Names from 'gaflow methods', or all; default: the paper's and {LEADING}, or what DIR has."),
 ]
 Replacement = Annotated[
     list[str] | None,
@@ -132,9 +134,9 @@ def bench(
     method_names = None  # the default ones, or all that are stored
     if not only_stored:
         checked_names = parse_methods(methods, BENCH_METHODS)
-        if methods is not None:
+        if methods:
             method_names = tuple(checked_names)
-    elif methods is not None and methods.strip().lower() != "all":
+    elif methods and not is_all(methods):
         method_names = tuple(split_names(methods))  # whether there are such methods or not
     replacements = [int(name) if name.isdecimal() else name for name in replacement or ["pad"]]
     settings = BenchmarkSettings(

@@ -28,7 +28,7 @@ from gaflow.cli.app import (
     WindowsFlag,
     app,
     flag,
-    option,
+    methods_option,
     parse_methods,
     path_option,
 )
@@ -37,6 +37,7 @@ from gaflow.cli.input_output import (
     check_flow_page,
     check_picture,
     print_json,
+    print_written,
     read_text,
     write_file,
     write_picture,
@@ -58,7 +59,7 @@ def compare(
     model: Model = None,
     task: TaskName = None,
     methods: Annotated[
-        str | None, option("A,B,...", f"Names from 'gaflow methods', or all; default: {LEADING} and the quick ones.")
+        list[str] | None, methods_option(f"Names from 'gaflow methods', or all; default: {LEADING} and the quick ones.")
     ] = None,
     target: TargetLabel = None,
     tokens: Annotated[bool, flag("--tokens", "Compare tokens, special ones included, instead of words.")] = False,
@@ -111,7 +112,7 @@ def compare(
         try:
             attributions = explain(methods=names)
         except UnsupportedModelError:
-            if methods is not None:
+            if methods:
                 raise
             attributions = _compare_supported(explain, names)
     write_file("--html", html, lambda path: page(attributions, path, words=not tokens))
@@ -125,6 +126,7 @@ def compare(
     else:
         console = make_console()
         show(console, render_all(attributions, console, tokens=tokens))
+        print_written(html, svg, flow_html)
 
 
 def _compare_supported(explain: Callable[..., dict[str, Attribution]], names: Sequence[str]) -> dict[str, Attribution]:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from gaflow.arguments import whole_number
 from gaflow.attribution.export import as_json
-from gaflow.cli.app import Html, Json, app, as_path, flag, number, option
-from gaflow.cli.input_output import check_file, print_json, write_file
+from gaflow.cli.app import Html, Json, app, as_path, flag, method_option, number
+from gaflow.cli.input_output import check_file, print_json, print_written, write_file
 from gaflow.cli.progress import spinner
 from gaflow.terminal.console import make_console, show, table
 from gaflow.view.text import one_line, shortened
@@ -27,7 +27,7 @@ _HEADS = ("share", "interval", "texts", "lift", "words")
 @app.command()
 def corpus(
     folder: Annotated[Path, typer.Argument(parser=as_path, metavar="DIR", help="What 'gaflow attribute' wrote.")],
-    method: Annotated[str | None, option("NAME", "Method whose scores count; needed if DIR has several.")] = None,
+    method: Annotated[str | None, method_option("Method whose scores count; needed if DIR has several.")] = None,
     length: Annotated[int, number("The most words of an n-gram.")] = 1,
     minimum: Annotated[int, number("Leave out words in fewer texts of a class.")] = 10,
     top: Annotated[int, number("How many words to list for each class.", "K")] = 10,
@@ -65,6 +65,7 @@ def corpus(
     if not len(words):
         lines.append(Text(f"no word is in {minimum} texts of a class; pass a smaller --minimum"))
     show(make_console(), Group(*lines))
+    print_written(html)
 
 
 def _title(words: DataFrame) -> str:

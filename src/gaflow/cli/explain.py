@@ -26,8 +26,8 @@ from gaflow.cli.app import (
     WindowsFlag,
     app,
     flag,
+    method_option,
     number,
-    option,
     path_option,
 )
 from gaflow.cli.input_output import (
@@ -36,6 +36,7 @@ from gaflow.cli.input_output import (
     check_flow_page,
     check_picture,
     print_json,
+    print_written,
     read_text,
     write_file,
     write_picture,
@@ -57,7 +58,7 @@ def explain(
     task: TaskName = None,
     method: Annotated[
         str | None,
-        option("NAME", f"One of 'gaflow methods'; default: {DEFAULT_WORDS}."),
+        method_option(f"One of 'gaflow methods'; default: {DEFAULT_WORDS}."),
     ] = None,
     target: TargetLabel = None,
     top: Annotated[int, number("How many words to list.", "K")] = 5,
@@ -128,3 +129,4 @@ def explain(
     else:
         console = make_console()
         show(console, render(att, console, top=top, words=words, sentences=sentences))
+        print_written(save, html, flow_html, svg)

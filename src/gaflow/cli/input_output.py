@@ -15,6 +15,7 @@ import typer
 from gaflow.errors import Argument, ArgumentError, DiskFullError, TextError
 from gaflow.files import write_atomically, writing
 from gaflow.methods import find_method
+from gaflow.view.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,11 +32,23 @@ def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
         raise ArgumentError("TEXT and ", Argument("pair"), " are both '-', but stdin can only be read once")
     if text == "-":
         text = _read_stdin()
+    elif pair is None and _is_file(text):
+        sys.stderr.write(
+            f"gaflow: explaining the words {one_line(text)!r}, which are also the name of a file; "
+            "to explain its texts: gaflow attribute FILE -o DIR, or, for one text: gaflow explain - < FILE\n"
+        )
     if pair is None:
         return text
     if pair == "-":
         pair = _read_stdin()
     return text, pair
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with characters that names cannot have
+        return False
 
 
 def _read_stdin() -> str:
@@ -130,6 +143,13 @@ def write_picture(option: str, path: Path | None, draw: Callable[[], Figure]) ->
 def print_json(value: object) -> None:
     """Print one JSON document in ASCII."""
     typer.echo(json.dumps(value, allow_nan=False, default=str))
+
+
+def print_written(*paths: Path | None) -> None:
+    """Say which files were written besides what is printed, if any."""
+    names = [str(path) for path in paths if path is not None]
+    if names:
+        typer.echo(one_line(f"written to {', '.join(names)}"))
 
 
 def count_reasons(counts: Mapping[str, int]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gaflow.cli.app import Json, app, as_path, number, option, path_option
+from gaflow.cli.app import Json, app, as_path, method_option, number, option, path_option
 from gaflow.cli.input_output import check_folder, print_json
 from gaflow.cli.progress import spinner
 from gaflow.view.text import one_line
@@ -22,7 +22,7 @@ def report(
     out: Annotated[Path | None, path_option("DIR", "Folder of the report; default: the same.", "--out", "-o")] = None,
     datasets: Annotated[str | None, option("A,B,...", "Which data sets, in this order; default: all, by name.")] = None,
     method: Annotated[
-        str | None, option("NAME", "Compare it with the best of the others; default: the best one.")
+        str | None, method_option("Compare it with the best of the others; default: the best one.")
     ] = None,
     resamples: Annotated[int, number("Resamples of the texts, for intervals and tests.")] = 500,
     seed: Annotated[int, number("Seed of the resamples.")] = 0,

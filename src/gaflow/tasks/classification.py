@@ -13,6 +13,7 @@ minus the rest is that of the class.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -160,7 +161,8 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
             index = self._find(side)
             if index is None:
                 context = "" if side == target else f" in {target!r}"
-                raise target_error(f": no label {side!r}{context}; the model's labels are {self._listed()}")
+                hint = self._similar(side)
+                raise target_error(f": no label {side!r}{context}; the model's labels are {self._listed()}{hint}")
             return index
         index = whole_target(side, "a class index, a label, a pair (A, B) or None")
         if not 0 <= index < len(self.labels):
@@ -180,6 +182,14 @@ class ClassificationHead(Head[ClassTarget | None, ClassTarget | None]):
         if folded.isdecimal() and folded.isascii() and len(folded) < _MAX_DIGITS and int(folded) < len(self.labels):
             return int(folded)
         return None
+
+    def _similar(self, label: str) -> str:
+        """A hint at labels that are spelled alike; empty if there are none."""
+        names = {name.casefold(): name for name in self.labels}
+        similar = difflib.get_close_matches(label.strip().casefold(), names, n=2)
+        if not similar:
+            return ""
+        return f"; did you mean {' or '.join(repr(names[name]) for name in similar)}?"
 
     def _listed(self) -> str:
         return list_labels([f"{k} {name!r}" for k, name in enumerate(self.labels)])
