@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowErro
 from gaflow.extras import need
 from gaflow.inputs.transformers_types import ModelConfig, PretrainedModel, Tokenizer
 from gaflow.models.custom_model import CustomModel
+from gaflow.models.hub_connection import one_attempt_to_connect
 from gaflow.models.memory import device_of, hooks_of_accelerate
 from gaflow.models.restore import uncompiled
 from gaflow.models.sentence_encoder import SentenceEncoder
@@ -41,9 +42,6 @@ _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")  # that tor
 _MOST_LAYERS = 4096  # making them takes time and memory, even without weights
 _ATTENTION = (None, "eager", "sdpa")  # implementations that need nothing but torch
 DeviceMap = str | int | torch.device | Mapping[str, str | int | torch.device]
-# one of which the cache has of everything that can be loaded
-_CACHED_FILES = ("config.json", "modules.json", "tokenizer_config.json", "tokenizer.json", "preprocessor_config.json")
-_SECONDS_TO_CONNECT = 10.0  # to the hub, as its library waits
 _ASSETS = Path(__file__).parents[1] / "assets"
 
 
@@ -134,7 +132,7 @@ def outline(
     name = _folder_or_name(model)
     options = LoadOptions(revision=revision, trust_remote_code=boolean("trust_remote_code", trust_remote_code))
     _check_revision(name, revision)
-    with _without_progress_bars(), _naming(name), _one_attempt_to_connect(name, options.revision):
+    with _without_progress_bars(), _naming(name), _one_attempt(name, options):
         pipeline = _find_pipeline(name, task, options)
         config, task = _load_config(name, task, options, pipeline)
         with torch.device("meta"):
@@ -150,7 +148,7 @@ def _from_name(name: str, tokenizer: Tokenizer, task: str | None, options: LoadO
     _check_revision(name, options.revision)
     device = _usable(options.device)
     dtype = "auto" if options.dtype == "auto" else _as_dtype(options.dtype) or torch.float32
-    with _without_progress_bars(), _naming(name), _one_attempt_to_connect(name, options.revision):
+    with _without_progress_bars(), _naming(name), _one_attempt(name, options):
         commit = _commit_of(name, options.revision)
         if commit is not None:
             options = replace(options, revision=commit)  # all files are of one commit
@@ -247,6 +245,11 @@ def _find_file(name: str, file: str, subfolder: str, revision: str | None = None
         _raise_exceptions_for_connection_errors=False,
     )
     return None if cached is None else Path(cached)
+
+
+def _one_attempt(name: str, options: LoadOptions, argument: str = "model") -> AbstractContextManager[None]:
+    """Do not wait for a hub that cannot be reached."""
+    return one_attempt_to_connect(name, partial(_find_file, name, subfolder="", revision=options.revision), argument)
 
 
 def _commit_of(name: str, revision: str | None) -> str | None:
@@ -393,7 +396,7 @@ def _load_tokenizer(
     processor = getattr(transformers, TASKS[task].processor)
     attempt = nullcontext()  # the caller has made one for the model
     if argument != "model":
-        attempt = _one_attempt_to_connect(name, options.revision, argument)
+        attempt = _one_attempt(name, options, argument)
     with _naming(name, argument), attempt:
         return processor.from_pretrained(name, subfolder=_subfolder(pipeline), **options.remote)
 
@@ -476,52 +479,6 @@ def _naming(name: str, argument: str = "model") -> Iterator[None]:
         reason = str(error).strip().split("\n")[0]
         advice = "give a hub id or a folder with config, weights and tokenizer"
         raise GaflowError("cannot load ", Argument(argument), f" {name!r}: {reason} ({advice})") from error
-
-
-@contextmanager
-def _one_attempt_to_connect(name: str, revision: str | None, argument: str = "model") -> Iterator[None]:
-    """Take files from the cache alone if the hub cannot be reached; an error if it has none by this name.
-
-    Otherwise the libraries would try again and again for each file, for minutes.
-    """
-    if Path(name).is_dir():
-        yield
-        return
-    from huggingface_hub import constants
-
-    problem = _connection_problem(name)
-    if problem is None:
-        yield
-        return
-    was_offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        if all(_find_file(name, file, "", revision) is None for file in _CACHED_FILES):
-            message = (
-                f" {name!r}: there is no folder {name!r} here, no such model in the cache, and the hub cannot be "
-                f"reached ({problem}); give the path of a folder, or connect to the network"
-            )
-            raise GaflowError("cannot load ", Argument(argument), message)
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = was_offline
-
-
-def _connection_problem(name: str) -> str | None:
-    """Why there is no connection to the hub, by a single attempt; None if it answers, whatever it says."""
-    from huggingface_hub import constants, hf_hub_url
-    from huggingface_hub.utils import get_session
-
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    try:
-        url = hf_hub_url(name, "config.json", endpoint=constants.ENDPOINT)
-        get_session().head(url, timeout=_SECONDS_TO_CONNECT)
-    except Exception as error:  # of a library for HTTP, which differs between versions of the hub's
-        kind = type(error).__name__
-        if "Connect" in kind or "Proxy" in kind:
-            return str(error).strip().split("\n")[0] or kind
-    return None
 
 
 @contextmanager
