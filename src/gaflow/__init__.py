@@ -1,5 +1,6 @@
 """Explain the predictions of Transformer models by Generalized Attention Flow."""
 
+import gaflow.cli.starting  # noqa: F401  # first, since all others take seconds to import
 from gaflow.attribution.attribution import Attribution, TextUnit, load
 from gaflow.attribution.axioms import Axioms, axioms
 from gaflow.corpora.importances import corpus

@@ -3,12 +3,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import gaflow
 from gaflow import cli
 from gaflow.cli import main
+from gaflow.cli.starting import starts_command
 from gaflow.errors import Argument
 from gaflow.models import loading
 from tests.support.models import SENTENCE, bert
@@ -243,3 +245,26 @@ def test_warnings_of_libraries_stay_off_the_terminal(capfd, monkeypatch, recwarn
     monkeypatch.setattr("gaflow.cli.explain.Explainer", warn)
     assert assert_fails(capfd, ["explain", "a"]) == "gaflow: done\n"
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("command", ["script", "module"])
+def test_an_interrupt_while_libraries_are_imported_is_one_line(tmp_path, command):
+    interrupting = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "torch.py").write_text(interrupting)  # in place of the library
+    script = tmp_path / "gaflow"
+    script.write_text("import sys\nfrom gaflow.cli import program\nsys.exit(program())\n")
+    args = [str(script)] if command == "script" else ["-m", "gaflow"]
+    path = os.pathsep.join([str(tmp_path), str(Path(gaflow.__file__).parents[1])])
+    result = python(*args, "--version", env=os.environ | {"PYTHONPATH": path}, cwd=tmp_path, text=True)
+    assert result.returncode == 130
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("gaflow: stopped")
+
+
+def test_only_the_command_decides_what_an_interrupt_says():
+    assert starts_command(["/usr/bin/gaflow", "explain"], ["python", "/usr/bin/gaflow", "explain"])
+    assert starts_command(["-m", "explain"], ["python", "-m", "gaflow", "explain"])
+    assert not starts_command(["-m", "gaflow"], ["python", "-m", "pytest", "gaflow"])
+    assert not starts_command(["train.py", "gaflow"], ["python", "train.py", "gaflow"])
+    assert not starts_command([], [])
