@@ -316,10 +316,11 @@ export function mountFlow(page, data, options = {}) {
     spans.forEach((span, r) => {
       const run = data.runs[r];
       const level = largest ? Math.round(runScores[r] / largest * data.levels) : 0;
-      span.className = level ? (level < 0 ? "n" : "p") + Math.abs(level) : "";
-      span.classList.toggle("chosen", Boolean(choice && run.some(i => choice.tokens.includes(i))));
+      const shade = level ? (level < 0 ? "n" : "p") + Math.abs(level) : "";
+      const isChosen = Boolean(choice && run.some(i => choice.tokens.includes(i)));
       const tokens = run.map(i => data.tokens[i]).join(" ");
-      span.title = `${number(runScores[r])} (${percent(Math.abs(runScores[r]) / total)} of all scores): ${tokens}`;
+      const title = `${number(runScores[r])} (${percent(Math.abs(runScores[r]) / total)} of all scores): ${tokens}`;
+      paint(span, {class: [shade, isChosen ? "chosen" : ""].filter(Boolean).join(" "), title});
     });
     find(".low").textContent = signed ? number(-largest) : "0";
     find(".high").textContent = number(largest);

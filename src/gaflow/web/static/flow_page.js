@@ -169,8 +169,8 @@ function display(opened = null) {
   const before = flow && sameTokens ? {...flow.state(), ...(choice && choice.tokens ? {} : {selected: null})} : linked;
   const start = {...before, opened};
   parts.view.replaceChildren(frame);
-  const {id} = current;
-  const open = groups => rowMethods(id, groups);
+  const answer = current;
+  const open = groups => rowMethods(answer, groups);
   flow = mountFlow(frame, drawing, {pick: true, onPick: picked, start, open});
   frame.querySelector(".choose").addEventListener("change", () => { save(); openTool(values.tool || "change"); });
   frame.querySelector(".steps").addEventListener("click", syncSlider);
@@ -224,10 +224,14 @@ async function openedAgain({id, drawing}) {
   const earlier = flow && flow.state().groups;
   if (!earlier || !drawing.units || drawing.tokens.length !== current.drawing.tokens.length) return null;
   const groups = openedGroups(drawing, earlier);
-  return {groups, methods: await rowMethods(id, groups)};
+  return {groups, methods: await rowMethods({id, drawing}, groups)};
 }
 
-const rowMethods = async (id, groups) => (await post("drawing", {id, groups, edges: EDGES})).methods;
+// The flows between rows; those between tokens are there already.
+async function rowMethods({id, drawing}, groups) {
+  if (groups.every(group => group.length === 1)) return drawing.methods;
+  return (await post("drawing", {id, groups, edges: EDGES})).methods;
+}
 
 async function solved() {
   try {
