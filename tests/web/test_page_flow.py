@@ -319,8 +319,8 @@ def test_a_long_text_begins_with_sentences_and_rows_stay_open_after_an_edit(brow
 @pytest.mark.parametrize("text", [TEXT, LONG])
 def test_the_drawing_fits_its_card(browser, address, text):  # noqa: F811
     with opened(browser, address, link("flow", text=text)) as page:
-        wide, seen = page.locator("#flow .scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
-        assert wide == seen
+        inside, visible = page.locator("#flow .scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
+        assert inside == visible
 
 
 def test_a_change_that_cannot_be_made_is_said_and_taken_back(browser, address, att):  # noqa: F811
