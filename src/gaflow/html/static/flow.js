@@ -42,6 +42,7 @@ export function mountFlow(page, data, options = {}) {
   let circles = []; // SVG elements of the nodes, per node layer
 
   let layout = null;
+  let narrow = false; // whether the page was when the drawing was laid out; to ask it takes a layout of the page
 
   const find = selector => page.querySelector(selector);
   const group = name => svg.querySelector("." + name);
@@ -63,7 +64,7 @@ export function mountFlow(page, data, options = {}) {
   function layOut() {
     const layerCount = Math.max(...data.methods.map(each => each.layers.length)) - 1;
     const row = rows.length <= 24 ? 24 : rows.length <= 64 ? 19 : 15;
-    const narrow = page.clientWidth < 520;
+    narrow = page.clientWidth < 520;
     const column = layerCount <= 6 ? (narrow ? 72 : 110) : layerCount <= 12 ? (narrow ? 60 : 72) : 48;
     const bar = narrow ? 48 : 84; // length of the longest bar
     const label = Math.max(40, ...labelWidths()) + (rows.some(row => row.parent) ? 16 : 0);
@@ -90,12 +91,13 @@ export function mountFlow(page, data, options = {}) {
   // A narrow screen has the beginning of a label.
   function labelOf({label}) {
     const characters = [...label];
-    return page.clientWidth < 520 && characters.length > 16 ? characters.slice(0, 15).join("").trim() + "…" : label;
+    return narrow && characters.length > 16 ? characters.slice(0, 15).join("").trim() + "…" : label;
   }
 
   function labelWidths() {
     const probe = append(group("names"), "g", {class: "chosen"}); // bold, as a selected token
-    const widths = rows.map(row => append(probe, "text", {}, labelOf(row)).getComputedTextLength());
+    const labels = rows.map(row => append(probe, "text", {}, labelOf(row)));
+    const widths = labels.map(label => label.getComputedTextLength()); // after all are there: then one layout is enough
     probe.remove();
     return widths;
   }
