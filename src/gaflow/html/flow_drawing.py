@@ -365,7 +365,7 @@ def _certified(certificate: Certificate) -> str:
     if certificate.dead:
         return "no path leads from the output to the input"
     error = max(certificate.conservation, certificate.dual, certificate.centrality)
-    return f"{'certified' if certificate.converged else 'not certified'}: optimal to {error:.0e}"
+    return f"{'certified' if certificate.converged else 'not certified'}: solved to {error:.0e}"
 
 
 def _left_out_note(count: int, share: float, kind: UnitKind) -> str:
