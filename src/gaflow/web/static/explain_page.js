@@ -233,7 +233,7 @@ export function certificateCard(att) {
   }
   const small = value => (value === null ? "–" : value.toExponential(0));
   const error = Math.max(certificate.conservation, certificate.dual, certificate.centrality);
-  const verdict = certificate.converged ? `Optimal to ${small(error)}` : "Not converged: do not rely on these scores";
+  const verdict = certificate.converged ? `Solved to ${small(error)}` : "Not converged: do not rely on these scores";
   const rows = [
     ["Flow is conserved at every node to", small(certificate.conservation)],
     ["Prices of edges fit together to", small(certificate.dual)],
@@ -245,7 +245,7 @@ export function certificateCard(att) {
   const list = element("dl", {});
   for (const [term, value] of rows) list.append(element("dt", {}, term), element("dd", {}, value));
   box.append(element("p", {class: certificate.converged ? "seal" : "seal broken"}, verdict), list,
-    element("p", {class: "note"}, "Checked after solving, relative to the flow."));
+    element("p", {class: "note"}, "Checked after solving, relative to the flow. This is about the arithmetic: it does not mean that the explanation is right."));
   return box;
 }
 
