@@ -153,7 +153,8 @@ class Ranking:
         names = ", ".join(self.replacements)
         if worst == 1:
             return f"{best} ranks first {rivals}{where} with every replacement ({names})."
-        return f"{best} ranks first {rivals}{where}: its worst rank over the replacements {names}, random scores included, is {worst}."
+        replacements = f"the replacements {names}, random scores included"
+        return f"{best} ranks first {rivals}{where}: its worst rank over {replacements}, is {worst}."
 
     def _comparisons(self, best: str) -> list[str]:
         """From which methods the best one can be told, and how well."""
