@@ -52,6 +52,7 @@ _LONG_STATES = 9  # likewise, where outputs of linear layers are computed again
 _STORED_STATES = 4  # of a trace: hidden states, streams and their gradients
 _LAYER_ARRAYS = 4  # that come and go inside a block
 _CHUNK_ARRAYS = 6  # of the weights that are held at a time
+_CONTEXT_STATES = 4  # beside those of both traces
 _CONTEXT_MATRICES = 4  # networks and their sums
 _LEAN_ARRAYS = 6  # (l, t, t) float64 arrays alive at the peak of a lean solve
 
@@ -186,7 +187,7 @@ def _estimate_streamed(geometry: Geometry, length: int, batch_size: int, method_
     stored = _STORED_STATES * states + method_cost.means * matrices
     contexts = 0
     if method_cost.peels:
-        contexts = trace + stored + _CONTEXT_MATRICES * matrices
+        contexts = trace + stored + _CONTEXT_STATES * states + _CONTEXT_MATRICES * matrices
     is_lean = length >= LEAN_TOKENS.get(method_cost.device, LEAN_TOKENS["cpu"])
     if not method_cost.networks:
         arrays = 0
