@@ -1,4 +1,4 @@
-"""Streamed attention beside eager attention: seconds, peak memory, and what the estimate says.
+"""Streamed attention beside eager attention: CPU seconds, peak memory, and what the estimate says.
 
 `python -m benchmarks.streamed` writes results/streamed.md (Linux only). Each row is a process of its own, with a model
 of random weights and one text; eager and streamed processes of a case alternate. Memory is the growth of the resident
@@ -30,7 +30,7 @@ CASES = [  # model, tokens, methods
     ("ModernBERT-base", 1024, "attcat"),
     ("ModernBERT-base", 4096, "attcat"),
 ]
-WAYS = {"eager": "eager", "streamed": "auto"}
+WAYS: dict[str, Any] = {"eager": "eager", "streamed": "auto"}
 LIMIT = 8.0
 
 
@@ -39,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT, help="GiB that an eager process may need")
     parser.add_argument("--repeat", type=int, default=1, help="processes for each row; the median of their seconds")
+    parser.add_argument("--models", nargs="*", default=["BERT-base", "ModernBERT-base"])
     parser.add_argument("--part", help="used by the script itself")
     arguments = parser.parse_args()
     if arguments.part:
@@ -50,14 +51,16 @@ def main() -> None:
     lines = [
         "# Eager and streamed attention",
         "",
-        "One text on a CPU in float32, without its flow; see benchmarks/streamed.py for what is measured. Other work ran",
-        "on the same two cores: compare seconds within a case only.",
+        "One text on a CPU in float32, without its flow; see benchmarks/streamed.py for what is measured. Other work",
+        "ran on the same two cores, which affects seconds: compare them within a case only.",
         "",
         provenance(threads=1, seed=0, vocabulary=30522, N=arguments.repeat),
-        "| model | tokens | method | attention | estimated | measured | ratio | whole process | seconds |",
+        "| model | tokens | method | attention | estimated | measured | ratio | whole process | CPU seconds |",
         "|---|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     for model, length, method in CASES:
+        if model not in arguments.models:
+            continue
         runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
         for _ in range(arguments.repeat):
             for way in WAYS:
@@ -120,9 +123,9 @@ def _explain(model: str, length: int, method: str, way: Any, limit: float) -> di
     if not streamed and estimated > limit * 1024 * MIB:
         return {"estimated": estimated}
     before = resident()
-    started = time.perf_counter()
+    started = time.process_time()
     explain_batch(explainer.runner, encodings, [None], [gaflow.METHODS[method]])
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     process = resident(peak=True)
     return {"estimated": estimated, "measured": process - before, "process": process, "seconds": seconds}
 

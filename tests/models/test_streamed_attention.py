@@ -162,6 +162,7 @@ def test_scores_need_no_edges_and_a_flow_is_there_if_asked_for():
         assert with_flow.flow is not None
         np.testing.assert_array_equal(without.layers, with_flow.layers)
         assert without.certificate is not None
+        assert with_flow.certificate is not None
         assert without.certificate.gap == with_flow.certificate.gap
 
 

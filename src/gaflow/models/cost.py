@@ -18,6 +18,17 @@ room for padding and for GPUs, where a solve takes about 20 arrays. Without padd
 to 0.85 of the estimate, and 0.8 to 1.2 for peeled methods (benchmarks/results/memory.md). A solve factors `l` blocks of
 `t x t` per step.
 
+A **streamed** pass (`streamed_attention.py`) holds one matrix (t, t) per layer for each mean over heads in place of
+attention. With `M` means, `states` of all layers as above and `E = 4 b l t^2` for one number per edge:
+
+    trace         9 states + 1.5 inner states (long texts: 7 and 0.5) + M E + one layer, a few heads at a time
+    flow          4 states + (M + 3) E + 18 * 2 E (long texts: 6 * 2 E, and 4 E for the first of two flows)
+    contexts      trace + 8 states + (M + 4) E
+
+From `LONG_TOKENS` on, outputs of linear layers are computed again; from `LEAN_TOKENS` on, the solver stores less and
+solves two networks one after the other. Measured peaks on a CPU are 0.7 to 1.3 of these estimates
+(benchmarks/results/streamed.md).
+
 The convention this file owns: bytes and operations are functions of sizes alone, without the weights. So is the number
 of inputs that share a pass.
 """
@@ -43,12 +54,12 @@ _SCORE_COPIES = 3  # of one layer's attention, before and after mask and softmax
 _TOKENS_PER_PASS = {"cpu": 1 << 12, "cuda": 1 << 17}  # enough to keep a device busy
 _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head, few enough to fit into memory
 _BYTES_OF_FLOAT64 = 8
-LONG_TOKENS = {"cpu": 256, "cuda": 2048}  # from which on a pass is worth a fifth more time for half the memory
+LONG_TOKENS = {"cpu": 256, "cuda": 2048}  # from which on a pass computes again what it would keep
 LEAN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on the solver stores nothing that it can compute again
 CHUNK_WEIGHTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # attention weights that are held at a time, at least one head
 # of streamed passes, in arrays of the size of all hidden states, of one layer, or of one number for each edge
 _STREAMED_STATES = 9  # that blocks keep
-_LONG_STATES = 9  # likewise, where outputs of linear layers are computed again
+_LONG_STATES = 7  # likewise, where outputs of linear layers are computed again
 _STORED_STATES = 4  # of a trace: hidden states, streams and their gradients
 _LAYER_ARRAYS = 4  # that come and go inside a block
 _CHUNK_ARRAYS = 6  # of the weights that are held at a time
@@ -195,7 +206,8 @@ def _estimate_streamed(geometry: Geometry, length: int, batch_size: int, method_
         arrays = _solver_arrays(method_cost) * method_cost.layers * (2 if method_cost.together else 1)
     else:
         arrays = _LEAN_ARRAYS * method_cost.layers + 2 * (method_cost.networks - 1)
-    flow = stored + 3 * matrices + _BYTES_OF_FLOAT64 * arrays * geometry.layers * pairs
+    solver = _BYTES_OF_FLOAT64 * arrays * geometry.layers * pairs
+    flow = stored + (3 * matrices + solver if arrays else 0)
     flops = solve_flops(method_cost.layers * geometry.layers, length)
     return Estimate(trace=trace, contexts=contexts, flow=flow, flops=method_cost.networks * batch_size * flops)
 

@@ -81,7 +81,7 @@ class _LinearCalls(TorchFunctionMode):
         call = self.calls.get(tensor.untyped_storage()._cdata)
         if call is None or call.result_version != tensor._version:
             return tensor
-        return _View(call, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        return _View(call, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
     def unpack(self, packed: Tensor | _View) -> Tensor:
         """The tensor itself."""

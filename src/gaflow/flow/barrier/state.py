@@ -36,7 +36,7 @@ from gaflow.flow.records import take_items
 CPU_GROUP_EDGES = 1 << 17  # edges worked on at a time, for the passes of a step to stay in cache
 LEAN_GROUP_EDGES = 1 << 15  # likewise of long networks, whose edges bring more intermediate results with them
 GPU_GROUP_EDGES = 1 << 25  # the memory has to hold the intermediate results of the passes
-LEAN_MIN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on memory counts more than a few per cent of time
+LEAN_MIN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on memory counts more than time
 LEAST_SHARE_OF_TOKENS = 0.9  # of long networks: they are cut to the live ones only where less is alive
 THREE_FLOATS_MU = 1e-20  # a mu below this, in units of flow, needs potentials of three floats: two are good to 1e-32
 FLOAT_DIGITS = 15.9  # decimal digits that one more float adds to a potential
