@@ -3,15 +3,17 @@
     python -m benchmarks.method_cost --device cpu
 
 Writes results/method_cost.md, or method_cost_gpu.md. The model has the geometry of BERT-base and random weights. A row
-is a length; every part takes turns with the others in the same run, and ratios are those of medians. An explanation
-goes from the text to its attribution: encoding, trace and solution. The unit is the least that a gradient method does:
-one forward pass, and one backward pass from a logit to the input embeddings, by the model's default (fused) attention.
-Seconds on a CPU are those of the processor with one thread, so other work on the machine matters little.
+is the length of a text of random words; every part takes turns with the others in the same run, and ratios are those of
+medians. An explanation goes from the text to its attribution: encoding, trace and solution. The unit is the least that
+a gradient method does: one forward pass, and one backward pass from a logit to the input embeddings, by the model's
+default (fused) attention. Seconds on a CPU are those of the processor with one thread, so other work on the machine
+matters little.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -66,9 +68,10 @@ def bert(device: str) -> gaflow.Explainer:
 
 def measure(explainer: gaflow.Explainer, tokens: int, methods: list[str], repeats: int) -> dict[str, float]:
     """Median seconds of the unit and of each method on one text."""
-    text = " ".join(["dog"] * (tokens - 2))
+    text = random_words(explainer, tokens - 2)
     model = explainer.model
     ids = torch.tensor([explainer.tokenizer(text)["input_ids"]], device=model.device)
+    assert ids.shape == (1, tokens)
 
     def unit() -> None:
         embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
@@ -84,6 +87,12 @@ def measure(explainer: gaflow.Explainer, tokens: int, methods: list[str], repeat
             if turn:  # the first turn warms up
                 durations[name].append(seconds)
     return {name: statistics.median(values) for name, values in durations.items()}
+
+
+def random_words(explainer: gaflow.Explainer, count: int) -> str:
+    """A text of words that are one token each: one word again and again would make all tokens alike."""
+    words = [word for word in sorted(explainer.tokenizer.get_vocab()) if word.isalpha() and word.islower()]
+    return " ".join(random.Random(0).choices(words, k=count))
 
 
 def time_of(part: Callable[[], Any], device: torch.device) -> float:

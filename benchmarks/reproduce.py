@@ -5,8 +5,9 @@
 For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_classifier.py), the paper's sample is
 drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
 masked. The report compares the data sets. Killed at any moment it goes on when called again: no text is explained or
-masked twice; costs and report are made anew. `--jobs` data sets run at the same time, each in a process of its own;
-`--costs` are measured afterwards, one at a time. With `--beside`, an earlier call's OUT, its models are used
+masked twice; costs and report are made anew. So it may be given `--seconds`, after which it stops and says that it is
+not done. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are measured afterwards, one
+at a time. With `--beside`, an earlier call's OUT, its models are used
 and its methods not computed again; the report has all of them, costs only the new ones.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
@@ -46,6 +47,7 @@ from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
 
 SAY = 20.0  # seconds between words about progress
+UNFINISHED = 3  # the exit status when the seconds are over
 OURS = ("af", "gf", "agf", "relevance_flow", "peeled_flow")  # tested against all others
 
 
@@ -81,6 +83,7 @@ class Work:
     methods: tuple[str, ...] = PAPER_METHODS
     folder: str = "bench"
     earlier: Path | None = None  # OUT of another call
+    until: float | None = None  # the time, in seconds of the epoch, at which to stop
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
@@ -89,6 +92,10 @@ class Work:
     def model(self, name: str) -> Path:
         """The folder of its classifier, an earlier call's if there is one."""
         return (self.earlier or self.out) / "models" / name
+
+    def is_over(self) -> bool:
+        """Whether it is time to stop."""
+        return self.until is not None and time.time() > self.until
 
     @property
     def bench(self) -> Path:
@@ -121,6 +128,7 @@ def compare(work: Work, name: str) -> DataSetOutcome:
         truncation=True,
         shard_size=100,
         progress=_words(name),
+        stop=work.is_over,
     )
     print(f"{name}: {outcome.texts} texts, skipped {dict(outcome.skipped)}", flush=True)
     return outcome
@@ -246,19 +254,24 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def all_of(names: list[str], jobs: int, command: list[str]) -> None:
-    """Run this script for each data set in a process of its own, `jobs` at a time."""
+def all_of(names: list[str], jobs: int, command: list[str]) -> bool:
+    """Run this script for each data set in a process of its own, `jobs` at a time; whether all of them are done."""
     waiting, running = list(names), {}
+    finished = True
     while waiting or running:
         while waiting and len(running) < jobs:
             name = waiting.pop(0)
             running[name] = subprocess.Popen([*command, "--only", name])
         time.sleep(0.5)
         for name in [n for n, p in running.items() if p.poll() is not None]:
-            if running.pop(name).returncode:
+            status = running.pop(name).returncode
+            if status == UNFINISHED:
+                finished = False
+            elif status:
                 for other in running.values():
                     other.terminate()
                 sys.exit(f"{name} failed; see above")
+    return finished
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -278,7 +291,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--beside", type=Path, help="OUT of an earlier call with other methods: report those too")
+    parser.add_argument("--seconds", type=float, help="stop after about so many; the same call then goes on")
     parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
     options = parser.parse_args(arguments)
     names = options.sets.split(",")
@@ -296,10 +311,18 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         new = tuple(method for method in methods if not all(method in evaluation.methods for evaluation in evaluations))
         work = replace(work, earlier=options.beside, methods=new)
+    until = options.until or (time.time() + options.seconds if options.seconds else None)
+    work = replace(work, until=until)
     if options.only:
-        compare(work, options.only)
+        if not compare(work, options.only).finished:
+            sys.exit(UNFINISHED)
         return
-    all_of(names, options.jobs, [sys.executable, "-m", "benchmarks.reproduce", *arguments])
+    command = [sys.executable, "-m", "benchmarks.reproduce", *arguments]
+    if until is not None:
+        command += ["--until", str(until)]
+    if not all_of(names, options.jobs, command):
+        print("not done; run the same command again")
+        sys.exit(UNFINISHED)
     if options.costs:
         rows = [row for name in names for row in costs(work, name)]
         with (options.out / "costs.csv").open("w", newline="") as file:

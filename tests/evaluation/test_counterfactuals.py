@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import gaflow
-from gaflow.errors import ArgumentError
+from gaflow.errors import ArgumentError, GaflowError
 from gaflow.evaluation import CounterfactualPair, counterfactual_pairs, counterfactual_rows, recovery
 
 
@@ -65,3 +65,10 @@ def test_no_pairs_are_refused(explainer):
     with pytest.raises(ArgumentError) as error:
         counterfactual_rows(explainer, [])
     assert error.value.argument == "pairs"
+
+
+@pytest.mark.parametrize("pair", [3, "ab", ("a",), ("a", 3), ("a", ""), CounterfactualPair("", "b", (), ((0, 1),))])
+def test_what_is_no_pair_of_texts_is_named(explainer, pair):
+    with pytest.raises(GaflowError) as error:
+        counterfactual_rows(explainer, [("a good film", "a bad film"), pair])
+    assert str(error.value.argument).startswith("pairs[1]") or "pairs[1]" in str(error.value)

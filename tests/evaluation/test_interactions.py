@@ -1,11 +1,11 @@
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
-from gaflow import Attribution, Explainer
+from gaflow import Explainer
 from gaflow.errors import ArgumentError
 from gaflow.evaluation import attention_ablation, interactions, second_order, shared_flow
 from gaflow.evaluation.edge_faithfulness import patched_model
@@ -85,16 +85,16 @@ def amount_from(edges, layer, node, token):
     return total
 
 
-def with_flow(flow, flow_against=None):
-    """An attribution of which only the flows are known."""
-    return cast("Attribution", SimpleNamespace(flow=flow, flow_against=flow_against))
+def with_flow(explainer, flow, flow_against=None):
+    """An attribution with other flows."""
+    return replace(explainer(TEXTS[0], "agf"), flow=flow, flow_against=flow_against)
 
 
-def test_shared_flow_is_the_sum_over_all_ways():
+def test_shared_flow_is_the_sum_over_all_ways(explainer):
     generator = torch.Generator().manual_seed(0)
     flow = solve(torch.rand(3, 4, 4, generator=generator, dtype=torch.float64))
     edges = flow.edges[0].numpy()
-    shared = shared_flow(with_flow(flow))
+    shared = shared_flow(with_flow(explainer, flow))
     for i in range(4):
         for j in range(4):
             expected = 0.0
@@ -103,13 +103,13 @@ def test_shared_flow_is_the_sum_over_all_ways():
                     first, second = (amount_from(edges, layer, node, token) for token in (i, j))
                     expected += min(first, second)
             assert shared[i, j] == pytest.approx(expected, rel=1e-6)
-    doubled = shared_flow(with_flow(flow, flow))
+    doubled = shared_flow(with_flow(explainer, flow, flow))
     np.testing.assert_allclose(doubled, 2 * shared)
 
 
-def test_ways_that_never_meet_share_nothing():
+def test_ways_that_never_meet_share_nothing(explainer):
     straight = torch.eye(3).repeat(2, 1, 1)[None].double()
-    attribution = with_flow(SimpleNamespace(edges=straight))
+    attribution = with_flow(explainer, SimpleNamespace(edges=straight))
     np.testing.assert_array_equal(shared_flow(attribution), 2 * np.eye(3))
 
 

@@ -107,3 +107,10 @@ def test_only_common_methods_and_texts_are_compared():
     assert ranking.methods == ("b",)
     with pytest.raises(ArgumentError):
         rank_methods({"pad": evaluated([[1.0]]), "mask": evaluated([[1.0, 2.0]])})
+
+
+@pytest.mark.parametrize(("measure", "order"), [("f1", "top"), ("aopc", "both"), ("", "top")])
+def test_measures_without_a_better_side_are_named(measure, order):
+    with pytest.raises(ArgumentError) as error:
+        rank_methods({"pad": evaluated([[0.9], [0.8]])}, measure, order)
+    assert error.value.argument == "measure"

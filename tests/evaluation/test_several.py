@@ -90,7 +90,7 @@ def test_progress_counts_methods_and_replacements(explainer):
     assert done[-1] == 3 * len(TEXTS)
 
 
-@pytest.mark.parametrize("replacement", [[], ["pad", "pad"], ["pad", "nothing"]])
+@pytest.mark.parametrize("replacement", [[], ["pad", "pad"], ["pad", "nothing"], np.array([]), (np.array([]), None)])
 def test_wrong_lists_are_named(explainer, replacement):
     with pytest.raises(ValueError, match="replacement"):
         evaluate(explainer, TEXTS, methods=["cat"], replacement=replacement)

@@ -109,9 +109,9 @@ def test_with_a_share_no_input_is_masked_further_and_probabilities_are_averaged(
     scores = [np.arange(11.0)]
     evaluation = evaluate(explainer, [text], scores={"given": scores}, max_share=0.2, draws=4, seed=3)
     assert evaluation.max_share == 0.2
-    evaluation = evaluate(explainer, [text], scores={"given": scores})
+    unlimited = evaluate(explainer, [text], scores={"given": scores})
     first = evaluation.conditions.index(("top", 10))
-    assert evaluation.masked[0, 0, first] == evaluation.masked[0, 0, first]
+    assert evaluation.masked[0, 0, first] == unlimited.masked[0, 0, first]
     probabilities = []
     (encoding,) = encode(tokenizer, [text])
     keys = token_generator(3, 0, list(encoding.inputs["input_ids"])).random((4, 11))

@@ -60,6 +60,19 @@ def evaluated() -> gaflow.Evaluation:
 
 
 @cache
+def replaced() -> evaluation.Evaluations:
+    """The same evaluation with two replacements of masked tokens."""
+    methods = ["gradsam", "rawatt"]
+    return evaluation.evaluate(explainer(), TEXTS, methods=methods, replacement=["pad", "delete"])
+
+
+def route_edges() -> list[np.ndarray]:
+    """The edges of the widest routes of both texts."""
+    flows = [att.flow for att in pair()]
+    return [evaluation.route_edges(flow, 2) for flow in flows if flow is not None]
+
+
+@cache
 def planted() -> list[evaluation.Planted]:
     """Texts with planted words, with the labels that the model predicts."""
     rows = evaluation.plant(TEXTS, [0, 1], share=1.0)
@@ -130,7 +143,7 @@ CALLS: dict[str, Callable[[], Call]] = {
         {
             "model": bert()[0], "tokenizer": bert()[1], "task": "text-classification",
             "device": "cpu", "dtype": "float32", "revision": None, "device_map": None, "quantization_config": None,
-            "trust_remote_code": False,
+            "trust_remote_code": False, "attention": "auto",
         },
     ),
     "Explainer.__call__": lambda: (
@@ -230,8 +243,9 @@ CALLS: dict[str, Callable[[], Call]] = {
     "schema": lambda: (gaflow.schema, {"name": "attribution"}),
     "Attribution.to_captum": lambda: (attribution().to_captum, {"true_label": "positive"}),
     "Attribution.to_html": lambda: (attribution().to_html, {"path": None, "words": False, "sentences": False}),
-    "Attribution.to_flow_html": lambda: (attribution().to_flow_html, {"path": None, "edges": 10}),
-    "Attribution.plot": lambda: (attribution().plot, {"words": False, "top": None}),
+    "Attribution.to_flow_html": lambda: (attribution().to_flow_html, {"path": None, "edges": 10, "unit": "word"}),
+    "Attribution.widget": lambda: (attribution().widget, {"edges": 10, "unit": None}),
+    "Attribution.plot": lambda: (attribution().plot, {"words": False, "sentences": False, "top": None}),
     "Attribution.plot_flow": lambda: (
         attribution().plot_flow,
         {"edges": 9, "routes": 1, "cut": None, "terminals": False},
@@ -243,6 +257,10 @@ CALLS: dict[str, Callable[[], Call]] = {
         evaluated().significance,
         {"method": "gradsam", "confidence": 0.9, "resamples": 3, "permutations": 3, "seed": 0},
     ),
+    "Evaluation.ranking": lambda: (
+        evaluated().ranking,
+        {"measure": "aopc", "order": "top", "confidence": 0.9, "resamples": 3, "seed": 0},
+    ),
     "Evaluation.per_text": lambda: (evaluated().per_text, {"metric": "aopc", "order": "top"}),
     "Evaluation.merge_methods": lambda: (evaluated().merge_methods, {"other": evaluated()}),
     "Evaluation.save": lambda: (evaluated().save, {"folder": "evaluation"}),
@@ -251,15 +269,81 @@ CALLS: dict[str, Callable[[], Call]] = {
         {
             "explainer": explainer(), "texts": TEXTS, "labels": [0, 1], "methods": ["rawatt"], "replacement": "pad",
             "order": "both", "scores": None, "target": None, "levels": (50,), "eraser": False, "bounds": False,
-            "soft": False, "batch_size": 2, "tokens_per_pass": None, "truncation": False, "seed": 0, "progress": False,
+            "soft": False, "unit": "word", "max_share": 0.5, "draws": 2, "batch_size": 2, "tokens_per_pass": None,
+            "truncation": False, "seed": 0, "progress": False,
         },
     ),
+    "Evaluations.ranking": lambda: (
+        replaced().ranking,
+        {"measure": "aopc", "order": "top", "confidence": 0.9, "resamples": 3, "seed": 0},
+    ),
+    "Evaluations.curves": lambda: (replaced().curves, {"confidence": 0.9, "resamples": 3, "seed": 0}),
+    "Evaluations.significance": lambda: (
+        lambda method, **options: replaced().significance(method, **options),
+        {"method": "gradsam", "confidence": 0.9, "resamples": 3, "permutations": 3, "seed": 0},
+    ),
+    "Evaluations.save": lambda: (replaced().save, {"folder": "evaluations"}),
     "edges": lambda: (
         evaluation.edges,
         {
             "explainer": explainer(), "texts": TEXTS, "scores": {"agf": pair()}, "replacement": "zero", "levels": (50,),
             "target": None, "truncation": False, "seed": 0, "progress": False,
         },
+    ),
+    "edge_sets": lambda: (
+        evaluation.edge_sets,
+        {
+            "explainer": explainer(), "texts": TEXTS, "sets": {"routes": route_edges()}, "scores": {"agf": pair()},
+            "replacement": "zero", "target": None, "truncation": False, "draws": 2, "seed": 0, "progress": False,
+        },
+    ),
+    "route_edges": lambda: (evaluation.route_edges, {"flow": flow(), "k": 2}),
+    "cut_edges": lambda: (evaluation.cut_edges, {"flow": flow()}),
+    "interactions": lambda: (
+        evaluation.interactions,
+        {
+            "explainer": explainer(), "texts": TEXTS, "predictions": {"agf": pair()}, "replacement": "pad",
+            "target": None, "truncation": False, "seed": 0, "progress": False,
+        },
+    ),
+    "InteractionEvaluation.table": lambda: (
+        evaluation.interactions(explainer(), TEXTS, {"agf": pair()}).table,
+        {"confidence": 0.9, "resamples": 3, "seed": 0},
+    ),
+    "shared_flow": lambda: (evaluation.shared_flow, {"attribution": attribution()}),
+    "second_order": lambda: (
+        evaluation.second_order,
+        {
+            "explainer": explainer(), "text": "a bad film", "gradients": "plain", "replacement": "pad", "target": None,
+            "truncation": False,
+        },
+    ),
+    "attention_ablation": lambda: (
+        evaluation.attention_ablation,
+        {"explainer": explainer(), "text": "a bad film", "replacement": "zero", "target": None, "truncation": False},
+    ),
+    "counterfactual_pairs": lambda: (
+        evaluation.counterfactual_pairs,
+        {"texts": TEXTS, "antonyms": {"bad": "good"}, "negations": ["not"]},
+    ),
+    "counterfactual_rows": lambda: (
+        evaluation.counterfactual_rows,
+        {"explainer": explainer(), "pairs": [("a bad film", "a good film")], "batch_size": 2},
+    ),
+    "CounterfactualPair.of": lambda: (
+        evaluation.CounterfactualPair.of,
+        {"text": "a bad film", "edited": "a good film"},
+    ),
+    "stability": lambda: (
+        evaluation.stability,
+        {
+            "explainer": explainer(), "texts": TEXTS, "methods": ["rawatt"], "edits": ["spaces"],
+            "precisions": ["float64"], "batch_size": 2,
+        },
+    ),
+    "Stability.table": lambda: (
+        evaluation.stability(explainer(), TEXTS, ["rawatt"], precisions=()).table,
+        {"confidence": 0.9, "resamples": 3, "seed": 0},
     ),
     "Bounds": lambda: (evaluation.Bounds, {"exact": 2, "beam": 2, "longest": 9}),
     "Soft": lambda: (evaluation.Soft, {"draws": 2, "scale": "range", "seed": 0}),
@@ -302,8 +386,8 @@ CALLS: dict[str, Callable[[], Call]] = {
         {
             "explainer": explainer(), "inputs": {"few": TEXTS}, "out": mkdtemp(), "methods": ["rawatt"],
             "replacements": ["pad"], "sample": None, "limit": 1, "seed": 0, "batch_size": 2, "shard_size": 2,
-            "truncation": False, "levels": [50], "bounds": False, "soft": False, "tokens_per_pass": None,
-            "progress": False, "stop": lambda: True,
+            "truncation": False, "levels": [50], "bounds": False, "soft": False, "unit": "word", "max_share": 0.5,
+            "draws": 2, "tokens_per_pass": None, "progress": False, "stop": lambda: True,
         },
     ),
     "report": lambda: (
@@ -334,7 +418,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "information.af": lambda: (gaflow.information.af, {"attention": attention(), "gradient": attention()}),
     "information.gf": lambda: (gaflow.information.gf, {"attention": attention(), "gradient": attention()}),
     "information.agf": lambda: (gaflow.information.agf, {"attention": attention(), "gradient": attention()}),
-    "plots.bars": lambda: (plots.bars, {"att": attribution(), "words": False, "top": 2}),
+    "plots.bars": lambda: (plots.bars, {"att": attribution(), "words": False, "sentences": False, "top": 2}),
     "plots.compare": lambda: (plots.compare, {"attributions": {"a": attribution()}}),
     "plots.layers": lambda: (plots.layers, {"attributions": [attribution()]}),
     "plots.media": lambda: (plots.media, {"att": attribution()}),
@@ -354,7 +438,10 @@ CALLS: dict[str, Callable[[], Call]] = {
         },
     ),
     "html.page": lambda: (html.page, {"attributions": attribution(), "path": None, "words": False, "sentences": False}),
-    "html.flow_page": lambda: (html.flow_page, {"attributions": [attribution()], "path": None, "edges": 10}),
+    "html.flow_page": lambda: (
+        html.flow_page,
+        {"attributions": [attribution()], "path": None, "edges": 10, "unit": "word"},
+    ),
     "html.fragment": lambda: (html.fragment, {"att": attribution(), "words": False, "sentences": False}),
     "jobs.attribute": lambda: (
         jobs.attribute,
@@ -421,8 +508,8 @@ def error_of(function: Callable[..., Any], arguments: dict[str, Any]) -> GaflowE
 
 
 def names_argument(error: GaflowError | OSError, arguments: dict[str, Any], changed: Collection[str]) -> bool:
-    """Whether an error is about an argument of the call, or about the file or data set that one names."""
-    if isinstance(error, OSError | gaflow.DataError):
+    """Whether an error is about an argument of the call, or about the file, folder or data set that one names."""
+    if isinstance(error, OSError | gaflow.DataError | gaflow.JobError):
         return True
     named = str(error.argument).partition("[")[0]
     return named in arguments or any(name in str(error) for name in changed)
@@ -440,7 +527,7 @@ def test_every_public_function_is_called():
             called = any(call.split(".")[-1] == name for call in CALLS)
             if inspect.isfunction(function) and not called:
                 missing.append(name)
-    for owner in (gaflow.Explainer, gaflow.Attribution, gaflow.Evaluation, gaflow.Flow):
+    for owner in (gaflow.Explainer, gaflow.Attribution, gaflow.Evaluation, evaluation.Evaluations, gaflow.Flow):
         for name, method in vars(owner).items():
             function = method.__func__ if isinstance(method, classmethod) else method
             takes_arguments = inspect.isfunction(function) and len(inspect.signature(function).parameters) > 1

@@ -110,7 +110,7 @@ def test_the_same_random_state_gives_the_same_output():
     first = explain_quietly(explainer, SENTENCE, "agf")
     assert explain_quietly(explainer, SENTENCE, "agf").output == first.output
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        torch.manual_seed(987)  # a state that no other test leaves behind
         assert explain_quietly(explainer, SENTENCE, "agf").output != first.output
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from benchmarks.reproduce import Work, all_of, compare, costs, join, main
+from benchmarks.reproduce import UNFINISHED, Work, all_of, compare, costs, join, main
 from gaflow import Explainer
 from gaflow.benchmark import PAPER_METHODS
 from gaflow.benchmark.report.collect import collect
@@ -128,3 +128,17 @@ def test_new_methods_join_those_of_an_earlier_call(work, first, tmp_path):
     (data,) = collect(joined.bench)
     assert set(data.example) == {*METHODS, "attgrads"}
     assert merged.manifest["beside"][0]["methods"][0]["name"] == "attgrads"
+
+
+def test_a_call_whose_seconds_are_over_is_not_done_and_the_next_one_goes_on(work, first, tmp_path, monkeypatch):
+    over = replace(work, out=tmp_path / "here", earlier=work.out, until=0.0)
+    assert not compare(over, "sst2").finished
+    outcome = compare(replace(over, until=None), "sst2")
+    assert outcome.finished
+    assert outcome.texts == first.texts
+    monkeypatch.chdir(Path(__file__).parents[2])
+    args = ["--base", work.base, "--data", str(work.data), "--out", str(tmp_path / "new"), "--device", "cpu"]
+    with pytest.raises(SystemExit) as caught:
+        main([*args, "--sets", "sst2", "--methods", "rawatt", "--seconds", "0.001"])
+    assert caught.value.code == UNFINISHED
+    assert not (tmp_path / "new" / "report").exists()

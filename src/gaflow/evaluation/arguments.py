@@ -22,7 +22,7 @@ from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.masking import Condition
 from gaflow.evaluation.metrics import BINS
 from gaflow.evaluation.soft_masking import Soft
-from gaflow.evaluation.tokens import ScoresByMethod, ordinary_values, span_overlap
+from gaflow.evaluation.tokens import ScoresByMethod, check_counts, finite_numbers, ordinary_values, span_overlap
 from gaflow.evaluation.units import UNITS, MaskingUnit
 from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.inputs.columns import ArrowFrame, all_items, is_frame
@@ -145,6 +145,7 @@ def parse_methods(methods: Sequence[AnyMethod] | None, scores: GivenScores | Non
 def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | None, count: int) -> list[int | None]:
     """The class (n,) that `target` or else the Attributions among `scores` explain; None where neither names one."""
     targets = parse_all(head, target, count)
+    check_counts(scores, count)
     for name, items in (scores or {}).items():
         for k, item in enumerate(items):
             explained = head.parse(getattr(item, "target", None))
@@ -167,11 +168,9 @@ def parse_targets(head: ClassificationHead, target: Any, scores: GivenScores | N
 
 def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> ScoresByMethod:
     """Scores from elsewhere, as (n,) arrays over the ordinary tokens."""
+    check_counts(scores, len(encodings))
     by_method = {}
     for name, items in (scores or {}).items():
-        if len(items) != len(encodings):
-            message = f"[{name!r}] has {len(items)} entries but there are {len(encodings)} texts"
-            raise ArgumentError(Argument("scores"), message)
         arrays = []
         for k, (item, encoding) in enumerate(zip(items, encodings, strict=True)):
             arrays.append(_ordinary_scores(item, encoding, f"[{name!r}][{k}]"))
@@ -181,8 +180,8 @@ def parse_scores(scores: GivenScores | None, encodings: Sequence[Encoding]) -> S
 
 def _ordinary_scores(item: Any, encoding: Encoding, entry: str) -> np.ndarray:
     """The scores of one text (n,); `entry` is the place in `scores` that errors name."""
-    values = np.asarray(getattr(item, "scores", item), dtype=np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all():
+    values = finite_numbers(getattr(item, "scores", item))
+    if values is None or values.ndim != 1:
         raise ArgumentError(Argument("scores"), f"{entry} must be a list of finite numbers, one per token")
     text = getattr(item, "text", encoding.text)
     if text != encoding.text or getattr(item, "text_pair", encoding.text_pair) != encoding.text_pair:

@@ -13,14 +13,16 @@ explained, since nothing in it can rank first.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from gaflow.arguments import checked
-from gaflow.errors import Argument, ArgumentError
+from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.evaluation.planted_words import Planted
 from gaflow.explainer.explainer import Explainer
+from gaflow.inputs.encoding import check_text
 from gaflow.inputs.offsets import Span
 
 _ANTONYM_PAIRS = (
@@ -48,6 +50,7 @@ class CounterfactualPair:
     edited_spans: tuple[Span, ...]  # characters of the words of `edited` that are not in `text`
 
     @classmethod
+    @checked
     def of(cls, text: str, edited: str) -> CounterfactualPair:
         """A pair whose differences are found word by word."""
         first = [match.span() for match in _WORD.finditer(text)]
@@ -100,9 +103,9 @@ def counterfactual_rows(
         sentences = [row.text for row in rows]
         recovery({"ig": explainer(sentences, "ig")}, rows).table()
     """
-    if not pairs:
+    edits = [_parse_pair(index, pair) for index, pair in enumerate(pairs)]
+    if not edits:
         raise ArgumentError(Argument("pairs"), " is empty; pass at least one pair of texts")
-    edits = [pair if isinstance(pair, CounterfactualPair) else CounterfactualPair.of(*pair) for pair in pairs]
     texts = [text for edit in edits for text in (edit.text, edit.edited)]
     predicted = [attribution.prediction for attribution in explainer(texts, "random", batch_size=batch_size)]
     rows = []
@@ -116,3 +119,14 @@ def counterfactual_rows(
         if edit.edited_spans:
             rows.append(Planted(text=edit.edited, label=edited_label, spans=edit.edited_spans, source=source))
     return rows
+
+
+def _parse_pair(index: int, pair: object) -> CounterfactualPair:
+    """One of the `pairs`, with the words that differ."""
+    texts = (pair.text, pair.edited) if isinstance(pair, CounterfactualPair) else pair
+    if not isinstance(texts, tuple):
+        message = f"[{index}] must be a CounterfactualPair, or (text, edited text), not {reprlib.repr(pair)}"
+        raise ArgumentTypeError(Argument("pairs"), message)
+    text, edited = check_text(texts, f"pairs[{index}]")
+    assert edited is not None  # of a tuple
+    return pair if isinstance(pair, CounterfactualPair) else CounterfactualPair.of(text, edited)

@@ -33,6 +33,7 @@ from gaflow.errors import Argument, ArgumentError, ArgumentTypeError
 from gaflow.evaluation.arguments import check_levels, encode_texts, parse_targets, softmax_head
 from gaflow.evaluation.masking import find_replacement, masked_count, word_embeddings
 from gaflow.evaluation.ranking import CONTROL
+from gaflow.evaluation.tokens import finite_numbers
 from gaflow.explainer.explainer import Explainer
 from gaflow.extras import need
 from gaflow.flow import Flow, min_cut, routes
@@ -55,8 +56,10 @@ EdgeScores = Mapping[str, Sequence[Any]]  # per method, for each text: an Attrib
 class EdgeEvaluation:
     """Faithfulness of edge scores on the same texts and model.
 
-    result = gaflow.evaluation.edges(explainer, texts, {"flow": attributions})
-    result.table()
+    It is what `edges` returns:
+
+        result = gaflow.evaluation.edges(explainer, texts, {"flow": attributions})
+        result.table()
     """
 
     methods: tuple[str, ...]  # (m,)
@@ -124,6 +127,7 @@ def edges(
         gaflow.evaluation.edges(explainer, texts, {"flow": attributions}).table()
     """
     one_of("replacement", replacement, EDGE_REPLACEMENTS)
+    whole_number("seed", seed, 0)
     level_values = check_levels(levels)
     head = softmax_head(explainer)
     encodings = encode_texts(explainer, texts, truncation)
@@ -199,8 +203,10 @@ def probabilities_without(
 class EdgeSetEvaluation:
     """Faithfulness of sets of edges, and of as many edges by other rankings.
 
-    result = gaflow.evaluation.edge_sets(explainer, texts, {"routes": sets}, {"capacities": scores})
-    result.table()
+    It is what `edge_sets` returns:
+
+        result = gaflow.evaluation.edge_sets(explainer, texts, {"routes": sets}, {"capacities": scores})
+        result.table()
     """
 
     sets: tuple[str, ...]  # (s,)
@@ -258,9 +264,14 @@ def edge_sets(
     `sets` has for each name a list with one truth value (l, t, t) per text, such as `route_edges(att.flow, 10)` or
     `cut_edges(att.flow)`. `scores` is as in `edges`: of each, as many of the highest-scored edges are taken as the set
     has. Random edges are the mean of `draws` draws. Edges on the diagonal do not count. The rest is as in `edges`.
+
+        attributions = explainer(texts, "relevance_flow")
+        sets = {"routes": [route_edges(att.flow) for att in attributions]}
+        edge_sets(explainer, texts, sets, {"flow": attributions}).table()
     """
     one_of("replacement", replacement, EDGE_REPLACEMENTS)
     whole_number("draws", draws)
+    whole_number("seed", seed, 0)
     head = softmax_head(explainer)
     encodings = encode_texts(explainer, texts, truncation)
     targets = parse_targets(head, target, None, len(encodings))
@@ -311,6 +322,7 @@ def edge_sets(
     )
 
 
+@checked
 def route_edges(flow: Flow, k: int = 10) -> np.ndarray:
     """The edges (l, t, t) of the `k` widest routes of a flow, as truth values."""
     member = np.zeros(tuple(flow.edges.shape[1:]), dtype=bool)
@@ -321,6 +333,7 @@ def route_edges(flow: Flow, k: int = 10) -> np.ndarray:
     return member
 
 
+@checked
 def cut_edges(flow: Flow) -> np.ndarray:
     """The attention edges (l, t, t) of the minimum cut of a flow's network; none where it runs through nodes alone."""
     member = np.zeros(tuple(flow.edges.shape[1:]), dtype=bool)
@@ -382,8 +395,8 @@ def _edge_scores(item: Any, argument: str, entry: str) -> np.ndarray:
         if item.flow_against is not None:
             signed = signed - item.flow_against.edges[0]
         item = signed
-    values = item.detach().cpu().double().numpy() if isinstance(item, Tensor) else np.asarray(item, dtype=np.float64)
-    if values.ndim != 3 or not np.isfinite(values).all():
+    values = finite_numbers(item)
+    if values is None or values.ndim != 3:
         message = f"{entry} must be an Attribution with a flow, or finite numbers of shape (l, t, t)"
         raise ArgumentTypeError(Argument(argument), message)
     return values

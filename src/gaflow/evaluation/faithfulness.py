@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
 
-from gaflow.arguments import checked, distinct, one_of
+from gaflow.arguments import checked, distinct, one_of, plain_number
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.aopc_bounds import Bounds
 from gaflow.evaluation.arguments import (
@@ -122,12 +122,12 @@ def evaluate(
         scores = gaflow.evaluate(explainer, texts, labels, methods=["agf", "ig"])
         scores.table()
     """
-    if isinstance(replacement, str) or not isinstance(replacement, Sequence):
+    if isinstance(replacement, str) or not isinstance(replacement, Iterable):
         is_single = True
         replacements = [replacement]
     else:
         is_single = False
-        replacements = list(replacement)
+        replacements = [plain_number(item) for item in replacement]
     if not replacements:
         raise ArgumentError(Argument("replacement"), " is an empty list; name at least one replacement")
     distinct("replacement", list(map(str, replacements)), "each is evaluated once")

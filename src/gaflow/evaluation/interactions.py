@@ -31,14 +31,15 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from gaflow.arguments import checked, one_of
+from gaflow.arguments import checked, one_of, whole_number
+from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.arguments import encode_texts, parse_targets, softmax_head
 from gaflow.evaluation.edge_faithfulness import EDGE_REPLACEMENTS, patched_model
 from gaflow.evaluation.masking import Masker, find_replacement, word_embeddings
 from gaflow.evaluation.ranking import CONTROL
 from gaflow.evaluation.significance import bootstrap_means, interval
-from gaflow.evaluation.tokens import ordinary_values
+from gaflow.evaluation.tokens import finite_numbers, ordinary_values
 from gaflow.explainer.explainer import Explainer
 from gaflow.extras import need
 from gaflow.inputs.encoding import Encoding, Text
@@ -49,8 +50,6 @@ from gaflow.progress import Progress, reporting
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from gaflow.attribution.attribution import Attribution
 
 LEAST_PAIRS = 3  # of a text, for a rank correlation to mean anything
 # steps of the difference quotients of gradients, relative to the differences of embeddings
@@ -64,8 +63,10 @@ PairScores = Mapping[str, Sequence[Any]]  # per method, for each text: an Attrib
 class InteractionEvaluation:
     """How well predictions of interactions agree with true ones, on the same texts.
 
-    result = gaflow.evaluation.interactions(explainer, texts, {"flow": attributions})
-    result.table()
+    It is what `interactions` returns:
+
+        result = gaflow.evaluation.interactions(explainer, texts, {"flow": attributions})
+        result.table()
     """
 
     methods: tuple[str, ...]  # (m,)
@@ -112,13 +113,15 @@ def interactions(
 ) -> InteractionEvaluation:
     """Compare predicted interactions of pairs of tokens with true ones, which take n^2 / 2 forward passes a text.
 
-    `predictions` has for each method a list with one entry per text: an Attribution with a flow, whose shared flow is
-    the prediction, or an array (n, n) over the ordinary tokens, or (t, t) over all tokens. `replacement` is that of
-    masked tokens. A control of random numbers is always included.
+    The interaction of two tokens is what masking both does to the log-odds of the class, beyond what masking each of
+    them does. `predictions` has for each method a list with one entry per text: an Attribution with a flow, whose
+    shared flow is the prediction, or an array (n, n) over the ordinary tokens, or (t, t) over all tokens. `replacement`
+    is that of masked tokens. A control of random numbers is always included.
 
         attributions = explainer(texts, "relevance_flow")
         gaflow.evaluation.interactions(explainer, texts, {"shared flow": attributions}).table()
     """
+    whole_number("seed", seed, 0)
     head = softmax_head(explainer)
     encodings = encode_texts(explainer, texts, truncation)
     targets = parse_targets(head, target, None, len(encodings))
@@ -154,6 +157,7 @@ def interactions(
     )
 
 
+@checked
 def shared_flow(attribution: Attribution) -> np.ndarray:
     """How much flow the routes of every two tokens share (t, t): flows for and against the output are added."""
     if attribution.flow is None:
@@ -335,8 +339,8 @@ def _pair_scores(item: Any, encoding: Encoding, entry: str) -> np.ndarray:
     """The prediction (n, n) for one text; `entry` is the place in `predictions` that errors name."""
     if hasattr(item, "certificate"):  # an Attribution
         item = shared_flow(item)
-    values = np.asarray(item, dtype=np.float64)
-    if values.ndim != 2 or len(values) != values.shape[1] or not np.isfinite(values).all():
+    values = finite_numbers(item)
+    if values is None or values.ndim != 2 or len(values) != values.shape[1]:
         message = f"{entry} must be an Attribution with a flow, or finite numbers, a row and a column for each token"
         raise ArgumentError(Argument("predictions"), message)
     ordinary = np.array(encoding.segments) >= 0

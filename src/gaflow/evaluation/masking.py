@@ -38,7 +38,7 @@ from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import compute_logits
 from gaflow.models.limits import padding_of
 from gaflow.models.memory import device_of
-from gaflow.models.restore import borrow
+from gaflow.models.restore import borrow, uncompiled
 from gaflow.progress import Report, silent
 
 Condition = tuple[str, int]  # order ("top", "bottom", "keep") and level in per cent
@@ -130,8 +130,8 @@ class Masker:
         never_masked: Sequence[Collection[int]] | None = None,
         readout: Readout = read_classes,
     ) -> Masker:
-        """A masker of `encodings` for `model`, of which the tokens `kept` stay; `readout` reads its logits."""
-        model = getattr(model, "_orig_mod", model)  # of a compiled model
+        """A masker of `encodings` for `model`, of which the tokens `never_masked` stay; `readout` reads its logits."""
+        model = uncompiled(model)
         padding = padding_of(model, tokenizer)
         batch = collate(encodings, padding)
         inputs = {input_name: values.numpy() for input_name, values in batch.inputs.items()}
@@ -307,7 +307,8 @@ def find_replacement(
 ) -> tuple[str, int | None]:
     """Name and token id of a replacement, the value of `argument`; no id means deletion."""
     is_token_id = is_whole_number(replacement) and replacement >= 0
-    if not is_token_id and replacement not in _NAMED_REPLACEMENTS:
+    is_named = isinstance(replacement, str) and replacement in _NAMED_REPLACEMENTS
+    if not is_token_id and not is_named:
         names = ", ".join(repr(name) for name in _NAMED_REPLACEMENTS)
         raise ArgumentError(Argument(argument), f" must be {names} or a token id, not {replacement!r}")
     if replacement == DELETE:

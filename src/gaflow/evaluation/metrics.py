@@ -31,10 +31,10 @@ _DIRECTIONS = {
 }
 
 
-def better(metric: str, order: str) -> int:
-    """1 where a higher value of a metric is better, -1 where a lower one is."""
+def better(metric: str, order: str, argument: str = "metric") -> int:
+    """1 where a higher value of a metric is better, -1 where a lower one is; `argument` is what errors name."""
     if (metric, order) not in _DIRECTIONS:
-        raise ArgumentError(Argument("metric"), f" {metric!r} has no better direction for order {order!r}")
+        raise ArgumentError(Argument(argument), f" {metric!r} has no better direction for order {order!r}")
     return _DIRECTIONS[metric, order]
 
 

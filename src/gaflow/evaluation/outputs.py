@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import Argument, ArgumentError, TargetError, UnsupportedModelError
+from gaflow.evaluation.tokens import check_counts
 from gaflow.explainer.explainer import Explainer
 from gaflow.inputs.columns import is_frame
 from gaflow.inputs.encoding import Encoding
@@ -112,6 +113,7 @@ def _target_of_scores(scores: Any, target: Any, count: int) -> Any:
     """The target, or else what the Attributions among the scores explain."""
     if target is not None:
         return target
+    check_counts(scores, count)
     targets: list[Any] = [None] * count
     for name, items in (scores or {}).items():
         for index, item in enumerate(items):

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gaflow.arguments import checked, one_of
+from gaflow.arguments import checked, one_of, whole_number
 from gaflow.attribution.attribution import Attribution
 from gaflow.errors import Argument, ArgumentError
 from gaflow.evaluation.rationales import rationale_mask
@@ -91,6 +91,7 @@ def plant(
     `classes` are the labels that are planted, equally often (None: all of `labels`, sorted); a pair takes the first
     two. `words` must not occur in the texts (None: made-up ones, of WORDS). There are no decoys of a single word.
     """
+    whole_number("seed", seed, 0)
     planted_classes = sorted(set(labels)) if classes is None else list(classes)
     if len(texts) != len(labels) or len(texts) == 0 or len(planted_classes) < 2:
         raise ArgumentError(
@@ -206,6 +207,7 @@ def recovery(attributions: Mapping[str, Sequence[Attribution]], rows: Sequence[P
     Explain the predicted class (target=None). Rows in which nothing decides are skipped. A control of random scores
     (`seed`) is added.
     """
+    whole_number("seed", seed, 0)
     if not attributions:
         raise ArgumentError(Argument("attributions"), " is empty; pass {method: one Attribution for each row}")
     for method, items in attributions.items():

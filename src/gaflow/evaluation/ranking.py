@@ -45,8 +45,10 @@ _PERMUTATIONS_PER_PAIR = 200  # so that Holm's correction leaves p-values that c
 class Ranking:
     """Methods from the best to the worst on the same texts, with tests of all pairs.
 
-    ranking = gaflow.evaluate(explainer, texts, replacement=["pad", "mask", "delete"]).ranking()
-    print("\\n".join(ranking.sentences()))
+    It is what `ranking()` of one or several evaluations returns:
+
+        ranking = gaflow.evaluate(explainer, texts, replacement=["pad", "mask", "delete"]).ranking()
+        print(" ".join(ranking.sentences()))
     """
 
     measure: str
@@ -181,7 +183,7 @@ def rank_methods(
 ) -> Ranking:
     """Rank the methods that all `evaluations` have in common; these are of the same texts, by replacement."""
     methods = _common_methods(evaluations)
-    sign = better(measure, order)
+    sign = better(measure, order, "measure")
     samples = []  # (m, n) of each evaluation
     for evaluation in evaluations.values():
         rows = [evaluation.methods.index(method) for method in methods]

@@ -73,8 +73,10 @@ _SAME = 1e-2  # relative tolerance for log-probabilities of one text and model o
 class Evaluation:
     """Faithfulness of several methods on the same texts and model.
 
-    scores = gaflow.evaluate(explainer, texts, methods=["agf", "ig"])
-    scores.table()
+    It is what `gaflow.evaluate` returns:
+
+        scores = gaflow.evaluate(explainer, texts, methods=["agf", "ig"])
+        scores.table()
     """
 
     methods: tuple[str, ...]  # (m,)

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 class Evaluations(Mapping[str, Evaluation]):
     """An Evaluation for each replacement of masked tokens, on the same texts.
 
-    scores = gaflow.evaluate(explainer, texts, methods=["agf", "ig"], replacement=["pad", "mask", "delete"])
-    scores.table()
-    print(scores.ranking().sentences())
-    scores["mask"].significance("ig")
+    It is a mapping, which `gaflow.evaluate` returns for a list of replacements:
+
+        scores = gaflow.evaluate(explainer, texts, methods=["agf", "ig"], replacement=["pad", "mask", "delete"])
+        scores.table()
+        print(scores.ranking().sentences())
+        scores["mask"].significance("ig")
     """
 
     by_replacement: Mapping[str, Evaluation]

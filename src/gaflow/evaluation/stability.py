@@ -65,8 +65,10 @@ EDITS: Mapping[str, Callable[[str], str]] = {
 class Stability:
     """How scores of words change with what should not matter.
 
-    result = gaflow.evaluation.stability(explainer, texts, ["ig", "relevance_flow"])
-    result.table()
+    It is what `stability` returns:
+
+        result = gaflow.evaluation.stability(explainer, texts, ["ig", "relevance_flow"])
+        result.table()
     """
 
     methods: tuple[str, ...]  # (m,)
@@ -112,8 +114,10 @@ def stability(
 ) -> Stability:
     """Rank correlation of the scores of `texts` with those after harmless edits, and of the model in other precisions.
 
-    `edits` are names of the edits above, or functions from a text to an edited one by name. `precisions` are names of
-    torch's types; the model is copied for each, and is itself left as it is.
+    `edits` are "spaces" (two for one), "case" (capitals for small letters, where the tokens stay the same) and
+    "punctuation" (a full stop at the end more or less), or a dict of your own functions from a text to an edited one.
+    `precisions` are names of torch's types; the model is copied for each, and is itself left as it is. A text counts
+    if the model still predicts the same class.
     """
     explainer.runner.class_head("stability")
     functions = _edit_functions(edits)

@@ -24,7 +24,7 @@ UNITS: tuple[MaskingUnit, ...] = ("token", "word")
 def find_units(
     encoding: Encoding, unit: MaskingUnit, never_masked: Collection[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (n,) of the tokens of a text that may be masked, and the unit (n,) of each; tokens in `kept` stay."""
+    """Positions (n,) of the tokens of a text that may be masked, and the unit (n,) of each."""
     groups = _tokens(encoding) if unit == "token" else _words(encoding)
     unit_of_token: dict[int, int] = {}
     for number, group in enumerate(sorted(group for group in groups if not set(group) & set(never_masked))):

@@ -23,9 +23,13 @@ def find_attention_mask(
     """The attention mask, or the first of Captum's additional arguments in its place."""
     if attention_mask is not None:
         return attention_mask
-    if isinstance(forward_args, tuple):
-        return forward_args[0]
-    return forward_args
+    if not isinstance(forward_args, tuple):
+        return forward_args
+    first = forward_args[0] if forward_args else None
+    if first is not None and not isinstance(first, Tensor):
+        message = f" must begin with the attention mask, a tensor, not {type(first).__name__}"
+        raise ArgumentTypeError(Argument("additional_forward_args"), message)
+    return first
 
 
 def attribute_token_ids(

@@ -27,6 +27,9 @@ from gaflow.flow.barrier.edges import largest
 from gaflow.flow.barrier.linear.system import System, fill_laplacian, split_layers
 
 SYMMETRIC_MIN_NODES = 256  # from which on a quarter of a product that is symmetric is not multiplied out
+HALVED_MIN_NODES = (
+    256  # from which on two halves are factorised one after the other: on a CPU 512 nodes take two thirds
+)
 LOW_MEMORY_TOKENS = 4096  # from which on memory counts more than a few per cent of time
 RESIDUAL_SHARE = 1e-2  # of the right-hand side that float32 may leave over: Newton's method corrects it
 MAX_CORRECTIONS = 5  # of a solution in float32, before an item is solved in float64
@@ -90,10 +93,11 @@ def _residual(system: System, potentials: Tensor) -> Tensor:
     node, source_node = split_layers(potentials, t)
     residual = system.right - system.degree * potentials
     inner, outer = split_layers(residual, t)
-    from_below = node[:, :-1, None] @ system.weight.mT  # (b, l, 1, t)
-    from_above = node[:, 1:, None] @ system.weight
-    inner[:, 1:] += from_below.squeeze(2)
-    inner[:, :-1] += from_above.squeeze(2)
+    for layer, weight in enumerate(system.weight.unbind(1)):  # of all layers at once, torch would copy the weights
+        from_below = node[:, layer, None] @ weight.mT  # (b, 1, t)
+        from_above = node[:, layer + 1, None] @ weight
+        inner[:, layer + 1] += from_below.squeeze(1)
+        inner[:, layer] += from_above.squeeze(1)
     inner[:, -1] += system.source * source_node[:, None]
     from_outputs = system.source * node[:, -1]
     outer += from_outputs.sum(-1)
@@ -365,5 +369,22 @@ def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
     fill_laplacian(inner, excess)
     if inner.is_cuda:  # each library has a half that it factorises without turning the matrix round
         return cholesky_ex(inner)
-    factor, failed = cholesky_ex(inner, upper=True)
+    factor, failed = _upper_factor(inner)
     return factor.mT, failed
+
+
+def _upper_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The transposed Cholesky factor, by halves while they are large: most of the work is then in products."""
+    size = matrix.shape[-1]
+    if size < HALVED_MIN_NODES:
+        return cholesky_ex(matrix, upper=True)
+    middle = size // 2
+    first, first_failed = _upper_factor(matrix[..., :middle, :middle])
+    beside = solve_triangular(first.mT, matrix[..., :middle, middle:], upper=False)
+    rest = torch.baddbmm(matrix[..., middle:, middle:], beside.mT, beside, alpha=-1)
+    second, second_failed = _upper_factor(rest)
+    factor = torch.zeros_like(matrix)
+    factor[..., :middle, :middle] = first
+    factor[..., :middle, middle:] = beside
+    factor[..., middle:, middle:] = second
+    return factor, first_failed + second_failed
