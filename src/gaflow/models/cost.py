@@ -26,7 +26,7 @@ attention. With `M` means, `states` of all layers as above and `E = 4 b l t^2` f
     contexts      trace + 8 states + (M + 4) E
 
 From `LONG_TOKENS` on, outputs of linear layers are computed again; from `LEAN_TOKENS` on, the solver stores less and
-solves two networks one after the other. Measured peaks on a CPU are 0.7 to 1.3 of these estimates
+solves two networks one after the other. Measured peaks on a CPU are 0.7 to 1.1 of these estimates
 (benchmarks/results/streamed.md).
 
 The convention this file owns: bytes and operations are functions of sizes alone, without the weights. So is the number
