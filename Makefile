@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick range mutants browser lint types install release release-check notebooks docs clean
+.PHONY: demo test quick range mutants browser lint types install release release-check notebooks docs pictures clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -78,6 +78,10 @@ release: install
 docs: install
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
 	@echo "open build/site/index.html"
+
+# the pictures of the README and of the documentation again; it needs Chromium
+pictures: install browser
+	$(BIN)/python docs/pictures.py
 
 # run the notebooks in examples/notebooks again
 notebooks: install

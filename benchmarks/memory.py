@@ -99,11 +99,11 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     explainer = gaflow.Explainer(network, gaflow.Explainer(device="cpu").tokenizer)
     explainer("a dog", method)
     texts = [" ".join(["dog"] * (length - 2))] * batch
-    before, start = _resident(), time.perf_counter()
+    before, start = resident(), time.perf_counter()
     chosen = gaflow.METHODS[method]
     encodings = explainer.runner.encode(texts, names=texts)
     found = explain_batch(explainer.runner, encodings, [None] * batch, [chosen]).by_text
-    seconds, whole = time.perf_counter() - start, _resident(peak=True)
+    seconds, whole = time.perf_counter() - start, resident(peak=True)
     assert all(len(by_method[chosen.name].tokens) == length for by_method in found)
     flow = isinstance(chosen, gaflow.FlowMethod)
     cost = estimate(Geometry(layers, heads, width, inner), length, batch, chosen.cost if flow else ONE_TRACE)
@@ -111,7 +111,7 @@ def _explain(model: str, length: int, batch: int, method: str, limit: float) -> 
     return {"estimated": expected, "measured": whole - before, "whole": whole, "seconds": seconds}
 
 
-def _resident(peak: bool = False) -> int:
+def resident(peak: bool = False) -> int:
     """Bytes of the resident set, now or at its peak since it was last asked for now."""
     if not peak:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

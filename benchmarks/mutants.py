@@ -41,7 +41,14 @@ SHARED_LIBRARIES = ("hypothesis", "numpy", "scipy", "sklearn", "tokenizers", "to
 SOLVER_TESTS = ("flow/test_certificate", "flow/test_solve", "hostile/test_networks")
 LINEAR_TESTS = ("flow/test_linear", *SOLVER_TESTS)
 MAXFLOW_TESTS = ("flow/test_max_flow", "flow/test_min_cut", "flow/test_score_ranges")
-EVALUATION_TESTS = ("evaluation/test_faithfulness", "evaluation/test_masking", "evaluation/test_result")
+EVALUATION_TESTS = (
+    "evaluation/test_faithfulness",
+    "evaluation/test_masking",
+    "evaluation/test_result",
+    "evaluation/test_units",
+    "evaluation/test_outputs",
+    "evaluation/test_several",
+)
 REMOVAL_TESTS = ("methods/test_token_removal", "methods/test_media_removal", "methods/test_perturbation")
 
 # module -> its tests, the most telling first
@@ -70,7 +77,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "flow/routes": ("flow/test_routes",),
     "flow/paper_algorithms": ("flow/test_paper_algorithms", "flow/test_max_flow", "flow/test_potentials"),
     "flow/editing": ("flow/test_editing",),
-    "evaluation/masking": ("evaluation/test_masking", "evaluation/test_faithfulness", "evaluation/test_soft_masking"),
+    "evaluation/masking": (*EVALUATION_TESTS, "evaluation/test_soft_masking"),
     "evaluation/metrics": ("evaluation/test_metrics", "evaluation/test_result", "evaluation/test_soft_masking"),
     "evaluation/faithfulness": EVALUATION_TESTS,
     "evaluation/significance": ("evaluation/test_significance", "evaluation/test_result"),

@@ -332,3 +332,4 @@ def test_the_container_runs_the_server_as_nobody_in_particular():
     assert last_user not in ("root", "0")
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").split()
     assert {".git", ".venv"} <= set(ignored)
+    assert (ROOT / ".dockerignore").read_text(encoding="utf-8").split() == ignored  # Docker reads this one

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar, a function of the caller's, or nothing.
+"""Long work: its progress, as a bar or by a function of the caller's, and what it does between its steps.
 
 The conventions this file owns: reports count whole things (texts, methods) and fractions of the current one. They grow
 from 0 to the number of things, however long each takes. **Loops that may run for seconds call `checkpoint`**, so that
@@ -7,17 +7,21 @@ whoever started them can end them (`interruptible`).
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from typing import Any
 
 # None: a bar for somebody who waits; True: a bar; False: nothing; a function is called with (done, in all)
 Progress = bool | Callable[[float, int], object] | None
 Report = Callable[[float], object]  # called with the number of things done
 Advice = Callable[[float], str]  # one line for somebody whose work will take so many seconds
 SECONDS_BEFORE_BAR = 2.0
+LEAST_RETURNED = 16 << 20  # bytes: less is not worth a millisecond
 
 _check: ContextVar[Callable[[], object] | None] = ContextVar("check", default=None)  # of this thread
 
@@ -114,3 +118,23 @@ def reporting(
             yield show
     else:
         yield silent
+
+
+def return_freed_memory(size: int) -> None:
+    """Between steps of long work: give memory that is not in use back to the system, if steps take this many bytes.
+
+    The allocator of Linux (glibc) keeps freed blocks of up to 32 MiB for later. The next step often needs others, so a
+    process would grow with every step.
+    """
+    trim = _trim()
+    if trim is not None and size >= LEAST_RETURNED:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:
+    """The function of the C library; None where it has none."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None

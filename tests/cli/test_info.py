@@ -3,17 +3,24 @@ import math
 import re
 
 import pytest
+import torch
 
 import gaflow
 from gaflow.cli.info import extrapolate, solve_seconds
-from gaflow.methods import FlowMethod
 from gaflow.models.cost import Geometry, estimate, solve_flops
 from gaflow.models.loading import outline
+from gaflow.models.memory import method_costs
 from tests.support.commands import gives, refused, saved
 from tests.support.models import FAMILIES, SENTENCE, bert, longformer
 from tests.support.sentence_folders import write_folder
 
 pytestmark = pytest.mark.usefixtures("plain")
+
+
+def streamed(method):
+    """The cost of a method whose pass is streamed, on a CPU."""
+    (cost,) = method_costs([gaflow.METHODS[method]], torch.device("cpu"), streamed=True)
+    return cost
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,9 +80,9 @@ def test_info_refuses_lengths_that_the_model_does_not_take(capfd, folder, length
 @pytest.mark.parametrize(
     ("free", "pattern"),
     [
-        (1 << 40, r"memory +74\.6 MiB.*room +cpu .*1,024 GiB.*enough.* \d+,\d+ "),
-        (20 << 20, r"room +cpu .*20 MiB.*too little.* 8 "),
-        (1 << 20, r"room +cpu .* 1 MiB.*too little.* 35 tokens"),
+        (1 << 40, r"memory +59\.2 MiB.*room +cpu .*1,024 GiB.*enough.* \d+,\d+ "),
+        (20 << 20, r"room +cpu .*20 MiB.*too little.* 10 "),
+        (1 << 20, r"room +cpu .* 1 MiB.*too little.* 42 tokens"),
         (None, r"room +cpu [^0-9]* batches"),
     ],
 )
@@ -90,16 +97,20 @@ def test_info_in_json_counts_weights_and_batch(capfd, folder, monkeypatch):
     args = ["info", folder, "--json", "--length", "64", "--device", "cpu", "--method", "agf", "--batch-size"]
     one, many = (json.loads(gives(capfd, *args, n)) for n in ("1", "3"))
     assert one["weights"] == 4 * one["parameters"]
-    assert many["estimate"]["peak"] == 3 * one["estimate"]["peak"]
+    assert one["estimate"]["peak"] < many["estimate"]["peak"] <= 3 * one["estimate"]["peak"]
     assert one["fits"] == many["fits"]
-    assert one["fits"]["batch"] == ((1 << 30) - one["weights"]) // one["estimate"]["peak"]
-    assert one["together"] == one["budget"] // one["estimate"]["peak"]
+    geometry, room = Geometry(3, 4, 32, 48), (1 << 30) - one["weights"]
+    fitting, together = one["fits"]["batch"], one["together"]
+    cost = streamed("agf")
+    peaks = [estimate(geometry, 64, n, cost).peak for n in (fitting, fitting + 1, together, together + 1)]
+    assert peaks[0] <= room < peaks[1]
+    assert peaks[2] <= one["budget"] < peaks[3]
 
 
 def test_info_counts_what_the_method_does(capfd, folder):
     args = ["info", folder, "--length", "64", "--device", "cpu"]
     document = json.loads(gives(capfd, *args, "--json", "--batch-size", "3"))
-    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, FlowMethod(preset="peeled_flow").cost)
+    cost = estimate(Geometry(3, 4, 32, 48), 64, 3, streamed("peeled_flow"))
     assert (document["estimate"]["contexts"], document["estimate"]["peak"]) == (cost.contexts, cost.peak)
     output = " ".join(gives(capfd, *args).split())
     assert re.search("method peeled_flow.* 5 forward, 5 backward", output)

@@ -194,9 +194,10 @@ def test_sums_at_the_nodes_do_not_depend_on_the_groups(size, top, weighted):
             torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=1e-13, atol=1e-15)
         torch.testing.assert_close(grouped.cut_short, together.cut_short, rtol=0, atol=0)
         torch.testing.assert_close(grouped.edges.variables, together.edges.variables, rtol=1e-12, atol=1e-15)
-    layers = together.edges.flow[:, :75].view(2, 3, 5, 5)
-    source, target = together.edges.flow[:, 75:80], together.edges.flow[:, 80:85]
-    entering = torch.cat([layers.sum(-2).flatten(1), source, together.edges.flow[:, 85:]], 1)
+    flow = together.edges.variables[1]
+    layers = flow[:, :75].view(2, 3, 5, 5)
+    source, target = flow[:, 75:80], flow[:, 80:85]
+    entering = torch.cat([layers.sum(-2).flatten(1), source, flow[:, 85:]], 1)
     leaving = torch.cat([target, layers.sum(-1).flatten(1), source.sum(-1, keepdim=True)], 1)
     torch.testing.assert_close(
         together.linearize().max_imbalance, (leaving - entering).abs().amax(-1), rtol=1e-12, atol=0

@@ -119,6 +119,17 @@ def test_edges_that_pass_a_layer_straight_are_as_wide_as_all_beside_them(skipped
         torch.testing.assert_close(capacity[0, k], torch.diag(width).double(), rtol=1e-12, atol=0)
 
 
+def test_an_edge_that_is_widened_by_0_is_cut():
+    flow = solve(whole_numbers(2))
+    torch.testing.assert_close(edit(flow, widen={(2, 1, 2): 0}).edges, edit(flow, cut_edges=[(2, 1, 2)]).edges)
+
+
+@pytest.mark.parametrize("change", [{"skip_layers": ["first"]}, {"cut_nodes": [(1,)]}, {"cut_edges": [(0, 1)]}])
+def test_what_is_no_place_in_the_network_is_refused(change):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=next(iter(change))):
+        edit(solve(whole_numbers(2)), **change)
+
+
 def test_a_missing_edge_cannot_be_widened_without_end():
     with pytest.raises(ArgumentError, match="widen"):
         edit(solve(torch.eye(2)[None]), widen={(0, 0, 1): np.inf})

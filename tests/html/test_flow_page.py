@@ -145,6 +145,25 @@ def test_before_a_token_is_pointed_at_the_strongest_edges_are_drawn(browser, tmp
         assert page.evaluate(drawn) == 600
 
 
+def test_what_does_not_change_is_not_set_again_when_the_pointer_moves_on(browser, tmp_path):  # noqa: F811
+    LONG.to_flow_html(tmp_path / "long.html")
+    watch = """() => {
+        window.changed = new Set();
+        new MutationObserver(records => records.forEach(record => window.changed.add(record.target)))
+            .observe(document.querySelector(".drawing"), {attributes: true, subtree: true});
+    }"""
+    carry = "() => document.querySelectorAll('.edges .mine').length"
+    with opened(browser, tmp_path / "long.html") as page:
+        assert page.locator(".edges path").first.evaluate("path => getComputedStyle(path).transitionDuration") == "0s"
+        page.hover(".names g:nth-child(31) rect", force=True)
+        before = page.evaluate(carry)
+        page.evaluate(watch)
+        page.hover(".names g:nth-child(41) rect", force=True)
+        after = page.evaluate(carry)
+        changed = page.evaluate("() => [...window.changed].filter(element => element.matches('.edges path')).length")
+        assert 0 < changed <= before + after < page.locator(".edges path").count()
+
+
 @pytest.mark.parametrize(
     ("tokens", "unit", "most"),
     [

@@ -195,7 +195,7 @@ def test_methods_without_a_flow_have_no_certificate():
 def test_diagnostics_are_shown():
     diagnostics = {"baseline_output": 1 / 3, "replacement": "<i>pad</i>", "warning": "odd"}
     tree = tree_of(make(flow=False, diagnostics=diagnostics))
-    assert "baseline output 0.3333 · replacement <i>pad</i>" in [note.text for note in tree.all(".note")]
+    assert "baseline output 0.3333 · how tokens were removed: <i>pad</i>" in [note.text for note in tree.all(".note")]
 
 
 def flag_names(att):

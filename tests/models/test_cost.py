@@ -1,7 +1,8 @@
 import pytest
+import torch
 from transformers import BartConfig, SwinConfig, T5Config
 
-from gaflow.methods import FlowMethod
+from gaflow.methods import METHODS, FlowMethod
 from gaflow.models.cost import (
     SOLVER_STEPS,
     Geometry,
@@ -11,6 +12,7 @@ from gaflow.models.cost import (
     longest_text,
     solve_flops,
 )
+from gaflow.models.memory import method_costs
 from tests.support.models import FAMILIES
 
 MINILM = Geometry(layers=6, heads=12, hidden_size=384, intermediate_size=1536)
@@ -49,6 +51,49 @@ def test_estimates_are_above_measured_peaks_and_not_far_above(geometry, length, 
 )
 def test_estimates_of_peeled_methods_are_near_measured_peaks(geometry, length, batch, measured):
     assert 0.8 * measured <= estimate(geometry, length, batch, PEELED).peak / 2**20 < 1.5 * measured
+
+
+MODERN = Geometry(layers=22, heads=12, hidden_size=768, intermediate_size=1152)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "length", "batch", "method", "measured"),
+    [  # MiB that processes on Linux grew by, with streamed attention
+        (BERT, 128, 1, "agf", 79),
+        (BERT, 128, 8, "agf", 461),
+        (BERT, 128, 4, "relevance_flow", 266),
+        (BERT, 128, 1, "peeled_flow", 140),
+        (BERT, 512, 1, "agf", 211),
+        (BERT, 512, 1, "relevance_flow", 235),
+        (BERT, 512, 1, "attcat", 195),
+        (MODERN, 1024, 1, "agf", 1331),
+        (MODERN, 1024, 1, "attcat", 654),
+        (MODERN, 4096, 1, "attcat", 2893),
+    ],
+)
+def test_estimates_of_streamed_passes_are_near_measured_peaks(geometry, length, batch, method, measured):
+    peak = estimate(geometry, length, batch, streamed(method)).peak / 2**20
+    assert measured / 1.5 < peak < 1.5 * measured
+
+
+def streamed(method, device="cpu"):
+    """The cost of a method whose pass is streamed."""
+    (cost,) = method_costs([METHODS[method]], torch.device(device), streamed=True)
+    return cost
+
+
+@pytest.mark.parametrize("method", ["agf", "peeled_flow", "attcat"])
+def test_a_long_text_fits_on_a_gpu_only_if_it_is_streamed(method):
+    memory = 139 << 30
+    eager = getattr(METHODS[method], "cost", MethodCost())
+    assert estimate(MODERN, 8192, 1, streamed(method, "cuda")).peak < memory < estimate(MODERN, 8192, 1, eager).peak
+
+
+@pytest.mark.parametrize("length", [10, 255, 256, 1000, 5000])
+@pytest.mark.parametrize("method", ["agf", "relevance_flow", "peeled_flow", "attcat"])
+def test_a_streamed_pass_never_takes_more_than_an_eager_one(length, method):
+    eager = getattr(METHODS[method], "cost", MethodCost())
+    assert estimate(BERT, length, 4, streamed(method)).peak < estimate(BERT, length, 4, eager).peak
 
 
 def test_a_signed_flow_with_node_capacities_solves_two_networks_of_twice_the_layers():

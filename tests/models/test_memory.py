@@ -19,6 +19,7 @@ from gaflow.models.memory import (
     format_bytes,
     halving,
     is_out_of_memory,
+    method_costs,
 )
 from tests.support.models import bert
 
@@ -201,12 +202,18 @@ def assert_alike(actual, expected):
         assert abs(one.scores - other.scores).max() < 1e-5 * other.scores.sum()
 
 
+def cost_of(method):
+    """Of a method whose pass is streamed, on a CPU."""
+    (cost,) = method_costs([method], torch.device("cpu"), streamed=True)
+    return cost
+
+
 def test_an_explainer_splits_what_does_not_fit_and_gives_the_same(traced, monkeypatch):
     explainer, expected, sizes = traced
     longest = max(len(att.tokens) for att in expected)
     geometry = Geometry.of(explainer.model.config)
     assert geometry is not None
-    give(monkeypatch, estimate(geometry, longest, 2).peak)
+    give(monkeypatch, estimate(geometry, longest, 2, cost_of(gaflow.METHODS["agf"])).peak)
     assert_alike(explainer(TEXTS, "agf"), expected)
     assert sum(sizes) == 6
     assert len(sizes) > 2
@@ -222,7 +229,7 @@ def test_an_explainer_splits_contexts_that_do_not_fit_together_and_gives_the_sam
     sizes.clear()
     longest, geometry = max(len(att.tokens) for att in attributions), Geometry.of(explainer.model.config)
     assert geometry is not None
-    give(monkeypatch, estimate(geometry, longest, 2, peeled.cost).peak)
+    give(monkeypatch, estimate(geometry, longest, 2, cost_of(peeled)).peak)
     halved = explainer(TEXTS, peeled)
     assert max(sizes) < 6 == sum(sizes)
     for one, other in zip(halved, expected, strict=True):
@@ -235,7 +242,8 @@ def test_an_explainer_makes_batches_by_the_budget(traced, monkeypatch):
     assert geometry is not None
     longest = max(len(att.tokens) for att in expected)
     # The budget is the same for everybody, so that batches are; an argument would end that.
-    monkeypatch.setitem(BUDGET_BYTES, "cpu", estimate(geometry, longest, 2).peak)
+    peak = estimate(geometry, longest, 2, cost_of(gaflow.METHODS["agf"])).peak
+    monkeypatch.setitem(BUDGET_BYTES, "cpu", peak)
     assert_alike(explainer(TEXTS, "agf"), expected)
     assert sizes[0] == 2
     assert sum(sizes) == 6

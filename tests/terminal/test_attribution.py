@@ -56,14 +56,14 @@ def test_the_prediction_the_text_the_top_words_and_the_certificate_are_there():
         ("1.000", "15.4%", "0", "not"),
     ]
     assert any(re.search(r"\[CLS\], \[SEP\].* 30.8%", line) for line in lines)
-    assert any(line.startswith("certified: flow 6.5, optimal to 3e-11, ") for line in lines)
+    assert any(line.startswith("certified: flow 6.5, solved to 3e-11 in ") for line in lines)
 
 
 def test_the_flow_value_is_that_of_one_layer_also_where_scores_are_summed_over_all():
     layers = np.array([[1.0, 1.0, 3.0, 0.5, 0.0, 1.0], [0.5, 2.5, 1.0, 1.0, 1.0, 0.5]])
     summed = attribution(layers=layers).at_layer("all")
     assert summed.scores.sum() == 13
-    assert "certified: flow 6.5, optimal to 3e-11, " in printed(summed)
+    assert "certified: flow 6.5, solved to 3e-11 in " in printed(summed)
 
 
 def test_bars_are_as_long_as_scores_are_large():
@@ -221,7 +221,7 @@ def test_flags_cannot_be_missed():
 def test_what_a_method_knows_is_shown_and_never_obeyed():
     facts = {"convergence_delta": -1.23456e-7, "replacement": HOSTILE, "warning": f"too few {HOSTILE}"}
     output = printed(attribution(diagnostics=facts, certificate=None), width=400)
-    assert "convergence delta -1.235e-07, replacement a\\x1b[31mred" in output
+    assert "convergence delta -1.235e-07, how tokens were removed: a\\x1b[31mred" in output
     assert "warning: too few a" in output
     assert "certified" not in output
     assert "\x1b" not in output

@@ -1,6 +1,7 @@
 """Who may ask: pages of other sites and strangers may not."""
 
 import pytest
+from starlette.websockets import WebSocketDisconnect
 
 from tests.support.servers import check_problem, client_of
 
@@ -55,6 +56,14 @@ def test_pages_of_other_sites_are_refused(client, headers):
 def test_the_servers_own_page_may_ask(client):
     headers = {"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
     assert client.get("/api/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/health", "/api/v1/explain", "/api/v1/work/x/events"])
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://127.0.0.1:8000"}, {"Origin": "http://evil.example"}])
+def test_web_sockets_are_refused(client, path, headers):
+    with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(path, headers=headers):
+        pass
+    assert refused.value.code == 1008
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain", ""])

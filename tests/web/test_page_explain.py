@@ -190,3 +190,14 @@ def test_an_answer_is_asked_for_once(browser, address):  # noqa: F811
         page.wait_for_selector("#explain .headline:visible")
         settled(page)
         assert "explain" not in paths
+
+
+def test_an_example_is_explained_when_it_is_clicked(browser, address):  # noqa: F811
+    with opened(browser, address) as page:
+        example = page.locator("#explain .example").last
+        text = example.inner_text()
+        example.click()
+        page.wait_for_selector("#explain .headline")
+        assert page.inner_text("#explain .passage") == text
+        assert linked(page)["text"] == text
+        assert page.locator("#explain .example").count() == 0

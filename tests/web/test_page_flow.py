@@ -18,6 +18,7 @@ from tests.support.explorer_page import (
     opened,
     read_number,
     requests_of,
+    scores_of,
     settled,
     solved,
 )
@@ -280,6 +281,46 @@ def test_the_model_answers_beside_the_network(browser, address, explainer, att):
 
         after = probabilities_without(explainer, TEXT, without_head)[1, 1]
         assert page.inner_text(".without-head b") == f"{before:.1%} → {after:.1%}"
+
+
+LONG = " ".join(["the film begins slowly, and nothing happens for a while.", "then the sisters meet again."] * 5)
+
+
+def rows_of(page):
+    """The tokens that the rows of the drawing begin with."""
+    return page.locator(".names > g").evaluate_all("rows => rows.map(row => Number(row.dataset.token))")
+
+
+def test_a_long_text_begins_with_sentences_and_rows_stay_open_after_an_edit(browser, address, explainer):  # noqa: F811
+    att = explainer(LONG)
+    sentences = [list(unit.tokens) for unit in att.sentences()]
+    with opened(browser, address, link("flow", text=LONG)) as page:
+        assert rows_of(page) == [0, *(tokens[0] for tokens in sentences), len(att.tokens) - 1]
+        page.locator(f".names g[data-token='{sentences[1][0]}'] .opener").click()
+        page.wait_for_function("() => document.querySelectorAll('.opened button').length === 1")
+        settled(page)
+        rows = rows_of(page)
+        assert set(sentences[1]) <= set(rows)
+        token = sentences[1][2]
+        choose_node(page, layer=2, token=token)
+        solved(page, lambda: page.click(".cut-node"))
+        assert edits_of(page) == [("cut_nodes", [2, token])]
+        assert rows_of(page) == rows
+        others = [tokens for tokens in sentences if tokens != sentences[1]]
+        expected = att.edit(cut_nodes=[(2, token)]).edit(groups=others)
+        assert scores_of(page) == pytest.approx(expected.scores.tolist(), rel=2e-3, abs=1e-6)
+        page.click(".undo")
+        page.wait_for_selector(".reset:disabled")
+        settled(page)
+        assert rows_of(page) == rows
+        assert scores_of(page) == pytest.approx(att.edit(groups=others).scores.tolist(), rel=2e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", [TEXT, LONG])
+def test_the_drawing_fits_its_card(browser, address, text):  # noqa: F811
+    with opened(browser, address, link("flow", text=text)) as page:
+        inside, visible = page.locator("#flow .scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
+        assert inside == visible
 
 
 def test_a_change_that_cannot_be_made_is_said_and_taken_back(browser, address, att):  # noqa: F811

@@ -22,10 +22,11 @@ from gaflow.flow.barrier.solve import solve
 from gaflow.methods import FlowMethod, find_method
 from gaflow.models.adapters import find_adapter
 from gaflow.models.cost import Geometry, estimate, largest_batch, longest_text, solve_flops
+from gaflow.models.forward import may_stream
 from gaflow.models.free_memory import free_memory
 from gaflow.models.limits import length_limit
 from gaflow.models.loading import Loaded, outline
-from gaflow.models.memory import budget, format_bytes
+from gaflow.models.memory import budget, format_bytes, method_costs
 from gaflow.tasks import TASKS
 from gaflow.tasks.classification import list_labels
 from gaflow.tasks.similarity import SimilarityHead
@@ -170,7 +171,8 @@ def _cost_facts(
     geometry = Geometry.of(model.config)
     if geometry is None:
         raise UnsupportedModelError(f"{type(model).__name__} has no single stack of attention layers to trace")
-    method_cost = method.cost
+    streamed = method.head_means is not None and may_stream(model)
+    (method_cost,) = method_costs([method], device, streamed)
     cost = estimate(geometry, length, batch_size, method_cost)
     seconds_per_network = solve_seconds(method_cost.layers * geometry.layers, length)
     seconds = method_cost.networks * batch_size * seconds_per_network

@@ -138,7 +138,9 @@ class Ranking:
         if helpless:
             sentences.append(f"No better than random scores: {_listed(helpless)}.")
         elif CONTROL in self.methods:
-            sentences.append("Every method is better than random scores.")
+            verdicts = {self.verdict(method, CONTROL) for method in self.methods if method != CONTROL}
+            extent = "on average, but not all throughout" if ON_AVERAGE in verdicts else "and clearly so"
+            sentences.append(f"Every method is better than random scores, {extent}.")
         return sentences
 
     def _first_place(self, best: str, where: str) -> str:
@@ -151,7 +153,8 @@ class Ranking:
         names = ", ".join(self.replacements)
         if worst == 1:
             return f"{best} ranks first {rivals}{where} with every replacement ({names})."
-        return f"{best} ranks first {rivals}{where}: its worst rank over the replacements {names} is {worst}."
+        replacements = f"the replacements {names}, random scores included"
+        return f"{best} ranks first {rivals}{where}: its worst rank over {replacements}, is {worst}."
 
     def _comparisons(self, best: str) -> list[str]:
         """From which methods the best one can be told, and how well."""

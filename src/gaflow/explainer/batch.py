@@ -25,13 +25,13 @@ from gaflow.inputs.batch import Batch
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method, Scores
 from gaflow.methods.balanced import common_kind, forward_with
-from gaflow.methods.base import Diagnostics, common_head_means
+from gaflow.methods.base import Diagnostics
 from gaflow.models.forward import RANDOM_OUTPUT, is_random
-from gaflow.models.memory import device_of, fitting, geometry_of
+from gaflow.models.memory import check_budget, device_of, fitting, geometry_of
 from gaflow.models.restore import borrow
 from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace, backward
-from gaflow.progress import Report, silent
+from gaflow.progress import Report, return_freed_memory, silent
 from gaflow.tasks.media_inputs import name_tokens
 from gaflow.tasks.targets import ExplainedOutput
 
@@ -85,7 +85,12 @@ def explain_batch(
     timings = Timings()
     lengths = [len(encoding) for encoding in encodings]
     by_text: list[dict[str, Attribution]] = [{} for _ in encodings]
-    fitting_memory = fitting(runner.model, lengths, methods)
+    head_means = runner.needed_means(methods)
+    streamed = runner.streams(encodings, methods)
+    if head_means is not None and not streamed:
+        check_budget(runner.model, lengths, methods)
+        head_means = None
+    fitting_memory = fitting(runner.model, lengths, methods, streamed=streamed)
     with fitting_memory, _cores(runner.model, lengths, methods), torch.inference_mode(False), torch.no_grad():
         batch = runner.collate(encodings)
         device = device_of(runner.model)
@@ -97,15 +102,16 @@ def explain_batch(
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         kind = common_kind(methods)
-        head_means = None if runner.attention == "eager" else common_head_means(methods)
         traced, outputs = _trace(runner, batch, targets, kind, residual, head_means, report_part)
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
+        traced = replace(traced, keeps_flow=keep_flow)
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
         snapshot = runner.snapshots.take()
         if on_gpu:
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
+        return_freed_memory(sum(state.nbytes for state in traced.hidden))
         timings.trace = time.perf_counter() - started
         for method in methods:
             started = time.perf_counter()
@@ -223,13 +229,13 @@ def _attributions(
 def _certificates(scores: Scores) -> list[Certificate | None]:
     """The certificate of each text; of a signed method, the worse of its two flows."""
     count = len(scores.values)
-    if scores.flow is None:
+    certificates = [_tensors_to_host(side.certificate) for side in scores.sides()]
+    if not certificates:
         return [None] * count
-    certificates = _tensors_to_host(scores.flow.certificate)
-    if scores.flow_against is None:
-        return [certificates[k] for k in range(count)]
-    against = _tensors_to_host(scores.flow_against.certificate)
-    return [certificates[k].combine(against[k]) for k in range(count)]
+    if len(certificates) == 1:
+        return [certificates[0][k] for k in range(count)]
+    certificate, against = certificates
+    return [certificate[k].combine(against[k]) for k in range(count)]
 
 
 def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:

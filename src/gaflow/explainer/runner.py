@@ -16,10 +16,13 @@ from gaflow.explainer.provenance import Snapshots
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
+from gaflow.methods.base import common_head_means
 from gaflow.models.embeddings import word_embedding
-from gaflow.models.forward import compute_logits
+from gaflow.models.forward import can_stream, compute_logits, knows_stream, may_stream
 from gaflow.models.limits import length_limit, padding_of
 from gaflow.models.memory import batch_limit, device_of
+from gaflow.models.restore import borrow
+from gaflow.models.streamed_attention import HeadMean
 from gaflow.tasks import TASKS, Input, InputReader
 from gaflow.tasks.classification import ClassificationHead
 from gaflow.tasks.targets import AnyHead
@@ -70,7 +73,24 @@ class Runner:
 
     def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
         """Indices of the encodings of each batch: at most `size`, and no more than the memory budget allows."""
-        return batches(encodings, size, self.padding, partial(batch_limit, self.model, methods=methods))
+        streamed = self.needed_means(methods) is not None and may_stream(self.model)
+        limit = partial(batch_limit, self.model, methods=methods, streamed=streamed)
+        return batches(encodings, size, self.padding, limit)
+
+    def needed_means(self, methods: Sequence[Method]) -> tuple[HeadMean, ...] | None:
+        """All that the methods need of attention, if that is less than the weights of all heads."""
+        return None if self.attention == "eager" else common_head_means(methods)
+
+    def streams(self, encodings: Sequence[Encoding], methods: Sequence[Method]) -> bool:
+        """Whether the pass of a batch is streamed; finding out takes two short passes, once for each model."""
+        if self.needed_means(methods) is None or not may_stream(self.model):
+            return False
+        answer = knows_stream(self.model)
+        if answer is not None:
+            return answer
+        first = self.collate(encodings[:1])
+        with torch.inference_mode(False), torch.no_grad(), borrow(self.model):
+            return can_stream(self.model, first)
 
     def collate(self, encodings: Sequence[Encoding]) -> Batch:
         """One batch, on the device of the model."""

@@ -68,6 +68,7 @@ class LayeredNetwork:
         inputs = as_nodes(targets, real, "targets")
         real_edges = real[:, None, :, None] & real[:, None, None, :]
         capacity = networks * real_edges
+        del networks, real_edges  # long texts need the memory
         capacity, node = _prune(capacity, outputs, inputs)
         kappa = capacity.sum((-2, -1)).amin(-1)
         limit = torch.where(torch.isfinite(kappa), NEGLIGIBLE_SHARE * kappa, 0.0)
@@ -147,7 +148,7 @@ def _count_up_to_last(live: Tensor) -> Tensor:
 
 
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Capacities of live edges only, and which nodes are alive (b, l+1, t)."""
+    """Capacities of live edges only, in place, and which nodes are alive (b, l+1, t)."""
     positive = capacity > 0
     layers = positive.unbind(1)
     tails = outputs
@@ -163,4 +164,4 @@ def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> tuple[Tensor, T
     reached.reverse()
     node = torch.stack(reached, 1) & torch.stack(reaching, 1)
     live = node[:, 1:, :, None] & node[:, :-1, None, :]
-    return capacity * live, node
+    return capacity.mul_(live), node

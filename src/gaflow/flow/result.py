@@ -161,6 +161,16 @@ class Potentials:
     target: Tensor  # (b,) super-target, 0
 
 
+@dataclass(frozen=True)
+class NodeFlows:
+    """What scores are made of: all of a batch of flows but their edges, which take far more memory."""
+
+    through: Tensor  # (b, l+1, t) of every node; row 0 are the input tokens
+    value: Tensor  # (b,)
+    converged: Tensor  # (b,) bool
+    certificate: BatchCertificate
+
+
 @dataclass(frozen=True, repr=False)
 class Flow:
     """The flow on every edge of a batch of layered networks."""
@@ -193,6 +203,10 @@ class Flow:
     def through(self) -> Tensor:
         """Through-flow of every node, (b, l+1, t); row 0 are the input tokens, each row sums to the flow value."""
         return torch.cat([self.target[:, None], self.edges.sum(-1)], 1)
+
+    def node_flows(self) -> NodeFlows:
+        """The same flows without their edges."""
+        return NodeFlows(self.through(), self.value, self.converged, self.certificate)
 
     def check_possible(self) -> None:
         """Refuse a flow whose parts contradict each other, as files of strangers may hold one: ValueError."""

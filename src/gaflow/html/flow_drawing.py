@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from gaflow.attribution.attribution import Attribution
 from gaflow.attribution.words import Unit
 from gaflow.flow.result import VALUE_AGAINST, Certificate, Flow, layer_scores
+from gaflow.flow.threads import one_core
 from gaflow.html.document import NEGATIVE
 from gaflow.view.flow_graph import EdgeSelection, Graph
 from gaflow.view.flow_units import Group, RowFlow, UnitKind, Units, added_up, flows_between
@@ -179,11 +181,12 @@ def _end_to_end(graph: Graph) -> list[list[list[float]]]:
     """
     ends = []
     for layers in (graph.edges.swapaxes(1, 2), graph.edges[::-1]):  # upwards, and downwards
-        parts = np.eye(graph.edges.shape[-1])
-        for edges in layers:  # divide what each token has among its edges
-            totals = edges.sum(1, keepdims=True)
-            parts = parts @ (edges / np.where(totals > 0, totals, 1.0))
-        ends.append([_largest_parts(row) for row in parts])
+        parts = torch.eye(graph.edges.shape[-1], dtype=torch.float64)
+        with one_core():  # NumPy's own threads wait for each other where other processes hold the cores
+            for edges in layers:  # divide what each token has among its edges
+                totals = edges.sum(1, keepdims=True)
+                parts = parts @ torch.from_numpy(edges / np.where(totals > 0, totals, 1.0))
+        ends.append([_largest_parts(row) for row in parts.numpy()])
     return ends
 
 
@@ -362,7 +365,7 @@ def _certified(certificate: Certificate) -> str:
     if certificate.dead:
         return "no path leads from the output to the input"
     error = max(certificate.conservation, certificate.dual, certificate.centrality)
-    return f"{'certified' if certificate.converged else 'not certified'}: optimal to {error:.0e}"
+    return f"{'certified' if certificate.converged else 'not certified'}: solved to {error:.0e}"
 
 
 def _left_out_note(count: int, share: float, kind: UnitKind) -> str:

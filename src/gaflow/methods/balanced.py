@@ -96,4 +96,4 @@ def with_gradients(trace: Trace, kind: str) -> Trace:
             balanced = backward(forward_pass, traced_model.terms)
         # without the traced model, which would keep the trace alive and be kept alive by it
         stored[kind] = replace(balanced, gradient_kind=kind, model=None)
-    return replace(stored[kind], model=traced_model)
+    return replace(stored[kind], model=traced_model, keeps_flow=trace.keeps_flow)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from gaflow.arguments import plain_number
-from gaflow.flow.result import Flow, NodeLayer
+from gaflow.flow.result import Flow, NodeFlows, NodeLayer
 from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
@@ -50,19 +50,26 @@ class Scores:
     """The result of a method on a traced batch."""
 
     values: Tensor  # (b, t) token scores, 0 at padding
-    flow: Flow | None = None  # flow methods only
+    flow: Flow | None = None  # flow methods only, if the trace keeps flows
     diagnostics: tuple[Diagnostics, ...] = ()  # (b,) further findings about each text, or none at all
     flow_against: Flow | None = None  # of the network of -y, whose through-flow is subtracted; signed flow methods only
     layer: NodeLayer | None = None  # the node layer that the values are the through-flow of; flow methods only
+    node_flows: tuple[NodeFlows, ...] = ()  # for and maybe against; where they are empty, those of the flows
+
+    def sides(self) -> tuple[NodeFlows, ...]:
+        """The flow through nodes, for the output and maybe against it; none for other methods."""
+        if self.node_flows:
+            return self.node_flows
+        return tuple(flow.node_flows() for flow in (self.flow, self.flow_against) if flow is not None)
 
     def layers(self) -> Tensor | None:
         """The score of every token in every node layer, (b, l+1, t); flow methods only."""
-        if self.flow is None:
+        sides = self.sides()
+        if not sides:
             return None
-        through = self.flow.through()
-        if self.flow_against is None:
-            return through
-        return through - self.flow_against.through()
+        if len(sides) == 1:
+            return sides[0].through
+        return sides[0].through - sides[1].through
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ value (signed: to the difference of the two).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from inspect import getdoc
@@ -44,7 +44,7 @@ from gaflow.flow.information import (
     split_nodes,
 )
 from gaflow.flow.records import take_items
-from gaflow.flow.result import VALUE_AGAINST, Flow, layer_scores
+from gaflow.flow.result import VALUE_AGAINST, Flow, NodeFlows, layer_scores
 from gaflow.methods.balanced import with_gradients
 from gaflow.methods.base import Diagnostics, MethodInfo, Scores, callable_name, name_with_changes
 from gaflow.methods.flow_nodes import NodeChoice, nodes_of
@@ -60,7 +60,7 @@ from gaflow.methods.flow_settings import (
 )
 from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance, peel
 from gaflow.models.attention_tensors import stack_layers
-from gaflow.models.cost import MethodCost
+from gaflow.models.cost import LEAN_TOKENS, MethodCost
 from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
@@ -175,10 +175,14 @@ class FlowMethod:
     @property
     def cost(self) -> MethodCost:
         """What the method does with a trace, as far as memory depends on it."""
-        if self._solves_together:
-            # two networks at a time take as much memory as one of twice the layers
-            return MethodCost(peels=self.peeling.rounds > 1, layers=2 if self.scoring.signed else 1)
-        return MethodCost(networks=2 if self.scoring.signed else 1, layers=2 if self.network.nodes else 1)
+        head_means = self.head_means
+        return MethodCost(
+            peels=self.peeling.rounds > 1,
+            networks=2 if self.scoring.signed else 1,
+            layers=2 if self.network.nodes else 1,
+            together=self._solves_together and self.scoring.signed,
+            means=0 if head_means is None else len(head_means),
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -225,20 +229,26 @@ class FlowMethod:
     def __call__(self, trace: Trace) -> Scores:
         """Scores and flows of a traced batch."""
         trace = with_gradients(trace, self.network.gradients)
-        flow, flow_against = self._flows(trace)
-        through = flow.through()
-        diagnostics: list[Diagnostics] = [{} for _ in flow.value]
-        if flow_against is not None:
-            through = through - flow_against.through()
-            _add_flow_against(diagnostics, flow_against)
+        sides = []
+        flows: list[Flow | None] = []
+        for flow in self._flows(trace):
+            sides.append(flow.node_flows())
+            flows.append(flow if trace.keeps_flow else None)
+            del flow  # the next one needs the memory
+        through = sides[0].through
+        diagnostics: list[Diagnostics] = [{} for _ in sides[0].value]
+        if self.scoring.signed:
+            through = through - sides[1].through
+            _add_flow_against(diagnostics, sides[1])
         if self.network.gradients != "plain":
             _add_biases(diagnostics, trace)
         return Scores(
             values=layer_scores(through, self.scoring.layer),
-            flow=flow,
+            flow=flows[0],
             diagnostics=tuple(diagnostics),
-            flow_against=flow_against,
+            flow_against=flows[1] if self.scoring.signed else None,
             layer=self.scoring.layer,
+            node_flows=tuple(sides),
         )
 
     def capacities(self, trace: Trace, sign: int = 1) -> Tensor:
@@ -263,16 +273,25 @@ class FlowMethod:
             raise GaflowError(f"capacities of {self.name!r} are not finite; a model in half precision may need float32")
         return capacities.detach()
 
-    def _flows(self, trace: Trace) -> tuple[Flow, Flow | None]:
+    def _flows(self, trace: Trace) -> Iterator[Flow]:
         """The flow for the output and, of a signed method, the one against it."""
-        if not (self._solves_together and self.scoring.signed):
-            flow = self._solve(self.capacities(trace), trace)
-            return flow, self._solve(self.capacities(trace, -1), trace) if self.scoring.signed else None
+        signs = (1, -1) if self.scoring.signed else (1,)
+        if not self._solves_together:
+            for sign in signs:
+                yield self._solve(self.capacities(trace, sign), trace)
+            return
         network = self._signed_network(trace)
-        capacities = torch.cat([network.capacities(1), network.capacities(-1)])
+        tokens = network.edges.shape[-1]
+        one_by_one = LEAN_TOKENS.get(network.edges.device.type, LEAN_TOKENS["cpu"])
+        if len(signs) == 1 or tokens >= one_by_one:
+            for sign in signs:
+                yield self._solve(self._checked_capacities(network.capacities(sign)), trace)
+            return
+        capacities = torch.cat([network.capacities(sign) for sign in signs])
         both = self._solve(self._checked_capacities(capacities), trace, copies=2)
         texts = len(trace.mask)
-        return _half(both, slice(0, texts)), _half(both, slice(texts, None))
+        yield _half(both, slice(0, texts))
+        yield _half(both, slice(texts, None))
 
     def _signed_network(self, trace: Trace) -> SignedNetwork:
         """The network whose positive part speaks for the output, averaged over the contexts of all rounds."""
@@ -386,7 +405,7 @@ def _half(flow: Flow, items: slice) -> Flow:
     return take_items(flow, items, certificate=certificate, potentials=potentials)
 
 
-def _add_flow_against(diagnostics: list[Diagnostics], flow_against: Flow) -> None:
+def _add_flow_against(diagnostics: list[Diagnostics], flow_against: NodeFlows) -> None:
     """Add the value of the subtracted flow of each text, and a warning where it did not converge."""
     for item, value in enumerate(flow_against.value.tolist()):
         diagnostics[item][VALUE_AGAINST] = value

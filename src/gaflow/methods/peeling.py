@@ -62,8 +62,9 @@ class SignedNetwork:
 
     def capacities(self, sign: int = 1) -> Tensor:
         """The network (b, l, t, t) of what speaks for the output; for sign -1, of what speaks against it."""
-        edges = (sign * self.edges).relu()
-        return edges + torch.diag_embed((sign * self.residual).relu())
+        edges = (sign * self.edges).relu_()
+        edges.diagonal(dim1=-2, dim2=-1).add_((sign * self.residual).relu())
+        return edges
 
 
 def input_relevance(trace: Trace) -> Tensor:

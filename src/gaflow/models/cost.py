@@ -18,6 +18,17 @@ room for padding and for GPUs, where a solve takes about 20 arrays. Without padd
 to 0.85 of the estimate, and 0.8 to 1.2 for peeled methods (benchmarks/results/memory.md). A solve factors `l` blocks of
 `t x t` per step.
 
+A **streamed** pass (`streamed_attention.py`) holds one matrix (t, t) per layer for each mean over heads in place of
+attention. With `M` means, `states` of all layers as above and `E = 4 b l t^2` for one number per edge:
+
+    trace         9 states + 1.5 inner states (long texts: 7 and 0.5) + M E + one layer, a few heads at a time
+    flow          4 states + (M + 3) E + 18 * 2 E (long texts: 6 * 2 E, and 4 E for the first of two flows)
+    contexts      trace + 8 states + (M + 4) E
+
+From `LONG_TOKENS` on, outputs of linear layers are computed again; from `LEAN_TOKENS` on, the solver stores less and
+solves two networks one after the other. Measured peaks on a CPU are 0.7 to 1.1 of these estimates
+(benchmarks/results/streamed.md).
+
 The convention this file owns: bytes and operations are functions of sizes alone, without the weights. So is the number
 of inputs that share a pass.
 """
@@ -43,6 +54,18 @@ _SCORE_COPIES = 3  # of one layer's attention, before and after mask and softmax
 _TOKENS_PER_PASS = {"cpu": 1 << 12, "cuda": 1 << 17}  # enough to keep a device busy
 _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head, few enough to fit into memory
 _BYTES_OF_FLOAT64 = 8
+LONG_TOKENS = {"cpu": 256, "cuda": 2048}  # from which on a pass computes again what it would keep
+LEAN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on the solver stores nothing that it can compute again
+CHUNK_WEIGHTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # attention weights that are held at a time, at least one head
+# of streamed passes, in arrays of the size of all hidden states, of one layer, or of one number for each edge
+_STREAMED_STATES = 9  # that blocks keep
+_LONG_STATES = 7  # likewise, where outputs of linear layers are computed again
+_STORED_STATES = 4  # of a trace: hidden states, streams and their gradients
+_LAYER_ARRAYS = 4  # that come and go inside a block
+_CHUNK_ARRAYS = 6  # of the weights that are held at a time
+_CONTEXT_STATES = 4  # beside those of both traces
+_CONTEXT_MATRICES = 4  # networks and their sums
+_LEAN_ARRAYS = 6  # (l, t, t) float64 arrays alive at the peak of a lean solve
 
 
 @dataclass(frozen=True)
@@ -92,8 +115,12 @@ class MethodCost:
     """What a method does with a trace, as far as memory depends on it. By default it solves one network at most."""
 
     peels: bool = False  # traces contexts, too: the batch without its strongest tokens
-    networks: int = 1  # that are solved one after the other: two for a signed flow
+    networks: int = 1  # that are solved one after the other: two for a signed flow, none for methods without one
     layers: int = 1  # of a network for each of the model: two if nodes have capacities
+    together: bool = False  # two networks are solved at a time, unless texts are long
+    means: int = 1  # over heads, of each layer, that it needs of a streamed pass
+    streamed: bool = False  # whether the pass is
+    device: str = "cpu"  # its kind
 
 
 ONE_TRACE = MethodCost()
@@ -120,21 +147,68 @@ def estimate(geometry: Geometry, length: int, batch_size: int = 1, method_cost: 
     whole_number("heads", geometry.heads)
     whole_number("length", length)
     whole_number("batch_size", batch_size)
+    if method_cost.streamed:
+        return _estimate_streamed(geometry, length, batch_size, method_cost)
     edges = batch_size * geometry.layers * length * length
     attention = geometry.number_bytes * geometry.heads * edges
     attention_scores = _SCORE_COPIES * attention // geometry.layers
     activations = batch_size * _activation_bytes(geometry, length)
     contexts = 0
     attention_copies = 1 + method_cost.networks
+    layers = method_cost.layers
+    if method_cost.together:  # as much as one network of twice the layers
+        attention_copies = 2
+        layers *= 2
     if method_cost.peels:
         states = geometry.number_bytes * batch_size * geometry.layers * length * geometry.hidden_size
         contexts = activations + _CONTEXT_COPIES * attention + attention_scores + _CONTEXT_STATE_ARRAYS * states
         attention_copies += 1
-    solver_arrays = _SOLVER_ARRAYS + _FIRST_FLOW_ARRAYS * (method_cost.networks - 1)
-    solver = _BYTES_OF_FLOAT64 * solver_arrays * method_cost.layers * edges
+    solver = _BYTES_OF_FLOAT64 * _solver_arrays(method_cost) * layers * edges
     flops = solve_flops(method_cost.layers * geometry.layers, length)
     trace = activations + _TRACE_COPIES * attention + attention_scores
     flow = activations + attention_copies * attention + solver
+    return Estimate(trace=trace, contexts=contexts, flow=flow, flops=method_cost.networks * batch_size * flops)
+
+
+def _solver_arrays(method_cost: MethodCost) -> int:
+    """(l, t, t) float64 arrays alive at the peak of the solves of a method."""
+    if method_cost.networks == 0:
+        return 0
+    if method_cost.together:
+        return _SOLVER_ARRAYS
+    return _SOLVER_ARRAYS + _FIRST_FLOW_ARRAYS * (method_cost.networks - 1)
+
+
+def _estimate_streamed(geometry: Geometry, length: int, batch_size: int, method_cost: MethodCost) -> Estimate:
+    """The cost where no layer's attention is held for all heads."""
+    is_long = length >= LONG_TOKENS.get(method_cost.device, LONG_TOKENS["cpu"])
+    tokens = batch_size * length
+    states = geometry.number_bytes * geometry.layers * tokens * geometry.hidden_size
+    inner_states = geometry.number_bytes * geometry.layers * tokens * geometry.intermediate_size
+    pairs = tokens * length
+    matrices = geometry.number_bytes * geometry.layers * pairs  # one number for each edge
+    chunk = max(CHUNK_WEIGHTS.get(method_cost.device, CHUNK_WEIGHTS["cpu"]), pairs)
+    if is_long:
+        activations = _LONG_STATES * states + inner_states // 2
+    else:
+        activations = _STREAMED_STATES * states + 3 * inner_states // 2
+    one_layer = geometry.number_bytes * (_CHUNK_ARRAYS * min(chunk, geometry.heads * pairs) + 4 * pairs)
+    one_layer += _LAYER_ARRAYS * (states + inner_states) // geometry.layers
+    trace = activations + method_cost.means * matrices + one_layer
+    stored = _STORED_STATES * states + method_cost.means * matrices
+    contexts = 0
+    if method_cost.peels:
+        contexts = trace + stored + _CONTEXT_STATES * states + _CONTEXT_MATRICES * matrices
+    is_lean = length >= LEAN_TOKENS.get(method_cost.device, LEAN_TOKENS["cpu"])
+    if not method_cost.networks:
+        arrays = 0
+    elif not is_lean:
+        arrays = _solver_arrays(method_cost) * method_cost.layers * (2 if method_cost.together else 1)
+    else:
+        arrays = _LEAN_ARRAYS * method_cost.layers + 2 * (method_cost.networks - 1)
+    solver = _BYTES_OF_FLOAT64 * arrays * geometry.layers * pairs
+    flow = stored + (3 * matrices + solver if arrays else 0)
+    flops = solve_flops(method_cost.layers * geometry.layers, length)
     return Estimate(trace=trace, contexts=contexts, flow=flow, flops=method_cost.networks * batch_size * flops)
 
 
@@ -160,7 +234,7 @@ def longest_text(geometry: Geometry, memory: int, method_cost: MethodCost = ONE_
 
 def largest_batch(geometry: Geometry, length: int, memory: int, method_cost: MethodCost = ONE_TRACE) -> int:
     """The most texts of `length` tokens whose peak is within `memory` bytes; 0 if not even one is."""
-    batch_sizes = range(1, 1 + max(memory, 0) // estimate(geometry, length).trace)
+    batch_sizes = range(1, 1 + max(memory, 0) // length)  # a token costs a byte at the very least
     return bisect_right(batch_sizes, memory, key=lambda n: estimate(geometry, length, n, method_cost).peak)
 
 

@@ -32,10 +32,12 @@ from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
 from gaflow.models.attention_interface import uses_interface
 from gaflow.models.attention_tensors import detached_without_padding, equalise_heads
+from gaflow.models.cost import LONG_TOKENS
 from gaflow.models.differentiation import differentiate
 from gaflow.models.embeddings import replaced_embeddings, roots
-from gaflow.models.memory import is_out_of_memory
+from gaflow.models.memory import check_fits, is_out_of_memory
 from gaflow.models.randomness import draws_numbers, moved_random_state, random_state_kept
+from gaflow.models.recomputed_linear import recomputed_linear
 from gaflow.models.residual_stream import Additions, ResidualSum, find_residual_sums
 from gaflow.models.restore import borrow, modules_of, uncompiled
 from gaflow.models.streamed_attention import HeadMean, Stream, streaming
@@ -151,6 +153,8 @@ def forward(
         streamed = _run_streamed(model, batch, residual, embeddings, context, adapter, head_means)
         if streamed is not None:
             return streamed
+        _STREAMS[model] = False
+        check_fits(model, len(batch.mask), max(1, batch.mask.shape[1]))
     run = partial(_run, model, batch, residual, embeddings, verify_dependence, context)
     try:
         return run(adapter)
@@ -211,8 +215,16 @@ def _run_streamed(
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()
     stream = Stream(tuple(head_means), padding_edges(batch))
+    is_long = batch.mask.shape[1] >= LONG_TOKENS.get(batch.mask.device.type, LONG_TOKENS["cpu"])
+    keeping_inputs = recomputed_linear() if is_long else nullcontext()
     try:
-        with replaced_embeddings(model, embeddings), addition_recording, streaming(model, stream), context():
+        with (
+            replaced_embeddings(model, embeddings),
+            addition_recording,
+            keeping_inputs,
+            streaming(model, stream),
+            context(),
+        ):
             outputs = model(**model_arguments(model, batch.inputs, observe=("hidden_states",)))
             logits = _logits(model, outputs)
         hidden = adapter.hidden(outputs)
@@ -277,11 +289,17 @@ def may_stream(model: nn.Module) -> bool:
     return find_adapter(model).part is not None and uses_interface(modules_of(model))
 
 
+def knows_stream(model: nn.Module) -> bool | None:
+    """Whether passes of the model are streamed, if that was found out already."""
+    return _STREAMS.get(uncompiled(model))
+
+
 def can_stream(model: nn.Module, batch: Batch) -> bool:
     """Whether a streamed pass of a borrowed model gives what an eager one does.
 
     Finding out takes two short passes, once for each model.
     """
+    model = uncompiled(model)
     if model not in _STREAMS:
         _STREAMS[model] = may_stream(model) and _streams_alike(model, batch)
     return _STREAMS[model]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -64,28 +65,38 @@ def budget(device: torch.device | str) -> int:
     return BUDGET_BYTES.get(torch.device(device).type, BUDGET_BYTES["cpu"])
 
 
-def batch_limit(model: nn.Module, length: int, methods: Iterable[object] = ()) -> int | None:
-    """How many texts of `length` tokens are within the budget, at least one; None if their cost is unknown."""
+def batch_limit(model: nn.Module, length: int, methods: Iterable[object] = (), *, streamed: bool = False) -> int | None:
+    """How many texts of `length` tokens are within the budget, at least one; None if their cost is unknown.
+
+    `streamed` says whether their pass will be.
+    """
     geometry = geometry_of(model)
     if geometry is None:
         return None
     device = device_of(model)
-    limits = [largest_batch(geometry, length, budget(device), cost) for cost in _method_costs(methods)]
+    limits = [largest_batch(geometry, length, budget(device), cost) for cost in method_costs(methods, device, streamed)]
     return max(1, min(limits))
 
 
-def _method_costs(methods: Iterable[object]) -> set[MethodCost]:
-    """The different costs of methods that share a trace. A method that names none adds nothing that would count."""
+def method_costs(methods: Iterable[object], device: torch.device, streamed: bool) -> set[MethodCost]:
+    """The different costs of methods that share a pass. A method that names none adds nothing that would count."""
     costs = set()
+    means = set()
     for method in methods:
+        means.update(getattr(method, "head_means", None) or ())
         cost = getattr(method, "cost", None)  # which may be anything: anybody may write a method
         if isinstance(cost, MethodCost):
             costs.add(cost)
-    return costs or {ONE_TRACE}
+    costs = costs or {MethodCost(networks=0) if streamed and means else ONE_TRACE}
+    if streamed:
+        costs = {replace(cost, streamed=True, device=device.type, means=max(1, len(means))) for cost in costs}
+    return costs
 
 
 @contextmanager
-def fitting(model: nn.Module, lengths: Sequence[int], methods: Iterable[object] = ()) -> Iterator[None]:
+def fitting(
+    model: nn.Module, lengths: Sequence[int], methods: Iterable[object] = (), *, streamed: bool = False
+) -> Iterator[None]:
     """Work inside this block on texts of these lengths, padded to the longest, on the model's device.
 
     If they do not fit into its memory, TooLargeError says what would: before the work, by the estimate, since many
@@ -96,7 +107,7 @@ def fitting(model: nn.Module, lengths: Sequence[int], methods: Iterable[object] 
     length = max(lengths)
     geometry = geometry_of(model)
     if geometry is not None:
-        _check_free_memory(geometry, length, batch, _method_costs(methods), device)
+        _check_free_memory(geometry, length, batch, method_costs(methods, device, streamed), device)
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -108,6 +119,24 @@ def fitting(model: nn.Module, lengths: Sequence[int], methods: Iterable[object] 
         raise TooLargeError(
             f"{device} ran out of memory on a text of {length} tokens; use a shorter text or a smaller model"
         ) from error
+
+
+def check_fits(model: nn.Module, batch: int, length: int) -> None:
+    """Refuse an eager pass of so many texts that does not fit into the memory."""
+    geometry = geometry_of(model)
+    if geometry is not None:
+        _check_free_memory(geometry, length, batch, {ONE_TRACE}, device_of(model))
+
+
+def check_budget(model: nn.Module, lengths: Sequence[int], methods: Iterable[object]) -> None:
+    """Refuse several texts whose eager pass is beyond the budget, as a batch that was made for a streamed one may be.
+
+    Batches are then the same on every machine.
+    """
+    limit = batch_limit(model, max(lengths), methods)
+    if limit is not None and len(lengths) > limit:
+        message = f"{len(lengths)} texts of {max(lengths)} tokens are too many for a batch; use "
+        raise TooLargeError(message, Argument("batch_size", limit), " or less")
 
 
 def _check_free_memory(

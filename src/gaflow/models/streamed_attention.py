@@ -27,10 +27,12 @@ from torch.overrides import handle_torch_function, has_torch_function
 from gaflow.errors import UnsupportedModelError
 from gaflow.models.attention_interface import register_attention
 from gaflow.models.attention_tensors import accumulation_dtype
+from gaflow.models.cost import CHUNK_WEIGHTS
 from gaflow.models.restore import attention_implementation, uncompiled
+from gaflow.progress import return_freed_memory
 
 STREAMED = "gaflow_streamed"  # the name of our function in transformers' registry
-_CHUNK_WEIGHTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # attention weights that are held at a time, at least one head
+_TENSORS_OF_LAYER = 12  # as large as queries: about as much as a layer allocates
 _LOCAL = threading.local()  # the stream of this thread's pass
 
 
@@ -183,6 +185,7 @@ def _attention(
         sinks=None if sinks is None else sinks.detach(),
     )
     b, h, t, _ = query.shape
+    _return_freed_memory(query)
     with torch.no_grad():
         token = torch.zeros((), dtype=accumulation_dtype(query), device=query.device)
     layer = StreamedLayer(stream, module, (b, h, t, key.shape[2]), token.requires_grad_())
@@ -283,8 +286,15 @@ class _StreamedAttention(Function):
             heads.add(key_gradient, torch.matmul(of_scores.transpose(-1, -2), queries))
         if layer.is_wanted:
             layer.finish(live, reach)
+        _return_freed_memory(query)
         nothing = torch.zeros_like(layer.token)
         return query_gradient, key_gradient.to(key.dtype), value_gradient.to(value.dtype), nothing, None, None, None
+
+
+def _return_freed_memory(query: Tensor) -> None:
+    """What a layer has freed is of no use to the next one, in the way in which memory is allocated on a CPU."""
+    if query.device.type == "cpu":
+        return_freed_memory(_TENSORS_OF_LAYER * query.nbytes)
 
 
 def _slope_of_cap(capped: Tensor, is_line: bool) -> Tensor:
@@ -308,8 +318,8 @@ class _Heads:
         """All heads, a few at a time."""
         b, h, t, _ = query.shape
         groups = h // key.shape[1]
-        kind = query.device.type if query.device.type in _CHUNK_WEIGHTS else "cpu"
-        most = max(1, _CHUNK_WEIGHTS[kind] // (b * t * key.shape[2]))
+        kind = query.device.type if query.device.type in CHUNK_WEIGHTS else "cpu"
+        most = max(1, CHUNK_WEIGHTS[kind] // (b * t * key.shape[2]))
         if most >= groups:
             size = most // groups * groups
         else:

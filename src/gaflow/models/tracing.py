@@ -88,6 +88,7 @@ class Trace:
     adapter: str = ""  # that read the attention weights, if the model did not return them
     gradient_kind: str = "plain"  # or a kind of balanced gradients
     layer_means: LayerMeans | None = None  # of a streamed pass, in place of attentions and gradients
+    keeps_flow: bool = True  # False: flow methods may let go of the edges of a flow, of which they need its nodes
 
     @cached_property
     def attention(self) -> Tensor:

@@ -50,6 +50,9 @@ def render_all(attributions: Mapping[str, Attribution], console: Console, *, tok
             prefix = "pair: " if word.segment == 1 else ""
             labels.append(prefix + one_line(word.text))
         labels.append("special")
+    unsigned = [one_line(summary.name) for summary in summaries if (summary.att.scores >= 0).all()]
+    if 0 < len(unsigned) < len(summaries):
+        note += f"; never negative: {', '.join(unsigned)}"
     longest = max(Text(label).cell_len for label in labels)
     label_width = min(longest, max(8, console.width // 4))
     room = max(console.width - label_width, _NARROWEST + 1)

@@ -29,6 +29,10 @@ TableRow = tuple[str, str, str]
 
 NO_CERTIFICATE = "This method solves no flow problem, so there is no certificate."
 _WARNING = "warning"  # diagnostic that is a sentence
+_DIAGNOSTICS = {  # sentences about diagnostics; of others, name and value are told
+    "left_to_biases": "{} of the output comes from biases, which belong to no token",
+    "replacement": "how tokens were removed: {}",
+}
 _LONGEST_NOTE = 300  # characters of a diagnostic: a file may hold any string
 _ROUNDING = 1e-12  # a difference of two flows that is this small, relative to them, is 0
 _CERTIFICATE_MEANINGS = {
@@ -212,7 +216,7 @@ class Summary:
         if certificate.dead:
             return CertificateSummary("nothing to certify", "no path leads from the output to the input", numbers)
         error = max(certificate.conservation, certificate.dual, certificate.centrality)
-        text = f"{self._flow_values()}, optimal to {error:.0e}, {certificate.iterations} steps"
+        text = f"{self._flow_values()}, solved to {error:.0e} in {certificate.iterations} steps"
         if certificate.negligible:
             text += f"; {certificate.negligible} negligible capacities were dropped"
         if not certificate.converged:
@@ -253,7 +257,8 @@ class Summary:
         for name, value in self.att.diagnostics.items():
             if name not in (_WARNING, VALUE_AGAINST):
                 text = shortened(value, _LONGEST_NOTE) if isinstance(value, str) else f"{value:.4g}"
-                lines.append(f"{one_line(name.replace('_', ' '))} {text}")
+                sentence = _DIAGNOSTICS.get(name, f"{one_line(name.replace('_', ' '))} {{}}")
+                lines.append(sentence.replace("{}", text))
         return lines
 
     @property

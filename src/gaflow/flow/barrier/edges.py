@@ -35,6 +35,7 @@ from gaflow.flow.records import take_items
 MIN_SHARE_LEFT = 0.05  # of a flow or slack, in one step
 MAX_WEIGHT_GROWTH = 50  # the most that one step multiplies a weight by
 ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
+WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
 TINY = 1e-300  # keeps quotients of dead edges finite
 
 
@@ -86,9 +87,13 @@ class Edges:
         """A moderate flow on every edge, whatever its capacity."""
         variables = capacity.new_zeros(4, *capacity.shape)
         edges = cls(capacity, target_mu, variables)
-        torch.div(capacity, capacity + 2, out=edges.flow)
-        torch.sub(capacity, edges.flow, out=edges.slack)
+        edges.set_start()
         return edges
+
+    def set_start(self) -> None:
+        """Set the variables to this flow."""
+        torch.div(self.capacity, self.capacity + 2, out=self.flow)
+        torch.sub(self.capacity, self.flow, out=self.slack)
 
     def edge_mu(self, level: Tensor) -> Tensor:
         """mu_e of every edge: no edge goes below the common level before all do."""
@@ -172,12 +177,76 @@ class Edges:
         """These items of the batch, copied."""
         return take_items(self, items, variables=self.variables[:, items])
 
+    def give_back(self) -> None:
+        """Nothing: the variables are in place."""
+
     def __getitem__(self, columns: slice) -> Edges:
         """A view of these edges."""
         target_mu = self.target_mu
         if target_mu.shape[1] > 1:
             target_mu = target_mu[:, columns]
         return Edges(self.capacity[:, columns], target_mu, self.variables[:, :, columns])
+
+
+@dataclass
+class LentEdges(Edges):
+    """A group of lean edges with all variables, in memory that is used again for the next group."""
+
+    home: Tensor  # (3, b, m) slack, flow and weight, where they stay
+
+    def give_back(self) -> None:
+        """Store slack, flow and weight."""
+        self.home[:2] = self.variables[:2]
+        self.home[2] = self.variables[3]
+
+    def recompute_residual(self, cost: Tensor, level: Tensor) -> None:
+        """Set e of the current step again, as `linearize` did."""
+        slack, flow, residual, weight = self.variables
+        product = torch.addcmul(flow.new_full((1, 1), TINY), flow, slack)
+        torch.sub(slack, flow, out=residual)
+        residual.mul_(self.edge_mu(level)).div_(product)
+        residual.sub_(cost).mul_(weight)
+
+
+@dataclass
+class LeanEdges:
+    """Edges of a long text, more than are worked on at a time: what can be computed again is not stored.
+
+    That are capacities in units of flow, the mu_e to reach, and residuals.
+    """
+
+    capacity: Tensor  # (b, l t t) of the layers, in the network's own units
+    unit: Tensor  # (b,) of flow
+    mu: Tensor  # (b,) the mu to reach: the mean of all mu_e
+    mu_of_unit: Tensor | None  # (b,) mu_e of an edge with the capacity 1; None: mu_e is mu
+    variables: Tensor  # (3, b, l t t): slack, flow, weight
+    outer: Edges  # source edges, target edges and the return edge
+
+    def take(self, items: Tensor) -> LeanEdges:
+        """These items of the batch, copied."""
+        return take_items(self, items, outer=self.outer.take(items), variables=self.variables[:, items])
+
+    def inner(self, columns: slice) -> LentEdges:
+        """These edges of the layers; changes of their variables have to be given back."""
+        home = self.variables[:, :, columns]
+        variables = home.new_empty(4, *home.shape[1:])
+        variables[:2] = home[:2]
+        variables[3] = home[2]
+        capacity = scaled_capacity(self.capacity[:, columns], self.unit)
+        mu = self.mu[:, None]
+        if self.mu_of_unit is not None:
+            mu = proportional_mu(capacity, self.mu_of_unit, mu)
+        return LentEdges(capacity, mu, variables, home)
+
+
+def scaled_capacity(capacity: Tensor, unit: Tensor) -> Tensor:
+    """Capacities (b, m) in units of flow (b,), a new tensor."""
+    return (capacity / unit[:, None]).clamp_max_(WIDEST)
+
+
+def proportional_mu(weight: Tensor, mu_of_unit: Tensor, dead: Tensor) -> Tensor:
+    """mu_e (b, m) in proportion to weights (b, m); that of dead edges, whose weight is 0, is any number (b, 1)."""
+    return torch.where(weight > 0, weight * mu_of_unit[:, None], dead)
 
 
 def largest(values: Tensor) -> Tensor:

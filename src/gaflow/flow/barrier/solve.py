@@ -28,7 +28,7 @@ from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import State
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.result import BatchCertificate, Flow, Potentials
-from gaflow.progress import checkpoint
+from gaflow.progress import checkpoint, return_freed_memory
 
 Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
@@ -149,6 +149,7 @@ class LogBarrier:
         self, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, tokens: int, result: _Result
     ) -> None:
         """Solve these items, none of which has more live nodes in a layer than `tokens`."""
+        return_freed_memory(network.capacity.nbytes)
         start = partial(State.start, network, unit, mu, tokens=tokens, weighted=self.barrier == "capacity")
         failed = _iterate(start(items=items, subtraction_free=False), self.steps, self.way, result)
         if len(failed):
@@ -162,7 +163,7 @@ def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tens
         checkpoint()
         _lower_level(state)
         balance = state.linearize()
-        value = state.edges.flow[:, -1]
+        value = state.outer()[1, :, -1]
         error = torch.maximum(balance.max_residual, balance.max_imbalance)
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
         hopeless = ~(error < torch.inf) | (step == steps)
@@ -195,11 +196,10 @@ def _lower_level(state: State) -> None:
 
 def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
     """The change of every potential, (floats, b, n)."""
-    layers, t = state.shape
-    sizes = [layers * t * t, t, t, 1]
-    inner, source, target, returning = state.edges.weight.split(sizes, 1)
+    t = state.shape[1]
+    source, target, returning = state.outer()[3].split([t, t, 1], 1)
     system = System(
-        weight=inner.view(-1, layers, t, t),
+        weight=state.inner(3),
         source=source,
         target=target,
         returning=returning[:, 0],
@@ -251,13 +251,16 @@ class _Result:
         node = state.node.sum(0).masked_fill_(~sound[:, None], 0)
         self.node[item, :, :t] = node[:, :-1].unflatten(-1, (layers + 1, t))
         self.source_node[item] = node[:, -1]
-        flow = state.edges.flow.mul_(unit[:, None])
-        flow.masked_fill_(~sound[:, None], 0)
+        inner = state.inner(1)
+        outer = state.outer()[1]
+        for flow in (inner.flatten(1), outer):
+            flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
         if self.edges is None:
+            return_freed_memory(self.network.capacity.nbytes)
             with torch.inference_mode(False):  # results may be used in autograd
                 self.edges = torch.zeros_like(self.network.capacity)
-        inner, source, target, returning = flow.split([layers * t * t, t, t, 1], -1)
-        self.edges[item, :, :t, :t] = inner.unflatten(-1, (layers, t, t))
+        source, target, returning = outer.split([t, t, 1], -1)
+        self.edges[item, :, :t, :t] = inner
         self.source[item, :t] = source
         self.target[item, :t] = target
         self.value[item] = returning[:, 0]

@@ -19,14 +19,25 @@ import torch
 from torch import Tensor
 
 from gaflow.flow.barrier import gpu
-from gaflow.flow.barrier.edges import TINY, Balance, Edges, largest
+from gaflow.flow.barrier.edges import (
+    TINY,
+    Balance,
+    Edges,
+    LeanEdges,
+    LentEdges,
+    largest,
+    proportional_mu,
+    scaled_capacity,
+)
 from gaflow.flow.barrier.multifloat import accumulate, total
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 
 CPU_GROUP_EDGES = 1 << 17  # edges worked on at a time, for the passes of a step to stay in cache
+LEAN_GROUP_EDGES = 1 << 15  # likewise of long networks, whose edges bring more intermediate results with them
 GPU_GROUP_EDGES = 1 << 25  # the memory has to hold the intermediate results of the passes
-WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
+LEAN_MIN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on memory counts more than time
+LEAST_SHARE_OF_TOKENS = 0.9  # of long networks: they are cut to the live ones only where less is alive
 THREE_FLOATS_MU = 1e-20  # a mu below this, in units of flow, needs potentials of three floats: two are good to 1e-32
 FLOAT_DIGITS = 15.9  # decimal digits that one more float adds to a potential
 FLOW_DIGITS = 14  # decimal digits of a flow that potentials have to tell
@@ -55,7 +66,7 @@ class State:
     first: bool  # no step was taken yet
     subtraction_free: bool  # slower formulas, in which nothing cancels
     cut_short: Tensor  # (b,) the share of the live edges that were cut short in the last step
-    edges: Edges
+    edges: Edges | LeanEdges
     node: Tensor  # (floats, b, n) potentials, the largest float first
     shape: tuple[int, int]  # (l, t)
     top: int  # output nodes from this one on are dead in every item
@@ -79,26 +90,40 @@ class State:
         """
         unit = unit[items]
         target = mu[items]
-        source = network.source[items, :tokens]
         layers = network.capacity.shape[1]
-        inner = network.capacity[items, :, :tokens, :tokens].flatten(1)
+        inner = network.capacity
+        group_edges = GPU_GROUP_EDGES if inner.is_cuda else CPU_GROUP_EDGES
+        several_groups = len(items) * layers * tokens**2 > group_edges
+        least_tokens = LEAN_MIN_TOKENS.get(inner.device.type, LEAN_MIN_TOKENS["cpu"])
+        lean = tokens >= least_tokens and several_groups and not subtraction_free
+        if lean and not inner.is_cuda:
+            group_edges = LEAN_GROUP_EDGES
+        if lean and len(items) == len(inner) and tokens > LEAST_SHARE_OF_TOKENS * inner.shape[-1]:
+            tokens = inner.shape[-1]  # a few dead nodes take less memory than a copy
+        if len(items) < len(inner) or tokens < inner.shape[-1]:
+            inner = inner[items, :, :tokens, :tokens]
+        inner = inner.flatten(1)
+        source = network.source[items, :tokens]
         returning = network.returning[items].unsqueeze(1)
-        capacity = torch.cat([inner, source, network.target[items, :tokens], returning], 1)
-        del inner  # a copy of all capacities
-        capacity.div_(unit[:, None]).clamp_max_(WIDEST)
+        outer = torch.cat([source, network.target[items, :tokens], returning], 1)
         count = network.edges[items].to(unit.dtype)
-        edge_mu = target[:, None]
-        if weighted:
-            weights = capacity.clone()
-            weights[:, -1] = network.kappa[items] / unit  # the return edge weighs kappa
-            mean_weight = weights.sum(-1) / count
-            mu_per_weight = target / mean_weight
-            weighted_mu = weights * mu_per_weight[:, None]
-            edge_mu = torch.where(weights > 0, weighted_mu, edge_mu)
+        weight_of_return = network.kappa[items] / unit if weighted else None
+        if lean:
+            edges, floor = _lean_edges(inner, outer, unit, target, count, weight_of_return, group_edges)
+        else:
+            capacity = scaled_capacity(torch.cat([inner, outer], 1), unit)
+            edge_mu = target[:, None]
+            if weight_of_return is not None:
+                weights = capacity.clone()
+                weights[:, -1] = weight_of_return
+                mu_of_unit = target / (weights.sum(-1) / count)
+                edge_mu = proportional_mu(weights, mu_of_unit, edge_mu)
+            edges = Edges.start(capacity, edge_mu)
+            floor = edge_mu.amin(-1)
+        del inner  # maybe a copy of all capacities
         level = torch.maximum(target, 2 / count)
-        floor = edge_mu.amin(-1)
-        if subtraction_free:
-            floats = _count_floats(capacity, edge_mu)
+        if isinstance(edges, Edges) and subtraction_free:
+            floats = _count_floats(edges.capacity, edges.target_mu)
         else:
             floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
         nodes = (layers + 1) * tokens + 1
@@ -113,19 +138,20 @@ class State:
             first=True,
             subtraction_free=subtraction_free,
             cut_short=torch.zeros_like(level),
-            edges=Edges.start(capacity, edge_mu),
-            node=capacity.new_zeros(floats, len(items), nodes),
+            edges=edges,
+            node=outer.new_zeros(floats, len(items), nodes),
             shape=(layers, tokens),
             top=int(live_outputs.amax()) + 1,
-            group_edges=GPU_GROUP_EDGES if capacity.is_cuda else CPU_GROUP_EDGES,
+            group_edges=group_edges,
         )
 
     def groups(self) -> Iterator[tuple[EdgeGroup, Edges]]:
         """All edges, in groups that fit the cache; where there are several, those of dead output nodes are left out."""
         layers, t = self.shape
         tails = layers * t
-        items, row = self.edges.capacity.shape
-        if items * row <= self.group_edges:
+        items = len(self.level)
+        row = tails * t + 2 * t + 1
+        if isinstance(self.edges, Edges) and items * row <= self.group_edges:
             yield EdgeGroup(0, tails, True, slice(0, row)), self.edges
             return
         size = max(1, self.group_edges // (items * t))  # tails in a group
@@ -140,9 +166,27 @@ class State:
         starts.extend(range(output_tails, end, size))
         for start, stop in pairwise([*starts, end]):
             columns = slice(start * t, stop * t)
-            yield EdgeGroup(start, stop, False, columns), self.edges[columns]
-        outer = slice(tails * t, row)
-        yield EdgeGroup(0, 0, True, outer), self.edges[outer]
+            inner = self.edges[columns] if isinstance(self.edges, Edges) else self.edges.inner(columns)
+            yield EdgeGroup(start, stop, False, columns), inner
+        columns = slice(tails * t, row)
+        outer = self.edges[columns] if isinstance(self.edges, Edges) else self.edges.outer
+        yield EdgeGroup(0, 0, True, columns), outer
+
+    def inner(self, variable: int) -> Tensor:
+        """Slacks (0), flows (1) or weights (3) of the edges of the layers, (b, l, t, t)."""
+        layers, t = self.shape
+        if isinstance(self.edges, LeanEdges):
+            variables = self.edges.variables[min(variable, 2)]
+        else:
+            variables = self.edges.variables[variable, :, : layers * t * t]
+        return variables.unflatten(-1, (layers, t, t))
+
+    def outer(self) -> Tensor:
+        """The variables (4, b, 2 t + 1) of source edges, target edges and the return edge."""
+        layers, t = self.shape
+        if isinstance(self.edges, LeanEdges):
+            return self.edges.outer.variables
+        return self.edges.variables[:, :, layers * t * t :]
 
     def potential_difference(self, node: Tensor, group: EdgeGroup) -> Tensor:
         """Potential (..., n) at the tail less that at the head, for the edges of a group: (..., edges)."""
@@ -174,11 +218,11 @@ class State:
 
     def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
-        if not self.subtraction_free and gpu.available(self.edges.variables):
+        if isinstance(self.edges, Edges) and not self.subtraction_free and gpu.available(self.edges.variables):
             return gpu.linearize(self.edges, self.node, self.shape, self.before, self.level, first=self.first)
-        layers, t = self.shape
+        t = self.shape[1]
         rows, columns, max_residual = self._linearize()
-        outer = self.edges.variables[1:, :, layers * t * t :]  # flows, residuals, weights
+        outer = self.outer()[1:]  # flows, residuals, weights
         source, target, returning = outer.split([t, t, 1], -1)
         leaving_source = source.sum(-1, keepdim=True)
         leaving = torch.cat([target, *rows, leaving_source], -1)  # (3, b, n)
@@ -199,7 +243,6 @@ class State:
         """
         layers, t = self.shape
         items = len(self.level)
-        variables = self.edges.variables[1:]  # flows, residuals, weights
         rows = []
         columns = []
         residuals = []
@@ -211,7 +254,7 @@ class State:
             residuals.append(largest(edges.residual))
             if group.stop:
                 group_layers = max(1, (group.stop - group.start) // t)  # or a piece of one
-                inner = variables[..., group.start * t : group.stop * t]
+                inner = edges.variables[1:, :, : (group.stop - group.start) * t]  # flows, residuals, weights
                 inner = inner.view(3, items, group_layers, -1, t)
                 rows.append(inner.sum(-1).flatten(2))
                 entering = inner.sum(-2).flatten(2)
@@ -220,20 +263,24 @@ class State:
                 else:
                     columns.append(entering)
                 done = group.stop
+                edges.give_back()
         left_out = layers * t - done  # dead output nodes
-        rows.append(variables.new_zeros(3, items, left_out))
+        rows.append(self.node.new_zeros(3, items, left_out))
         max_residual = torch.stack(residuals).amax(0)
         return rows, columns, max_residual
 
     def step(self, change: Tensor) -> None:
         """Add `change` (floats, b, n) to the potentials and let every edge follow."""
-        if len(change) == 1 and gpu.available(self.edges.variables):
+        if isinstance(self.edges, Edges) and len(change) == 1 and gpu.available(self.edges.variables):
             cut_short = gpu.step(self.edges, self.shape, change[0])
         else:
             cut_short = torch.zeros_like(self.level)
             for group, edges in self.groups():
+                if isinstance(edges, LentEdges):
+                    edges.recompute_residual(self.cost(group), self.level)
                 difference = total(self.potential_difference(change, group))
                 cut_short += edges.step(difference).sum(-1)
+                edges.give_back()
         self.cut_short = cut_short / self.count
         self.before = self.level
         self.first = False
@@ -278,6 +325,50 @@ class State:
     def take(self, items: Tensor) -> State:
         """These items, copied."""
         return take_items(self, items, edges=self.edges.take(items), node=self.node[:, items])
+
+
+def _lean_edges(
+    inner: Tensor,
+    outer: Tensor,
+    unit: Tensor,
+    mu: Tensor,
+    count: Tensor,
+    weight_of_return: Tensor | None,
+    group_edges: int,
+) -> tuple[LeanEdges, Tensor]:
+    """The edges of long texts at the start, and the smallest mu_e of each item (b,).
+
+    Capacities of the layers `inner` (b, l t t) and of the `outer` edges (b, 2 t + 1) are in the network's own units.
+    """
+    items, row = inner.shape
+    pieces = [slice(start, start + group_edges // items + 1) for start in range(0, row, group_edges // items + 1)]
+    outer = scaled_capacity(outer, unit)
+    outer_mu = mu[:, None]
+    floor = mu
+    mu_of_unit = None
+    if weight_of_return is not None:
+        weights = outer.clone()
+        weights[:, -1] = weight_of_return
+        total_weight = weights.sum(-1)
+        for piece in pieces:
+            total_weight += scaled_capacity(inner[:, piece], unit).sum(-1)
+        mu_of_unit = mu / (total_weight / count)
+        outer_mu = proportional_mu(weights, mu_of_unit, outer_mu)
+        floor = outer_mu.amin(-1)
+    edges = LeanEdges(
+        capacity=inner,
+        unit=unit,
+        mu=mu,
+        mu_of_unit=mu_of_unit,
+        variables=outer.new_zeros(3, items, row),
+        outer=Edges.start(outer, outer_mu),
+    )
+    for piece in pieces:
+        group = edges.inner(piece)
+        group.set_start()
+        group.give_back()
+        floor = torch.minimum(floor, group.target_mu.amin(-1))
+    return edges, floor
 
 
 def _count_floats(capacity: Tensor, mu: Tensor) -> int:

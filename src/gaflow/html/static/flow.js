@@ -1,3 +1,6 @@
+const NARROWEST = 44; // pixels between two layers; a drawing that is wider than the page then scrolls
+const MOST_MOVING = 600; // edges that change by and by when they are pointed at; more of them would be slow
+
 // Draws the flow of one text, and shows where it goes. The static page, the explorer and the notebook widget share it.
 //
 // mountFlow(page, data, options) draws into an element that has the parts of templates/flow.html. What it takes and
@@ -8,8 +11,9 @@
 //     several tokens counts as the node below it
 //   onSelect({method, layer, selected}): what is chosen has changed
 //   open(groups): a promise of the methods between these groups of tokens; without it only rows in the data open
-//   start ({method, layer, selected}): where to begin
-// It returns {state(), select({layer, tokens} or null), leave(), mark(edges, name), focusLayer(k)}. After leave, another
+//   start ({method, layer, selected, opened}): where to begin, as state() told it; opened ({groups, methods}): rows
+//     that are open at once, where `groups` is what openedGroups makes of those of state()
+// It returns {state() (its `groups`: the tokens of the rows if some are open), select({layer, tokens} or null), leave(), mark(edges, name), focusLayer(k)}. After leave, another
 // drawing can have the element. mark draws [{layer, i, j, capacity}, ...], widest first, in the
 // style of the class `name` ("cut" if there is none) in place of those it drew before; focusLayer(null) shows all layers.
 // data: tokens, labels (short tokens), special (0 or 1), all per token; runs (the tokens of each span of the text);
@@ -26,9 +30,9 @@ export function mountFlow(page, data, options = {}) {
   const spans = [...page.querySelectorAll(".text span:not(.unread)")];
 
   let methodNumber = start.method || 0;
-  let rows = firstRows(data); // {tokens, label, name, special, key, parent, parts()}
+  let rows = start.opened ? openedRows(data, start.opened.groups) : firstRows(data); // {tokens, label, name, special, key, parent, parts()}
   let rowOf = rowNumbers(); // of every token
-  let methods = data.units ? data.units.methods : data.methods; // between the rows
+  let methods = start.opened ? start.opened.methods : data.units ? data.units.methods : data.methods; // between the rows
   let method = methods[methodNumber];
   let layer = start.layer ?? null; // the node layer in focus; null: all of them
   let selected = start.selected || null; // {layer, tokens} that was clicked or focused
@@ -38,6 +42,7 @@ export function mountFlow(page, data, options = {}) {
   let circles = []; // SVG elements of the nodes, per node layer
 
   let layout = null;
+  let narrow = false; // whether the page was when the drawing was laid out; to ask it takes a layout of the page
 
   const find = selector => page.querySelector(selector);
   const group = name => svg.querySelector("." + name);
@@ -59,14 +64,16 @@ export function mountFlow(page, data, options = {}) {
   function layOut() {
     const layerCount = Math.max(...data.methods.map(each => each.layers.length)) - 1;
     const row = rows.length <= 24 ? 24 : rows.length <= 64 ? 19 : 15;
-    const narrow = page.clientWidth < 520;
+    narrow = page.clientWidth < 520;
     const column = layerCount <= 6 ? (narrow ? 72 : 110) : layerCount <= 12 ? (narrow ? 60 : 72) : 48;
     const bar = narrow ? 48 : 84; // length of the longest bar
     const label = Math.max(40, ...labelWidths()) + (rows.some(row => row.parent) ? 16 : 0);
     const opener = data.units ? 22 : 0; // width of the marks that open rows
+    const beside = opener + 2 * label + bar + 56; // what is not columns
+    const fitting = Math.floor((find(".scroll").clientWidth - beside) / Math.max(layerCount, 1));
     return {
       row,
-      column,
+      column: Math.min(column, Math.max(fitting, NARROWEST)),
       bar,
       label,
       opener,
@@ -84,12 +91,13 @@ export function mountFlow(page, data, options = {}) {
   // A narrow screen has the beginning of a label.
   function labelOf({label}) {
     const characters = [...label];
-    return page.clientWidth < 520 && characters.length > 16 ? characters.slice(0, 15).join("").trim() + "…" : label;
+    return narrow && characters.length > 16 ? characters.slice(0, 15).join("").trim() + "…" : label;
   }
 
   function labelWidths() {
     const probe = append(group("names"), "g", {class: "chosen"}); // bold, as a selected token
-    const widths = rows.map(row => append(probe, "text", {}, labelOf(row)).getComputedTextLength());
+    const labels = rows.map(row => append(probe, "text", {}, labelOf(row)));
+    const widths = labels.map(label => label.getComputedTextLength()); // after all are there: then one layout is enough
     probe.remove();
     return widths;
   }
@@ -112,6 +120,7 @@ export function mountFlow(page, data, options = {}) {
       append(group("heads"), "text", {x: x(k), y: layout.top - 24}, head);
     }
     paths = method.edges.map(drawLayer);
+    svg.classList.toggle("crowded", sum(paths.map(layerPaths => layerPaths.length)) > MOST_MOVING);
     drawNodes();
     drawBars();
     drawNames();
@@ -229,7 +238,7 @@ export function mountFlow(page, data, options = {}) {
     [...group("names").children].forEach((name, i) => {
       const chosen = chosenRows.has(i);
       name.classList.toggle("chosen", chosen);
-      name.setAttribute("aria-selected", chosen);
+      paint(name, {"aria-selected": String(chosen)});
     });
     [...group("heads").children].forEach((head, k) => head.classList.toggle("now", k === layer));
     find(".layer").textContent = last < 0 ? "no layers" : layer === null ? "all layers" : layerName(layer);
@@ -261,12 +270,18 @@ export function mountFlow(page, data, options = {}) {
         let opacity = (0.12 + 0.6 * strength) * (near ? 1 : 0.15);
         if (traced) opacity = mine ? Math.max(0.06 + 0.66 * strength, leads ? 0.45 : 0) : 0.05;
         const width = Math.max(layout.widestEdge * amount / largest, leads ? 1 : layout.thinnestEdge);
-        path.classList.toggle("weak", !mine && e < layerPaths.length - drawn);
-        path.classList.toggle("mine", mine);
-        path.setAttribute("stroke-width", width.toFixed(2));
-        path.setAttribute("stroke-opacity", opacity.toFixed(2));
+        const name = mine ? "mine" : e < layerPaths.length - drawn ? "weak" : "";
+        paint(path, {class: name, "stroke-width": width.toFixed(2), "stroke-opacity": opacity.toFixed(2)});
       });
     });
+  }
+
+  // Sets attributes that are not so yet: most edges and nodes stay as they are when the pointer moves on, and browsers
+  // look again at all that is set.
+  function paint(element, attributes) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+    }
   }
 
   // The smallest amount among the strongest few edges of a layer: these must be visible, however little they carry.
@@ -280,9 +295,9 @@ export function mountFlow(page, data, options = {}) {
     const amounts = traced ? traced.parts : method.layers;
     circles.forEach((layerCircles, k) => layerCircles.forEach((circle, i) => {
       const radius = layout.radius * Math.sqrt(amounts[k][i] / whole);
-      circle.setAttribute("r", (radius >= layout.smallestRadius ? radius : 0).toFixed(2));
-      circle.classList.toggle("mine", Boolean(traced));
-      circle.classList.toggle("far", !traced && layer !== null && k !== layer);
+      const size = radius >= layout.smallestRadius ? radius.toFixed(2) : "0";
+      const name = traced ? "mine" : layer !== null && k !== layer ? "far" : "";
+      paint(circle, size === "0" ? {r: size} : {r: size, class: name});
     }));
     for (const ring of svg.querySelectorAll(".ring")) ring.remove();
     if (!traced) return;
@@ -303,10 +318,11 @@ export function mountFlow(page, data, options = {}) {
     spans.forEach((span, r) => {
       const run = data.runs[r];
       const level = largest ? Math.round(runScores[r] / largest * data.levels) : 0;
-      span.className = level ? (level < 0 ? "n" : "p") + Math.abs(level) : "";
-      span.classList.toggle("chosen", Boolean(choice && run.some(i => choice.tokens.includes(i))));
+      const shade = level ? (level < 0 ? "n" : "p") + Math.abs(level) : "";
+      const isChosen = Boolean(choice && run.some(i => choice.tokens.includes(i)));
       const tokens = run.map(i => data.tokens[i]).join(" ");
-      span.title = `${number(runScores[r])} (${percent(Math.abs(runScores[r]) / total)} of all scores): ${tokens}`;
+      const title = `${number(runScores[r])} (${percent(Math.abs(runScores[r]) / total)} of all scores): ${tokens}`;
+      paint(span, {class: [shade, isChosen ? "chosen" : ""].filter(Boolean).join(" "), title});
     });
     find(".low").textContent = signed ? number(-largest) : "0";
     find(".high").textContent = number(largest);
@@ -439,7 +455,7 @@ export function mountFlow(page, data, options = {}) {
     told();
   });
   listen(page, "keydown", event => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select,summary")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select,summary,input")) return;
     const inList = event.target.closest(".names");
     const row = inList ? rowOf[event.target.dataset.token] : 0;
     const moves = {ArrowUp: row - 1, ArrowDown: row + 1, Home: 0, End: rows.length - 1};
@@ -597,7 +613,8 @@ export function mountFlow(page, data, options = {}) {
   }
 
   function state() {
-    return {method: methodNumber, layer, selected};
+    const groups = rows.some(row => row.parent) ? rows.map(row => row.tokens) : null;
+    return {method: methodNumber, layer, selected, groups};
   }
 
   function select(choice) {
@@ -606,6 +623,16 @@ export function mountFlow(page, data, options = {}) {
   }
 
   return {mark, focusLayer, select, state, leave: () => listening.abort()};
+}
+
+// The groups of tokens that rows are, if a drawing begins with those of another one of the same text opened.
+export const openedGroups = (data, groups) => openedRows(data, groups).map(row => row.tokens);
+
+// The rows that a drawing begins with, opened where `groups` are smaller.
+function openedRows(data, groups) {
+  const isOpen = row => groups.some(group => group.length < row.tokens.length && row.tokens.includes(group[0]));
+  const split = row => (isOpen(row) ? row.parts().flatMap(split) : [row]);
+  return firstRows(data).flatMap(split);
 }
 
 // The rows that a drawing begins with: tokens, or the rows of units.

@@ -248,8 +248,14 @@ def _itself(x: Tensor) -> Tensor:
 def _with_replaced(call: Call, functions: dict[Tensor, Elementwise]) -> Elementwise:
     """The call as a function of one tensor, of which some of its arguments are functions."""
 
+    elementwise = list(functions.values())
+    stand_ins = [operand.new_zeros(()) for operand in functions]
+    # the call itself would keep its operands in memory
+    without_operands = call.replacing(dict(zip(functions, stand_ins, strict=True)))
+
     def apply(x: Tensor) -> Tensor:
-        return call.replacing({operand: function(x) for operand, function in functions.items()}).run()
+        values = {stand_in: function(x) for stand_in, function in zip(stand_ins, elementwise, strict=True)}
+        return without_operands.replacing(values).run()
 
     return apply
 

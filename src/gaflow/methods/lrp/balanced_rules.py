@@ -46,23 +46,22 @@ class Activation(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor], function: Elementwise, op: Operation) -> Tensor:
         """The value as the model computed it."""
-        result = value()
-        ctx.save_for_backward(x, result)
+        ctx.save_for_backward(x)  # not the value, which is as large, and computed again in no time
         ctx.function = function
         ctx.op = op
-        return result
+        return value()
 
     @staticmethod
     def backward(ctx: Any, *results: Tensor) -> Relevances:
         """The gradient by the slope of the line; a function without a value at 0 has none."""
         (gradient,) = results
-        x, value = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         at_zero = ctx.function(x.new_zeros(()))
         if not bool(at_zero.isfinite().all()):
             raise uncovered(ctx.op)
         # The difference of nearly equal values has few digits: near 0 the derivative there is more exact.
         nearest = torch.finfo(x.dtype).eps ** 0.5 if bool(at_zero.any()) else 0.0
-        slope = (value - at_zero) / x
+        slope = (ctx.function(x) - at_zero).div_(x)
         near_zero = x.abs() <= nearest
         if bool(near_zero.any()):
             slope = torch.where(near_zero, _derivative_at_zero(ctx.function, x), slope)

@@ -39,11 +39,13 @@ function methodTable() {
   return table(["method", "what it does", "family", "scores", "passes of the model"], rows);
 }
 
+const limitWords = (name, value) => (name.endsWith("_bytes") ? `${(value / 2 ** 20).toLocaleString("en")} MiB` : value.toLocaleString("en"));
+
 function limitTable(limits) {
   const names = {
-    tokens: "tokens of a text", body_bytes: "bytes of a request", methods: "methods of a comparison", seconds: "seconds for one explanation",
-    queue: "requests that wait", solves: "networks solved at the same time", kept_bytes: "bytes of results that are kept", idle_seconds: "seconds until an idle model is unloaded",
+    tokens: "tokens of a text", body_bytes: "size of a request", methods: "methods of a comparison", seconds: "seconds for one explanation",
+    queue: "requests that wait", solves: "networks solved at the same time", kept_bytes: "size of all results in memory", idle_seconds: "seconds until an idle model is unloaded",
   };
-  const rows = Object.entries(limits).map(([name, value]) => [names[name] || name, element("span", {class: "number"}, value.toLocaleString("en"))]);
+  const rows = Object.entries(limits).map(([name, value]) => [names[name] || name, element("span", {class: "number"}, limitWords(name, value))]);
   return table(["limit", "value"], rows);
 }

@@ -110,8 +110,8 @@ export function flowFrame(att, data) {
   const options = data.names.map((name, k) => element("option", {value: k}, name));
   const choose = element("label", {}, "Flow ", element("select", {class: "choose"}, ...options));
   choose.hidden = data.names.length < 2;
-  const back = element("button", {type: "button", class: "back"}, "◀ ", element("span", {}, "layer below"));
-  const on = element("button", {type: "button", class: "on"}, element("span", {}, "layer above"), " ▶");
+  const back = element("button", {type: "button", class: "back", "aria-label": "layer below"}, "◀ ", element("span", {}, "layer below"));
+  const on = element("button", {type: "button", class: "on", "aria-label": "layer above"}, element("span", {}, "layer above"), " ▶");
   const all = element("button", {type: "button", class: "all"}, "all layers");
   const layer = element("output", {class: "layer"}, "all layers");
   const steps = element("span", {class: "steps", role: "group", "aria-label": "Layer"}, back, layer, on, all);

@@ -15,6 +15,12 @@ import {legend, shadeClass, shadedWords, sumOfSizes, textOf} from "./shading.js"
 import {attempt, latest, server, watched} from "./shell.js";
 
 const EXAMPLE = "although this dog is not cute, it is very smart.";
+const EXAMPLES = [EXAMPLE, "the plot is thin, but the acting is superb.", "i did not expect to like it, and i was right."];
+const GUIDE = [
+  ["flow", "Flow", "The network behind the scores. Cut a part of it, and see at once what follows."],
+  ["compare", "Compare", "Two texts, models, outputs or methods side by side, and what makes the difference."],
+  ["data", "Data", "The explanations of a whole data set, by row and by word."],
+];
 const TOP = 8; // words that are listed
 const MASKED_AT_ONCE = 40; // tokens: longer texts wait for a click
 const begin = latest();
@@ -36,11 +42,23 @@ export async function show(linked) {
   values = linked;
   const question = questionIn(values);
   if (!isAsked(question)) {
-    result.replaceChildren();
+    result.replaceChildren(...welcome());
     return;
   }
   if (!question.run) form.fill(question);
   await load(question);
+}
+
+// What the page has before anything is asked: texts to try, and where to go.
+function welcome() {
+  const examples = EXAMPLES.map(text => button(text, () => {
+    form.fill({text});
+    ask();
+  }, {class: "chip example"}));
+  const guide = GUIDE.map(([page, name, words]) => element("li", {},
+    element("a", {href: fragment(page, {})}, name), element("p", {class: "note"}, words)));
+  return [element("div", {class: "examples-row"}, element("h2", {}, "Try one"), ...examples),
+    element("ul", {class: "guide"}, ...guide)];
 }
 
 function ask() {
@@ -215,7 +233,7 @@ export function certificateCard(att) {
   }
   const small = value => (value === null ? "–" : value.toExponential(0));
   const error = Math.max(certificate.conservation, certificate.dual, certificate.centrality);
-  const verdict = certificate.converged ? `Optimal to ${small(error)}` : "Not converged: do not rely on these scores";
+  const verdict = certificate.converged ? `Solved to ${small(error)}` : "Not converged: do not rely on these scores";
   const rows = [
     ["Flow is conserved at every node to", small(certificate.conservation)],
     ["Prices of edges fit together to", small(certificate.dual)],
@@ -227,7 +245,7 @@ export function certificateCard(att) {
   const list = element("dl", {});
   for (const [term, value] of rows) list.append(element("dt", {}, term), element("dd", {}, value));
   box.append(element("p", {class: certificate.converged ? "seal" : "seal broken"}, verdict), list,
-    element("p", {class: "note"}, "Checked after solving, relative to the flow."));
+    element("p", {class: "note"}, "Checked after solving, relative to the flow. This is about the arithmetic: it does not mean that the explanation is right."));
   return box;
 }
 

@@ -6,7 +6,7 @@ import {post} from "./api.js";
 import {button, card, element, flowFrame, number, percent, select} from "./elements.js";
 import {Edits, wordsOf} from "./edits.js";
 import {factsOf, titleOf, certificateCard} from "./explain_page.js";
-import {mountFlow} from "./flow.js";
+import {mountFlow, openedGroups} from "./flow.js";
 import {fragment, parsed, remember} from "./link.js";
 import {keepTools} from "./keep.js";
 import {headCard, modelCheck, readHeads} from "./model_check.js";
@@ -137,8 +137,7 @@ function build() {
     flow.focusLayer(layer < 0 ? null : layer);
     save();
   });
-  const layerControl = element("label", {class: "field layer-field"}, element("span", {}, "Layer"), parts.slider);
-  const drawing = element("section", {class: "card drawing-card", "aria-label": "Flow"}, layerControl, parts.view);
+  const drawing = element("section", {class: "card drawing-card", "aria-label": "Flow"}, parts.view);
   room.replaceChildren(head, element("div", {class: "workbench"}, drawing, parts.tools, scores, parts.certificate));
   document.title = `${titleOf(att)} · flow · gaflow`;
   openTool(TOOLS.some(([key]) => key === values.tool) ? values.tool : "change", false);
@@ -154,22 +153,24 @@ function save() {
   remember("flow", values);
 }
 
-function display() {
+function display(opened = null) {
   const {attribution: att, drawing} = current;
   const probability = att.probability === null ? "" : ` ${percent(att.probability)}`;
   parts.headline.textContent = att.label + probability;
   parts.facts.textContent = factsOf(att);
   const frame = flowFrame(att, drawing);
   frame.classList.add("pick");
+  frame.querySelector(".steps .on").after(parts.slider);
   const sameTokens = att.tokens.length === original.attribution.tokens.length && !edits.value("groups");
   const linked = {
     method: Math.min(Number(values.side || 0), drawing.methods.length - 1),
     layer: values.layer ? Math.min(Number(values.layer), drawing.methods[0].layers.length - 1) : null,
   };
-  const start = flow && sameTokens ? {...flow.state(), ...(choice && choice.tokens ? {} : {selected: null})} : linked;
+  const before = flow && sameTokens ? {...flow.state(), ...(choice && choice.tokens ? {} : {selected: null})} : linked;
+  const start = {...before, opened};
   parts.view.replaceChildren(frame);
-  const {id} = current;
-  const open = async groups => (await post("drawing", {id, groups, edges: EDGES})).methods;
+  const answer = current;
+  const open = groups => rowMethods(answer, groups);
   flow = mountFlow(frame, drawing, {pick: true, onPick: picked, start, open});
   frame.querySelector(".choose").addEventListener("change", () => { save(); openTool(values.tool || "change"); });
   frame.querySelector(".steps").addEventListener("click", syncSlider);
@@ -206,15 +207,30 @@ async function solve() {
   room.classList.add("solving");
   try {
     const answer = edits.list.length ? await solved() : original;
+    const opened = await openedAgain(answer);
     if (!isLatest()) return;
     current = answer;
     ranges = null;
-    display();
+    display(opened);
     save();
     if (values.ranges) await showRanges();
   } finally {
     if (isLatest()) room.classList.remove("solving");
   }
+}
+
+// The rows of a long text that are open, for the drawing of another answer; null where none is.
+async function openedAgain({id, drawing}) {
+  const earlier = flow && flow.state().groups;
+  if (!earlier || !drawing.units || drawing.tokens.length !== current.drawing.tokens.length) return null;
+  const groups = openedGroups(drawing, earlier);
+  return {groups, methods: await rowMethods({id, drawing}, groups)};
+}
+
+// The flows between rows; those between tokens are there already.
+async function rowMethods({id, drawing}, groups) {
+  if (groups.every(group => group.length === 1)) return drawing.methods;
+  return (await post("drawing", {id, groups, edges: EDGES})).methods;
 }
 
 async function solved() {

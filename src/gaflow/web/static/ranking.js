@@ -30,6 +30,8 @@ export function ranking() {
     const ranksBefore = before && ranks(before);
     const ranksAfter = ranks(after);
     const possible = ranges ? possibleRanks(ranges) : null;
+    body.classList.toggle("changed", Boolean(before));
+    body.classList.toggle("open", Boolean(possible) && possible.some(([first, last]) => first < last));
     const written = decimalsFor([...after, ...earlier]);
     const key = listed.map(token => `${token} ${labels[token]}`).join("\n");
     if (key !== order) {
