@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gaflow.arguments import one_of
 from gaflow.errors import Argument, TextError, UnsupportedModelError
 from gaflow.explainer.provenance import Snapshots
+from gaflow.flow.threads import one_core
 from gaflow.inputs.batch import Batch, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import Encoding
 from gaflow.methods import Method
@@ -89,7 +90,7 @@ class Runner:
         if answer is not None:
             return answer
         first = self.collate(encodings[:1])
-        with torch.inference_mode(False), torch.no_grad(), borrow(self.model):
+        with one_core(), torch.inference_mode(False), torch.no_grad(), borrow(self.model):
             return can_stream(self.model, first)
 
     def collate(self, encodings: Sequence[Encoding]) -> Batch:

@@ -81,7 +81,8 @@ def random_state_kept(model: nn.Module) -> Iterator[None]:
         finally:
             after = _random_states(gpus)
             moved_elsewhere = not (_same(after["python"], states["python"]) and _same(after["numpy"], states["numpy"]))
-            _DRAWS[model] = bool(draws or watcher.drew or moved_elsewhere)
+            drew_inside = _DRAWS.get(model)  # a pass within this one, which put the state back
+            _DRAWS[model] = bool(draws or drew_inside or watcher.drew or moved_elsewhere)
             if _DRAWS[model]:
                 _set_random_states(states, gpus)
 
