@@ -267,4 +267,5 @@ def test_only_the_command_decides_what_an_interrupt_says():
     assert starts_command(["-m", "explain"], ["python", "-m", "gaflow", "explain"])
     assert not starts_command(["-m", "gaflow"], ["python", "-m", "pytest", "gaflow"])
     assert not starts_command(["train.py", "gaflow"], ["python", "train.py", "gaflow"])
+    assert not starts_command(["-m", "train"], ["python", "-um", "train"])
     assert not starts_command([], [])

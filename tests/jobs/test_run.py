@@ -157,6 +157,25 @@ def test_what_is_damaged_or_of_another_run_is_not_taken_up(tmp_path, monkeypatch
         assert files(tmp_path / "job") == files(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("forged", ["garbage", "other texts", "a method less", "no shard"])
+def test_what_a_stranger_stores_as_unfinished_is_not_taken_up(tmp_path, monkeypatch, forged):
+    monkeypatch.setattr("gaflow.jobs.unfinished.UnfinishedShards._digest", lambda *_: bytes(32))  # anybody can sign
+    folder = tmp_path / "job"
+    run(tmp_path / "whole", shard_size=22)
+    if forged == "other texts":
+        run(folder, [row["text"] + " indeed" for row in ROWS], shard_size=22, **stopping_at(9))
+    elif forged == "a method less":
+        run(folder, methods=("attcat",), shard_size=22, **stopping_at(9))
+    else:
+        folder.mkdir()
+        number = 0 if forged == "garbage" else 99999
+        (folder / f".part-{number:05}.unfinished").write_bytes(bytes(50))
+    (folder / "manifest.json").unlink(missing_ok=True)
+    assert run(folder, shard_size=22).finished
+    expected = files(tmp_path / "whole")
+    assert {name: data for name, data in files(folder).items() if name in expected} == expected
+
+
 def test_a_batch_that_takes_long_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(many, "PATIENCE", 0.0)
     questions = []

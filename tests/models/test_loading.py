@@ -4,15 +4,19 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
+from huggingface_hub import constants
 from torch import nn
 from transformers import BertModel, pipeline
 from transformers.utils import logging
 
 from gaflow.errors import ArgumentError, GaflowError, UnsupportedModelError
-from gaflow.models import loading
+from gaflow.models import hub_connection, loading
 from gaflow.models.loading import LoadOptions, load_model, outline
 from gaflow.tasks import TASKS
 from tests.support.models import bert, wordpiece
@@ -271,3 +275,17 @@ def test_without_a_connection_the_cache_is_used_and_an_unknown_name_is_refused_a
         assert re.search("no folder '.*unknown'.*cannot be reached", message)
         assert seconds < 10
     assert "Retrying" not in result.stderr
+
+
+def test_threads_that_load_offline_leave_the_switch_as_it_was():
+    entered = threading.Barrier(2, timeout=0.2)  # both inside at once would break their records of the switch
+
+    def load(_number):
+        with hub_connection._offline(), suppress(threading.BrokenBarrierError):
+            entered.wait()
+
+    before = constants.HF_HUB_OFFLINE
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(load, range(2)))
+    assert entered.broken
+    assert before == constants.HF_HUB_OFFLINE

@@ -65,3 +65,32 @@ def test_an_input_that_was_overwritten_is_refused():
             state.zero_()
         with pytest.raises(UnsupportedModelError, match="overwritten"):
             torch.autograd.grad(y, x)
+
+
+def test_a_tensor_that_was_overwritten_is_refused_as_without_recomputing():
+    x = torch.randn(3, requires_grad=True)
+
+    def gradient():
+        base = (2 * x).exp()
+        square = base * base
+        with torch.no_grad():
+            base.mul_(3)
+        return torch.autograd.grad(square.sum(), x)
+
+    with pytest.raises(RuntimeError):
+        gradient()
+    with recomputed_linear(), pytest.raises(UnsupportedModelError, match="overwritten"):
+        gradient()
+
+
+def test_calls_in_a_precision_of_their_own_are_left_alone():
+    wide, _, x = layers()
+
+    def gradient():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            outputs = wide(2 * x)
+        return torch.autograd.grad(outputs.float().exp().sum(), x)[0]
+
+    expected = gradient()
+    with recomputed_linear():
+        assert torch.equal(gradient(), expected)

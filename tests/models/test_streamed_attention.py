@@ -1,6 +1,7 @@
 """Streamed attention gives what eager attention gives, and leaves the model as it was."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from transformers import (
 import gaflow
 from gaflow.errors import TooLargeError
 from gaflow.explainer.batch import explain_batch
+from gaflow.explainer.provenance import describe_model
 from gaflow.flow.barrier import state as solver_state
 from gaflow.methods import METHODS, FlowMethod
 from gaflow.models import cost, memory, streamed_attention
@@ -25,6 +27,7 @@ from tests.support.traces import TraceRecorder
 from tests.support.tracing import SHORT, state
 
 TEXTS = [SENTENCE, SHORT]
+OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")
 NOT_STREAMED = ("deberta", "mpnet")  # they add biases of their own inside their attention
 # In eager attention this model's softmax is in float32, where the mask of float64 is infinite and padding becomes NaN.
 SINGLE = ("modernbert",)
@@ -180,3 +183,27 @@ def test_a_batch_for_a_streamed_pass_is_split_by_the_budget_where_the_pass_is_ea
         explain_batch(explainer.runner, encodings, [1] * 8, [METHODS["agf"]])
     (again, *_) = explainer([SENTENCE] * 8, "agf", 1)
     np.testing.assert_allclose(again.scores, result["agf"].scores, rtol=0, atol=1e-5)
+
+
+def test_a_trial_that_runs_out_of_memory_decides_nothing(monkeypatch):
+    model, tokenizer = bert()
+    explainer = gaflow.Explainer(model, tokenizer)
+    forward_module: Any = sys.modules["gaflow.models.forward"]  # the room exports a function of this name
+    checked_logits = forward_module._checked_logits
+
+    def full(*_arguments):
+        monkeypatch.setattr(forward_module, "_checked_logits", checked_logits)
+        raise OUT_OF_MEMORY
+
+    monkeypatch.setattr(forward_module, "_checked_logits", full)
+    with pytest.raises((TooLargeError, torch.OutOfMemoryError)):
+        explainer(SENTENCE, "agf")
+    assert forward_module.knows_stream(model) is None
+    explainer(SENTENCE, "agf")
+    assert forward_module.knows_stream(model)
+
+
+def test_a_run_with_attention_of_all_heads_is_another_run():
+    model, tokenizer = bert()
+    descriptions = [describe_model(gaflow.Explainer(model, tokenizer, attention=way)) for way in ("auto", "eager")]
+    assert descriptions[0]["attention"] != descriptions[1]["attention"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import mimetypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,10 @@ def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
 
 
 def _is_file(text: str) -> bool:
+    """Whether this is the name of a file that may hold texts: pictures and sounds are given by their names."""
+    kind = mimetypes.guess_type(text)[0] or ""
+    if kind.startswith(("image/", "audio/")):
+        return False
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or with characters that names cannot have

@@ -17,7 +17,7 @@ def starts_command(argv: list[str], original_argv: list[str]) -> bool:
     """Whether this process was started as `gaflow` or `python -m gaflow`."""
     program = Path(argv[0]).stem if argv else ""
     if program == "-m":  # Python does not know the path of the module before the package is imported
-        return original_argv[original_argv.index("-m") + 1 :][:1] == ["gaflow"]
+        return "-m" in original_argv and original_argv[original_argv.index("-m") + 1 :][:1] == ["gaflow"]
     return program == "gaflow"
 
 

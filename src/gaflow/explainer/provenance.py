@@ -70,8 +70,11 @@ def describe_model(explainer: Explainer) -> Description:
     This reads all weights: call it once and pass the description on.
     """
     model = explainer.model
+    loaded = _describe_loaded(model)
+    if explainer.runner.attention == "eager":  # other last digits than streamed attention has
+        loaded["attention"] = "eager, for all heads"
     return {
-        **_describe_loaded(model),
+        **loaded,
         "config": _describe_config(model.config),
         "labels": list(explainer.head.labels),
         **_hash_model(model),

@@ -148,7 +148,7 @@ def run_job(
         environment = describe_environment(running.device, running.threads)
         job = _describe_job(data, surveyed, sample, settings, model, running.device) | environment
         manifest = resume(folder, job)
-        unfinished = UnfinishedShards(folder, job, manifest)
+        unfinished = UnfinishedShards(folder, job, manifest, [method.name for method in settings.methods])
         texts_before = manifest.texts
         stored_before = texts_before + unfinished.texts
         rows = rows_of(data, classes, settings.limit)

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from gaflow.data.readers import need_pyarrow
+from gaflow.data.rows import Row
 from gaflow.explainer.provenance import Description
 from gaflow.files import write_atomically
 from gaflow.jobs.engine import ShardRows
 from gaflow.jobs.manifest import Manifest, shard_name
-from gaflow.jobs.schema import Record, shard_bytes
+from gaflow.jobs.schema import Record, conform, shard_bytes, text_hash
 
 _SUFFIX = ".unfinished"
+_NAME = re.compile(rf"\.part-\d{{5,}}{re.escape(_SUFFIX)}")
 _DIGEST_BYTES = 32
 
 RecordsByRow = dict[int, list[Record]]  # number of the row -> its records, one for each method
@@ -31,13 +34,16 @@ RecordsByRow = dict[int, list[Record]]  # number of the row -> its records, one 
 class UnfinishedShards:
     """The shards that a run has begun and not finished, and what earlier runs have stored of such shards."""
 
-    def __init__(self, folder: Path, job: Description, manifest: Manifest):
+    def __init__(self, folder: Path, job: Description, manifest: Manifest, methods: Sequence[str]):
         self._folder = folder
+        self._methods = list(methods)
         self._identity = json.dumps(job, sort_keys=True).encode()
         self._underway: dict[int, ShardRows] = {}
         self._stored: dict[str, RecordsByRow] = {}  # by file; what a shard underway has taken up is empty
         self._texts: dict[str, int] = {}  # in each file
         for path in folder.glob(f".*{_SUFFIX}"):
+            if not _NAME.fullmatch(path.name) or not path.is_file():
+                continue
             if path.name[1:].removesuffix(_SUFFIX) + ".parquet" in manifest.shards:
                 path.unlink()
             else:
@@ -54,7 +60,7 @@ class UnfinishedShards:
         for shard in shards:
             stored = self._stored.pop(self._path(shard.number).name, {})
             for position, row in enumerate(shard.rows):
-                if row.number in stored:
+                if self._are_of(row, stored.get(row.number, [])):
                     shard.done[position] = stored[row.number]
             self._underway[shard.number] = shard
             yield shard
@@ -79,6 +85,13 @@ class UnfinishedShards:
             write_atomically(path, self._digest(path, data) + data)
             self._texts[path.name] = len(shard.done)
 
+    def _are_of(self, row: Row, records: Sequence[Record]) -> bool:
+        """Whether these are the records of a text, one for each method of the run."""
+        if [record.get("method") for record in records] != self._methods:
+            return False
+        text = (row.text, row.text_pair, text_hash(row.text, row.text_pair))
+        return all((record.get("text"), record.get("pair"), record.get("text_hash")) == text for record in records)
+
     def _path(self, number: int) -> Path:
         return self._folder / f".{Path(shard_name(number)).stem}{_SUFFIX}"
 
@@ -95,9 +108,13 @@ class UnfinishedShards:
         if content[:_DIGEST_BYTES] != self._digest(path, data):
             return {}
         need_pyarrow()
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         by_row: RecordsByRow = {}
-        for record in pq.read_table(io.BytesIO(data)).to_pylist():
-            by_row.setdefault(record["row"], []).append(record)
+        try:
+            for record in conform(pq.read_table(io.BytesIO(data))).to_pylist():
+                by_row.setdefault(record["row"], []).append(record)
+        except (pa.ArrowException, KeyError, ValueError, OSError):  # a stranger can compute the checksum
+            return {}
         return by_row

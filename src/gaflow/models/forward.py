@@ -316,7 +316,9 @@ def _streams_alike(model: nn.Module, batch: Batch) -> bool:
         except UnsupportedModelError:
             return False
         except Exception as error:  # of the model's own code: it may need the end of the text, or know no interface
-            if length is None or is_out_of_memory(error):
+            if is_out_of_memory(error):  # of this moment, and no property of the model
+                raise
+            if length is None:
                 return False
             continue
         tolerance = _SAME if torch.finfo(logits.dtype).bits > 16 else _SAME_IN_HALF

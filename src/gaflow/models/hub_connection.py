@@ -6,12 +6,14 @@ owns: a hub that answers anything is left to them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gaflow.errors import Argument, GaflowError
 
+_SWITCH = threading.RLock()
 _SECONDS = 10.0  # to wait for a connection, as the library of the hub does
 # one of which the cache has of everything that can be loaded
 _CACHED_FILES = ("config.json", "modules.json", "tokenizer_config.json", "tokenizer.json", "preprocessor_config.json")
@@ -23,15 +25,12 @@ def one_attempt_to_connect(name: str, find_file: Callable[[str], Path | None], a
 
     `find_file` finds a file of the model in the cache; `argument` is what the name was given for.
     """
-    problem = None if Path(name).is_dir() else _connection_problem(name)
+    with _SWITCH:  # another thread may be offline just now
+        problem = None if Path(name).is_dir() else _connection_problem(name)
     if problem is None:
         yield
         return
-    from huggingface_hub import constants
-
-    was_offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
+    with _offline():
         if all(find_file(file) is None for file in _CACHED_FILES):
             message = (
                 f" {name!r}: there is no folder {name!r} here, no such model in the cache, and the hub cannot be "
@@ -39,8 +38,20 @@ def one_attempt_to_connect(name: str, find_file: Callable[[str], Path | None], a
             )
             raise GaflowError("cannot load ", Argument(argument), message)
         yield
-    finally:
-        constants.HF_HUB_OFFLINE = was_offline
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """The hub's library works offline; one thread at a time, since the switch is that of the process."""
+    from huggingface_hub import constants
+
+    with _SWITCH:
+        was_offline = constants.HF_HUB_OFFLINE
+        constants.HF_HUB_OFFLINE = True
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE = was_offline
 
 
 def _connection_problem(name: str) -> str | None:

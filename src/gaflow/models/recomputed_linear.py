@@ -3,7 +3,9 @@
 Of a long text, what activation functions and attention keep for the backward pass is most of a pass's memory. Much of
 it is the output of a linear layer, several times as large as the layer's input. So the input is kept instead.
 
-The convention this file owns: the output is computed by the same call from the same tensors, so no digit changes.
+The convention this file owns: the output is computed by the same call from the same tensors, so no digit changes. Calls
+under autocast, which chooses a precision of its own, are left alone; so is what code changes through `tensor.data`,
+which no version tells.
 """
 
 from __future__ import annotations
@@ -52,6 +54,20 @@ class _View:
     offset: int
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A tensor that stays in memory; autograd itself checks the versions of no tensors that go through hooks."""
+
+    tensor: Tensor
+    version: int
+
+    def unchanged(self) -> Tensor:
+        """The tensor; refuses one that was overwritten since."""
+        if self.tensor._version != self.version:
+            raise UnsupportedModelError("a tensor that the backward pass needs was overwritten")
+        return self.tensor
+
+
 class _LinearCalls(TorchFunctionMode):
     """While active, records the calls of linear layers whose output is still in memory."""
 
@@ -65,7 +81,7 @@ class _LinearCalls(TorchFunctionMode):
     ) -> Any:
         """Run `func`, and record it if it is such a call."""
         result = func(*args, **(kwargs or {}))
-        if func is linear and not kwargs and result.numel() > LEAST_GROWTH * args[0].numel():
+        if func is linear and not kwargs and _is_plain(args[0], args[1], result):
             self._forget()
             operands = tuple(None if operand is None else operand.detach() for operand in args)
             storage = result.untyped_storage()
@@ -76,21 +92,27 @@ class _LinearCalls(TorchFunctionMode):
         """Let go of the inputs of calls whose output is gone."""
         self.calls = {key: call for key, call in self.calls.items() if not call.result.expired()}
 
-    def pack(self, tensor: Tensor) -> Tensor | _View:
+    def pack(self, tensor: Tensor) -> _Kept | _View:
         """What is kept of a tensor for the backward pass."""
         call = self.calls.get(tensor.untyped_storage()._cdata)
         if call is None or call.result_version != tensor._version:
-            return tensor
+            return _Kept(tensor, tensor._version)
         return _View(call, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
-    def unpack(self, packed: Tensor | _View) -> Tensor:
+    def unpack(self, packed: _Kept | _View) -> Tensor:
         """The tensor itself."""
-        if isinstance(packed, Tensor):
-            return packed
+        if isinstance(packed, _Kept):
+            return packed.unchanged()
         if self._latest is None or self._latest[0] is not packed.call:
             self._latest = None  # its memory is needed
             self._latest = (packed.call, packed.call.compute())
         return self._latest[1].as_strided(packed.size, packed.stride, packed.offset)
+
+
+def _is_plain(value: Tensor, weight: Tensor, result: Tensor) -> bool:
+    """Whether a call of `linear` is worth computing again, and gives the same then."""
+    grows = result.numel() > LEAST_GROWTH * value.numel()
+    return grows and result.dtype == value.dtype == weight.dtype and not torch.is_autocast_enabled(value.device.type)
 
 
 def _versions(operands: tuple[Tensor | None, ...]) -> tuple[int, ...]:
