@@ -171,9 +171,20 @@ def test_what_a_stranger_stores_as_unfinished_is_not_taken_up(tmp_path, monkeypa
         number = 0 if forged == "garbage" else 99999
         (folder / f".part-{number:05}.unfinished").write_bytes(bytes(50))
     (folder / "manifest.json").unlink(missing_ok=True)
-    assert run(folder, shard_size=22).finished
+    outcome = run(folder, shard_size=22)
+    assert (outcome.finished, outcome.computed) == (True, 22)
     expected = files(tmp_path / "whole")
     assert {name: data for name, data in files(folder).items() if name in expected} == expected
+
+
+def test_what_is_not_taken_up_does_not_keep_a_stopped_run_from_storing_its_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("gaflow.jobs.unfinished.UnfinishedShards._digest", lambda *_: bytes(32))
+    folder = tmp_path / "job"
+    other = run(folder, [row["text"] + " indeed" for row in ROWS], shard_size=22, **stopping_at(9))
+    (folder / "manifest.json").unlink()
+    stopped = run(folder, shard_size=22, **stopping_at(other.texts + 1))
+    assert stopped.texts == stopped.computed > other.texts
+    assert run(folder, shard_size=22).computed == 22 - stopped.texts
 
 
 def test_a_batch_that_takes_long_is_given_up(tmp_path, monkeypatch):

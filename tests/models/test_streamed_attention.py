@@ -68,7 +68,7 @@ def is_streamed(model, tokenizer):
     return recorder.traces[0].layer_means is not None
 
 
-def compare(model, tokenizer, methods, tolerance):
+def assert_same_as_eager(model, tokenizer, methods, tolerance):
     methods = [QUICK.get(name, METHODS[name]) for name in methods]
     actual = gaflow.Explainer(model, tokenizer).compare(TEXTS[0], methods, 1)
     expected = gaflow.Explainer(model, tokenizer, attention="eager").compare(TEXTS[0], methods, 1)
@@ -76,6 +76,10 @@ def compare(model, tokenizer, methods, tolerance):
         scale = np.abs(attribution.scores).max()
         assert scale > 0
         assert np.abs(actual[name].scores - attribution.scores).max() <= tolerance * scale, name
+
+
+def test_estimates_know_from_which_length_on_the_solver_is_lean():
+    assert cost.LEAN_TOKENS == solver_state.LEAN_MIN_TOKENS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -87,16 +91,16 @@ def test_which_families_are_streamed(family):
 def test_every_method_by_means_gives_what_eager_attention_gives(family):
     model, tokenizer = FAMILIES[family]()
     if family in SINGLE:
-        compare(model, tokenizer, BY_MEANS, 1e-4)
+        assert_same_as_eager(model, tokenizer, BY_MEANS, 1e-4)
     else:
-        compare(model.double(), tokenizer, BY_MEANS, 1e-6)
+        assert_same_as_eager(model.double(), tokenizer, BY_MEANS, 1e-6)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_of_attention_are_streamed_and_give_the_same(name):
     model, tokenizer = variant(name)
     assert is_streamed(model, tokenizer)
-    compare(model, tokenizer, ["rawatt", "attgrads", "agf"], 1e-4)
+    assert_same_as_eager(model, tokenizer, ["rawatt", "attgrads", "agf"], 1e-4)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert"])

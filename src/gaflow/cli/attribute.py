@@ -44,7 +44,7 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
 from gaflow.jobs import Ray
 from gaflow.jobs import attribute as run_job
-from gaflow.jobs.run import find_engine
+from gaflow.jobs.run import Outcome, find_engine
 from gaflow.methods import find_method
 from gaflow.progress import Advice
 from gaflow.view.text import one_line
@@ -151,19 +151,24 @@ def attribute(
     if not outcome.finished:
         return report_stopped(f"{outcome.texts:,} of {outcome.total:,} texts are stored")
     if not as_json:
-        names = outcome.methods
-        methods_used = names[0] if len(names) == 1 else _plural(len(names), "method")
-        explained = f"{_plural(outcome.texts, 'text')} by {methods_used}"
-        parts = [f"{explained} ({outcome.computed:,} new)"]
-        skipped = sum(outcome.skipped.values())
-        if skipped:
-            parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
-        if outcome.errors:
-            parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
-        typer.echo(one_line(f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}"))
+        typer.echo(_summary(outcome))
     if outcome.errors == outcome.texts * len(outcome.methods):
         return 1
     return 0
+
+
+def _summary(outcome: Outcome) -> str:
+    """One line about a finished run."""
+    names = outcome.methods
+    methods_used = names[0] if len(names) == 1 else _plural(len(names), "method")
+    explained = f"{_plural(outcome.texts, 'text')} by {methods_used}"
+    parts = [f"{explained} ({outcome.computed:,} new)"]
+    skipped = sum(outcome.skipped.values())
+    if skipped:
+        parts.append(f"{_plural(skipped, 'row')} skipped ({count_reasons(outcome.skipped)})")
+    if outcome.errors:
+        parts.append(f"{_plural(outcome.errors, 'error')} (column 'error')")
+    return one_line(f"{', '.join(parts)}: {_plural(outcome.shards, 'file')} in {outcome.folder}")
 
 
 def _advice(methods: Sequence[str], explainer: Explainer) -> Advice | None:

@@ -50,10 +50,9 @@ def cheaper_advice(method: Method, default: Callable[[], Method], choice: str) -
 
     def line(seconds: float) -> str:
         cheaper_seconds = max(1, round(seconds * cheaper_cost / cost))
-        return (
-            f"{method.name} will take roughly {round(seconds):,} s, because it runs the model often; "
-            f"{choice.format(cheaper.name)} would take roughly {cheaper_seconds:,} s"
-        )
+        slow = f"{method.name} will take roughly {round(seconds):,} s, because it runs the model often"
+        fast = f"{choice.format(cheaper.name)} would take roughly {cheaper_seconds:,} s"
+        return f"{slow}; {fast}"
 
     return line
 

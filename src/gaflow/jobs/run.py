@@ -175,7 +175,7 @@ def run_job(
         finished=manifest.finished,
         total=job["texts"],
         texts=texts,
-        computed=texts - stored_before,
+        computed=texts - (stored_before - unfinished.rejected),
         errors=manifest.errors,
         skipped=dict(manifest.job["skipped"]),
         shards=len(manifest.shards),

@@ -41,6 +41,7 @@ class UnfinishedShards:
         self._underway: dict[int, ShardRows] = {}
         self._stored: dict[str, RecordsByRow] = {}  # by file; what a shard underway has taken up is empty
         self._texts: dict[str, int] = {}  # in each file
+        self.rejected = 0  # texts in files that turned out to be of another run
         for path in folder.glob(f".*{_SUFFIX}"):
             if not _NAME.fullmatch(path.name) or not path.is_file():
                 continue
@@ -58,10 +59,14 @@ class UnfinishedShards:
     def resume(self, shards: Iterable[ShardRows]) -> Iterator[ShardRows]:
         """The shards, with what is stored of them."""
         for shard in shards:
-            stored = self._stored.pop(self._path(shard.number).name, {})
+            name = self._path(shard.number).name
+            stored = self._stored.pop(name, {})
             for position, row in enumerate(shard.rows):
                 if self._are_of(row, stored.get(row.number, [])):
                     shard.done[position] = stored[row.number]
+            if name in self._texts:
+                self.rejected += self._texts[name] - len(shard.done)
+                self._texts[name] = len(shard.done)
             self._underway[shard.number] = shard
             yield shard
 

@@ -35,6 +35,7 @@ from gaflow.arguments import checked, plain_number
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.flow.arguments import Nodes, as_nodes
 from gaflow.flow.barrier.solve import solve
+from gaflow.flow.barrier.state import lean_min_tokens
 from gaflow.flow.information import (
     INFORMATION,
     SIGNED_INFORMATION,
@@ -60,7 +61,7 @@ from gaflow.methods.flow_settings import (
 )
 from gaflow.methods.peeling import Peeling, SignedNetwork, input_relevance, peel
 from gaflow.models.attention_tensors import stack_layers
-from gaflow.models.cost import LEAN_TOKENS, MethodCost
+from gaflow.models.cost import MethodCost
 from gaflow.models.streamed_attention import HeadMean
 from gaflow.models.tracing import Trace
 
@@ -175,13 +176,16 @@ class FlowMethod:
     @property
     def cost(self) -> MethodCost:
         """What the method does with a trace, as far as memory depends on it."""
-        head_means = self.head_means
+        signed = self.scoring.signed
+        networks = 2 if signed else 1
+        layers = 2 if self.network.nodes else 1  # a node with a capacity is an edge of a layer of its own
+        means = self.head_means or ()
         return MethodCost(
             peels=self.peeling.rounds > 1,
-            networks=2 if self.scoring.signed else 1,
-            layers=2 if self.network.nodes else 1,
-            together=self._solves_together and self.scoring.signed,
-            means=0 if head_means is None else len(head_means),
+            networks=networks,
+            layers=layers,
+            together=self._solves_together and signed,
+            means=len(means),
         )
 
     @property
@@ -282,8 +286,7 @@ class FlowMethod:
             return
         network = self._signed_network(trace)
         tokens = network.edges.shape[-1]
-        one_by_one = LEAN_TOKENS.get(network.edges.device.type, LEAN_TOKENS["cpu"])
-        if len(signs) == 1 or tokens >= one_by_one:
+        if len(signs) == 1 or tokens >= lean_min_tokens(network.edges.device.type):  # then memory decides
             for sign in signs:
                 yield self._solve(self._checked_capacities(network.capacities(sign)), trace)
             return

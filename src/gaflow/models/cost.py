@@ -55,7 +55,7 @@ _TOKENS_PER_PASS = {"cpu": 1 << 12, "cuda": 1 << 17}  # enough to keep a device 
 _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one head, few enough to fit into memory
 _BYTES_OF_FLOAT64 = 8
 LONG_TOKENS = {"cpu": 256, "cuda": 2048}  # from which on a pass computes again what it would keep
-LEAN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on the solver stores nothing that it can compute again
+LEAN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on the solver stores less: its LEAN_MIN_TOKENS
 CHUNK_WEIGHTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # attention weights that are held at a time, at least one head
 # of streamed passes, in arrays of the size of all hidden states, of one layer, or of one number for each edge
 _STREAMED_STATES = 9  # that blocks keep
@@ -170,6 +170,11 @@ def estimate(geometry: Geometry, length: int, batch_size: int = 1, method_cost: 
     return Estimate(trace=trace, contexts=contexts, flow=flow, flops=method_cost.networks * batch_size * flops)
 
 
+def long_tokens(device_kind: str) -> int:
+    """The length from which on a pass computes again what it would keep, on "cpu", "cuda" or another kind of device."""
+    return LONG_TOKENS.get(device_kind, LONG_TOKENS["cpu"])
+
+
 def _solver_arrays(method_cost: MethodCost) -> int:
     """(l, t, t) float64 arrays alive at the peak of the solves of a method."""
     if method_cost.networks == 0:
@@ -181,7 +186,7 @@ def _solver_arrays(method_cost: MethodCost) -> int:
 
 def _estimate_streamed(geometry: Geometry, length: int, batch_size: int, method_cost: MethodCost) -> Estimate:
     """The cost where no layer's attention is held for all heads."""
-    is_long = length >= LONG_TOKENS.get(method_cost.device, LONG_TOKENS["cpu"])
+    is_long = length >= long_tokens(method_cost.device)
     tokens = batch_size * length
     states = geometry.number_bytes * geometry.layers * tokens * geometry.hidden_size
     inner_states = geometry.number_bytes * geometry.layers * tokens * geometry.intermediate_size

@@ -32,7 +32,7 @@ from gaflow.models.adapters import RETURNED, SOFTMAXES, Adapter, find_adapter
 from gaflow.models.adapters.observed import AttentionLayer, ObservedPass, recorded_softmaxes
 from gaflow.models.attention_interface import uses_interface
 from gaflow.models.attention_tensors import detached_without_padding, equalise_heads
-from gaflow.models.cost import LONG_TOKENS
+from gaflow.models.cost import long_tokens
 from gaflow.models.differentiation import differentiate
 from gaflow.models.embeddings import replaced_embeddings, roots
 from gaflow.models.memory import check_fits, is_out_of_memory
@@ -215,7 +215,7 @@ def _run_streamed(
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()
     stream = Stream(tuple(head_means), padding_edges(batch))
-    is_long = batch.mask.shape[1] >= LONG_TOKENS.get(batch.mask.device.type, LONG_TOKENS["cpu"])
+    is_long = batch.mask.shape[1] >= long_tokens(batch.mask.device.type)
     keeping_inputs = recomputed_linear() if is_long else nullcontext()
     try:
         with (

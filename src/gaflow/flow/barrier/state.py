@@ -43,6 +43,11 @@ FLOAT_DIGITS = 15.9  # decimal digits that one more float adds to a potential
 FLOW_DIGITS = 14  # decimal digits of a flow that potentials have to tell
 
 
+def lean_min_tokens(device_kind: str) -> int:
+    """The length from which on networks are solved with less memory, on "cpu", "cuda" or another kind of device."""
+    return LEAN_MIN_TOKENS.get(device_kind, LEAN_MIN_TOKENS["cpu"])
+
+
 @dataclass(frozen=True)
 class EdgeGroup:
     """Edges worked on together: those that leave a range of nodes downwards, the outer ones, or both."""
@@ -94,8 +99,7 @@ class State:
         inner = network.capacity
         group_edges = GPU_GROUP_EDGES if inner.is_cuda else CPU_GROUP_EDGES
         several_groups = len(items) * layers * tokens**2 > group_edges
-        least_tokens = LEAN_MIN_TOKENS.get(inner.device.type, LEAN_MIN_TOKENS["cpu"])
-        lean = tokens >= least_tokens and several_groups and not subtraction_free
+        lean = tokens >= lean_min_tokens(inner.device.type) and several_groups and not subtraction_free
         if lean and not inner.is_cuda:
             group_edges = LEAN_GROUP_EDGES
         if lean and len(items) == len(inner) and tokens > LEAST_SHARE_OF_TOKENS * inner.shape[-1]:
