@@ -3,12 +3,12 @@
     python -m benchmarks.reproduce --base DIR --data DIR --out DIR
 
 For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_classifier.py), the paper's sample is
-drawn from `<set>-test.parquet`, all fourteen methods explain it, and their highest- and lowest-scored tokens are
-masked. The report compares the data sets. Killed at any moment it goes on when called again: no text is explained or
-masked twice; costs and report are made anew. So it may be given `--seconds`, after which it stops and says that it is
-not done. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are measured afterwards, one
-at a time. With `--beside`, an earlier call's OUT, its models are used
-and its methods not computed again; the report has all of them, costs only the new ones.
+drawn from `<set>-test.parquet`, all methods explain it, and their highest- and lowest-scored tokens are replaced by
+[PAD], by [MASK], and deleted. The report compares the data sets. Killed at any moment it goes on when called again: no
+text is explained or masked twice; costs and report are made anew. So it may be given `--seconds`, after which it stops
+and says that it is not done. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are
+measured afterwards, one at a time. With `--beside`, an earlier call's OUT, its models are used and its methods not
+computed again; the report has all of them, costs only the new ones.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
     OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
@@ -41,14 +41,18 @@ from torch import Tensor
 
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
-from gaflow.benchmark import PAPER_METHODS, DataSetOutcome, bench, report
+from gaflow.benchmark import DataSetOutcome, bench, report
 from gaflow.benchmark.folder_layout import EXAMPLE, SETTINGS, slug
 from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
+from gaflow.methods import METHODS
 
 SAY = 20.0  # seconds between words about progress
 UNFINISHED = 3  # the exit status when the seconds are over
 OURS = ("af", "gf", "agf", "relevance_flow", "peeled_flow")  # tested against all others
+SLOW = ("attention_flow",)  # a maximum flow of its own for each token: hours for a data set
+METHODS_OF_THE_RUN = tuple(name for name in METHODS if name not in (*SLOW, "random"))  # the control is always added
+REPLACEMENTS = ("pad", "mask", "delete")
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,11 @@ class Work:
     sample: int | None
     device: str
     seed: int
-    methods: tuple[str, ...] = PAPER_METHODS
+    methods: tuple[str, ...] = METHODS_OF_THE_RUN
     folder: str = "bench"
     earlier: Path | None = None  # OUT of another call
     until: float | None = None  # the time, in seconds of the epoch, at which to stop
+    batch_size: int = 16  # texts that are explained together
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
@@ -125,6 +130,7 @@ def compare(work: Work, name: str) -> DataSetOutcome:
         replacements=work.replacements,
         sample=SETS[name].sample if work.sample is None else work.sample,
         seed=work.seed,
+        batch_size=work.batch_size,
         truncation=True,
         shard_size=100,
         progress=_words(name),
@@ -282,11 +288,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of <set>-train.parquet and <set>-test.parquet")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sets", default=",".join(SETS), help="data sets, by comma")
-    parser.add_argument("--replacement", action="append", help="pad (default), mask, delete; may be repeated")
+    parser.add_argument(
+        "--replacement", action="append", help="pad, mask or delete; may be repeated; default: all three"
+    )
     parser.add_argument("--sample", type=int, help="texts of each data set; default: all of SST-2, 1,000 of the others")
     parser.add_argument(
-        "--methods", default=",".join(PAPER_METHODS), help="methods, by comma; default: the paper's fourteen"
+        "--methods", default=",".join(METHODS_OF_THE_RUN), help="methods, by comma; default: all but attention_flow"
     )
+    parser.add_argument("--batch-size", type=int, default=16, help="texts that are explained together")
     parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -294,22 +303,31 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="stop after about so many; the same call then goes on")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--costs", action="store_true", help="measure costs too, when all is done")
+    parser.add_argument("--costs", help="measure costs on these data sets, by comma, when all is done")
     options = parser.parse_args(arguments)
     names = options.sets.split(",")
     unknown = [name for name in names if name not in SETS]
     if unknown:
         parser.error(f"no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    replacements = tuple(options.replacement or ["pad"])
-    methods = tuple(options.methods.split(","))
+    replacements = tuple(options.replacement or REPLACEMENTS)
     work = Work(
-        options.base, options.data, options.out, replacements, options.sample, options.device, options.seed, methods
+        base=options.base,
+        data=options.data,
+        out=options.out,
+        replacements=replacements,
+        sample=options.sample,
+        device=options.device,
+        seed=options.seed,
+        methods=tuple(options.methods.split(",")),
+        batch_size=options.batch_size,
     )
     if options.beside:
         evaluations = [
             Evaluation.load(options.beside / "bench" / slug(SETS[name].title) / replacements[0]) for name in names
         ]
-        new = tuple(method for method in methods if not all(method in evaluation.methods for evaluation in evaluations))
+        new = tuple(
+            method for method in work.methods if not all(method in evaluation.methods for evaluation in evaluations)
+        )
         work = replace(work, earlier=options.beside, methods=new)
     until = options.until or (time.time() + options.seconds if options.seconds else None)
     work = replace(work, until=until)
@@ -324,7 +342,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("not done; run the same command again")
         sys.exit(UNFINISHED)
     if options.costs:
-        rows = [row for name in names for row in costs(work, name)]
+        rows = [row for name in options.costs.split(",") for row in costs(work, name)]
         with (options.out / "costs.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
