@@ -279,6 +279,54 @@ def test_all_flows_converged():
         assert row["texts"] == row["converged"]
 
 
+COMPARISON = RESULTS / "comparison"
+
+
+def read_comparison(name, *keys):
+    with (COMPARISON / name).open(newline="", encoding="utf-8") as file:
+        return {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
+
+
+def test_the_tables_on_test_texts():
+    means = read_comparison("means.csv", "data_set", "method")
+    header, rows = page_table("### On test texts", "relevance_flow")
+    for data_set in header[2:]:
+        top = {method: float(row["top"]) for (title, method), row in means.items() if title == data_set}
+        best_first = sorted(top, key=lambda method, top=top: -top[method])
+        named = [row[0].strip("`") for row in rows]
+        assert set(best_first[:5]) <= set(named)
+        for method, row in zip(named, rows, strict=True):
+            error = float(means[data_set, method]["top_error"])
+            cell = row[header.index(data_set)]
+            assert cell.strip("*") == f"{top[method]:.3f} ± {error:.3f}"
+            assert cell.startswith("**") == (method == best_first[0])
+    differences = read_comparison("differences.csv", "data_set", "method", "other")
+    header, rows = page_table("| paired difference", "relevance_flow")
+    for pair, *cells in rows:
+        method, other = re.findall(r"`(\w+)`", pair)
+        for data_set, cell in zip(header[1:], cells, strict=True):
+            row = differences[data_set, method, other]
+            assert cell == f"{float(row['top']):+.3f} ± {float(row['top_error']):.3f}"
+
+
+def test_the_comparison_repeats_the_older_run():
+    again = read_comparison("tables.csv", "data_set", "replacement", "method")
+    compared = 0
+    for (data_set, replacement, method), row in again.items():
+        if replacement == "pad" and (data_set, method) in OURS:
+            compared += 1
+            assert float(row["aopc_top"]) == pytest.approx(float(OURS[data_set, method]["aopc_top"]), abs=1e-5)
+            assert float(row["aopc_bottom"]) == pytest.approx(float(OURS[data_set, method]["aopc_bottom"]), abs=1e-5)
+    assert compared >= 15
+
+
+def test_all_flows_of_the_comparison_converged():
+    flows = read_comparison("flows.csv", "data_set", "method")
+    assert {method for _, method in flows} == {"af", "gf", "agf", "relevance_flow", "peeled_flow"}
+    for row in flows.values():
+        assert row["texts"] == row["converged"]
+
+
 def read_sanity(start):
     """A table of the sanity checks: method -> column -> cell."""
     header, rows = read_table(start, (RESULTS / "sanity.md").read_text(encoding="utf-8"))
