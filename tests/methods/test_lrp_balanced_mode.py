@@ -72,6 +72,8 @@ def test_activations_without_a_value_at_zero_are_complete(name):
         lambda x: x * x.sigmoid().to(torch.float64),
         lambda x: x.square() * torch.tensor(2.0),
         lambda x: x.clone().mul_(2).tanh_(),
+        lambda x: (1.702 * x).sigmoid_() * x,
+        lambda x: torch.erf(x / math.sqrt(2.0)).add_(1.0).mul_(0.5).mul_(x),
     ],
 )
 def test_an_activation_written_by_hand_is_one_activation(function):
@@ -80,6 +82,13 @@ def test_an_activation_written_by_hand_is_one_activation(function):
     zero = torch.zeros(3, 4).double().requires_grad_()
     (slope,) = torch.autograd.grad(function(zero), zero, gradient)
     assert torch.allclose(received, slope)
+
+
+def test_a_factor_may_be_overwritten_by_the_product():
+    def quick_gelu(x):
+        return torch.sigmoid(1.702 * x).mul_(x)  # plain autograd refuses this, since it needs the sigmoid
+
+    assert_derivative(quick_gelu, line(quick_gelu), rand(3, 4))
 
 
 def test_near_zero_a_line_has_the_derivative_there_whatever_its_value():

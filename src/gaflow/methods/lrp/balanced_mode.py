@@ -124,7 +124,8 @@ class BalancedMode(OperationMode[Marks]):
         if not self.marks.alike(carriers):
             raise uncovered(call.op)
         if call.overwrites:
-            return self._in_place(call, lambda copied: self._activate(copied, [copied.args[0]]))
+            others = [carrier for carrier in carriers if carrier is not call.args[0]]
+            return self._in_place(call, lambda copied: self._activate(copied, [copied.args[0], *others]))
         value = self._value(call)
         if any(value is carrier for carrier in carriers):  # nothing was done, as by dropout
             return value
@@ -211,16 +212,26 @@ class BalancedMode(OperationMode[Marks]):
         return self.marks.put(Identity.apply(product, lambda: value))
 
     def _put(self, call: Call, result: Tensor, carriers: list[Tensor]) -> Tensor:
-        """The result of a linear operation, marked: with numbers alone it is still a function of the same tensor."""
+        """The result of a linear operation, marked."""
+        mark = self._mark_of_linear(call, carriers)
         if call.op.in_place:
-            return self.marks.overwritten(result)
+            self.marks.overwritten(result)
+        return self.marks.put(result, mark)
+
+    def _mark_of_linear(self, call: Call, carriers: list[Tensor]) -> Mark:
+        """The mark of a linear operation: with numbers alone its result is still a function of the same tensor."""
         if len(carriers) == 1 and self.marks[carriers[0]].attention:
-            return self.marks.put(result, _ATTENTION)
+            return _ATTENTION
         others = [x for x in call.operands() if isinstance(x, Tensor) and not self.marks.carries(x)]
         only_numbers = all(x.numel() == 1 and x not in self.marks for x in others)
         if not only_numbers or not self.marks.alike(carriers):
-            return self.marks.put(result)
-        return self.marks.put(result, self.marks.function_of(carriers[0], self._composed(call, carriers)))
+            return CARRIER
+        if call.op.in_place:
+            target = call.args[0]
+            if target not in self.marks or self.marks.origin(target) is target:
+                return CARRIER  # what it was a function of is overwritten
+            call = call.on_copies(target)
+        return self.marks.function_of(carriers[0], self._composed(call, carriers))
 
     def _function(self, x: Tensor) -> Elementwise:
         """What `x` is as a function of its origin."""
@@ -236,9 +247,12 @@ class BalancedMode(OperationMode[Marks]):
         target = call.args[0]
         before = target.clone()
         if self.marks.carries(target):
-            self.marks.put(before)
-        target.copy_(rule(call.on_copies(before)))
-        return self.marks.overwritten(target)
+            is_function = self.marks.origin(target) is not target
+            self.marks.put(before, self.marks[target] if is_function else CARRIER)
+        result = rule(call.on_copies(before))
+        target.copy_(result)
+        self.marks.overwritten(target)
+        return self.marks.put(target, self.marks[result])
 
 
 def _itself(x: Tensor) -> Tensor:
