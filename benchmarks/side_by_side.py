@@ -267,21 +267,27 @@ def measure(
     explainer: gaflow.Explainer, contestants: dict[str, Contestant], texts: Sequence[str], seed: int
 ) -> dict[str, Measured]:
     """Explain every text by everybody, in turn."""
-    classes = [explainer.predictions(text, 1)[0].target for text in texts]
+    classes = [_predicted_class(explainer, text) for text in texts]
     passes = Passes(explainer.model)
     measured = {name: Measured() for name in contestants}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the other libraries
         for contestant in contestants.values():
-            contestant.explain(texts[0], int(classes[0]))
+            contestant.explain(texts[0], classes[0])
         for number, (text, target) in enumerate(zip(texts, classes, strict=True)):
             for name, contestant in contestants.items():
                 torch.manual_seed(seed + number)
                 np.random.seed(seed + number)  # noqa: NPY002  (what the other libraries draw from)
-                _explain_once(contestant, text, int(target), passes, measured[name])
+                _explain_once(contestant, text, target, passes, measured[name])
             print(f"text {number + 1} of {len(texts)}", flush=True)
     passes.remove()
     return measured
+
+
+def _predicted_class(explainer: gaflow.Explainer, text: str) -> int:
+    target = explainer.predictions(text, 1)[0].target
+    assert isinstance(target, int)
+    return target
 
 
 def _explain_once(contestant: Contestant, text: str, target: int, passes: Passes, measured: Measured) -> None:

@@ -200,7 +200,7 @@ def _measure(case: Measured) -> Measured:
 
 def _steps(folder: Path) -> dict[str, float]:
     """Seconds of each step; 0 where an earlier commit did not measure it."""
-    seconds = dict.fromkeys(STEPS, 0.0)
+    seconds: dict[str, float] = dict.fromkeys(STEPS, 0.0)
     for line in (folder / "timings.jsonl").read_text().splitlines():
         timing = json.loads(line)
         seconds["solve"] += sum(timing["methods"].values())
