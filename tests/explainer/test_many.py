@@ -51,6 +51,25 @@ def test_every_text_gets_what_a_comparison_gives_it():
             assert len(several.logits) == len(EXPLAINER.head.labels)
 
 
+@dataclass(frozen=True)
+class CountsTokens:
+    """Records how many tokens, padding included, each batch has."""
+
+    shapes: list
+    name: str = "counts_tokens"
+
+    def __call__(self, trace):
+        self.shapes.append(tuple(trace.mask.shape))
+        return Scores(trace.mask.double())
+
+
+def test_short_texts_do_no_work_for_the_long_one_that_they_are_explained_with():
+    explainer = gaflow.Explainer()  # large enough that padding costs more than a batch
+    shapes = []
+    explainer(["good " * 30, "a film " * 200, "bad " * 30], CountsTokens(shapes))
+    assert shapes == [(1, 402), (2, 32)]
+
+
 def test_one_trace_serves_all_methods_of_a_text():
     traced = []
 

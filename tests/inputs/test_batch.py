@@ -1,6 +1,10 @@
+from itertools import chain, combinations, pairwise
 from types import SimpleNamespace
 
-from gaflow.inputs.batch import Padding, batches, collate, neutral_tokens
+import numpy as np
+import pytest
+
+from gaflow.inputs.batch import ENOUGH_WORK, Padding, batches, collate, neutral_tokens
 from gaflow.inputs.encoding import encode
 from tests.support.models import unigram, wordpiece
 
@@ -24,9 +28,57 @@ def test_batches_hold_no_more_than_fits_at_the_length_of_their_longest_text():
     assert lengths == [7, 7, 6, 4]
 
 
+def lengths_of_batches(encodings, *args):
+    return [[len(encodings[k]) for k in group] for group in batches(encodings, *args)]
+
+
+def cost_of_batches(groups, work):
+    return sum(1 + len(lengths) * work(max(lengths)) for lengths in groups)
+
+
+def test_short_texts_are_not_padded_to_a_long_one_where_a_batch_of_their_own_costs_less():
+    encodings = encode(wordpiece(), ["dog " * n for n in (30, 510, 30)])
+    assert lengths_of_batches(encodings, 16, Padding(0), lambda n: None, lambda n: n / 100) == [[512], [32, 32]]
+    assert lengths_of_batches(encodings, 16, Padding(0), lambda n: None, lambda n: n / 2000) == [[512, 32, 32]]
+    assert lengths_of_batches(encodings, 16, Padding(0), lambda n: None, lambda n: None) == [[512, 32, 32]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_batches_of_similar_lengths_cost_less(seed):
+    generator = np.random.default_rng(seed)
+    lengths = sorted(generator.integers(1, 60, 9).tolist(), reverse=True)
+    encodings = encode(wordpiece(), ["dog " * n for n in lengths])
+    lengths = [len(encoding) for encoding in encodings]
+    size = int(generator.integers(2, 6))
+
+    def work(length):
+        return (length / 40) ** 1.5
+
+    costs = []
+    for cuts in range(9):
+        for inner in combinations(range(1, 9), cuts):
+            ends = [0, *inner, 9]
+            groups = [lengths[start:stop] for start, stop in pairwise(ends)]
+            if max(map(len, groups)) <= size:
+                costs.append(cost_of_batches(groups, work))
+    groups = lengths_of_batches(encodings, size, Padding(0), lambda n: None, work)
+    assert list(chain.from_iterable(groups)) == lengths
+    assert max(map(len, groups)) <= size
+    assert cost_of_batches(groups, work) == pytest.approx(min(costs), rel=1e-12)
+
+
+def test_batches_are_full_from_the_longest_text_on_and_end_where_their_calls_hardly_count():
+    encodings = encode(wordpiece(), ["dog"] * 7)
+    assert list(map(len, batches(encodings, 3, Padding(0), lambda n: None, lambda n: 0.1))) == [3, 3, 1]
+    assert list(map(len, batches(encodings, 3, Padding(0), lambda n: 2, lambda n: 0.1))) == [2, 2, 2, 1]
+    assert list(map(len, batches(encodings, 7, Padding(0), lambda n: None, lambda n: ENOUGH_WORK / 4))) == [4, 3]
+    assert list(map(len, batches(encodings, 7, Padding(0), lambda n: None, lambda n: 2 * ENOUGH_WORK))) == [1] * 7
+
+
 def test_texts_that_cannot_be_padded_safely_run_with_their_own_length():
     encodings = encode(wordpiece(), ["dog " * n for n in (2, 1, 2, 1, 2)])
     assert list(batches(encodings, 2, Padding(0, left=True))) == [[0, 2], [4], [1, 3]]
+    assert list(batches(encodings, 2, Padding(0, left=True), lambda n: None, lambda n: 0.1)) == [[0, 2], [4], [1, 3]]
     assert [len(group) for group in batches(encodings, 2, Padding(None))] == [1] * 5
 
 

@@ -44,13 +44,17 @@ Record = TypeVar("Record", Flow, BatchCertificate, Potentials)
 class Timings:
     """Seconds spent in the trace and in each method, and the peak memory of each method on a GPU."""
 
-    trace: float = 0.0
+    trace: float = 0.0  # forward and backward pass included
+    forward: float = 0.0
+    backward: float = 0.0
     methods: dict[str, float] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)  # bytes, tensors of the trace included; empty on a CPU
 
     def add(self, batch: Timings) -> None:
         """Include the seconds and the peak of another batch."""
         self.trace += batch.trace
+        self.forward += batch.forward
+        self.backward += batch.backward
         for name, seconds in batch.methods.items():
             self.methods[name] = self.methods.get(name, 0.0) + seconds
         for name, size in batch.peak.items():
@@ -102,14 +106,16 @@ def explain_batch(
 
         residual = any("residual" in getattr(method, "needs", ()) for method in methods)
         kind = common_kind(methods)
-        traced, outputs = _trace(runner, batch, targets, kind, residual, head_means, report_part)
+        traced, outputs = _trace(runner, batch, targets, kind, residual, head_means, report_part, timings)
         random_output = RANDOM_OUTPUT if is_random(runner.model, batch.inputs, traced.logits) else None
         traced = replace(traced, keeps_flow=keep_flow)
         if not batch.mask.shape[1]:
             batch, traced = _name_media_tokens(runner, batch, traced)
         snapshot = runner.snapshots.take()
         if on_gpu:
+            before_waiting = time.perf_counter()
             torch.cuda.synchronize(device)
+            timings.backward += time.perf_counter() - before_waiting
             torch.cuda.reset_peak_memory_stats(device)
         return_freed_memory(sum(state.nbytes for state in traced.hidden))
         timings.trace = time.perf_counter() - started
@@ -154,12 +160,17 @@ def _trace(
     residual: bool,
     head_means: Sequence[HeadMean] | None,
     report: Report,
+    timings: Timings,
 ) -> tuple[Trace, list[ExplainedOutput]]:
     """The trace of a batch and its explained outputs. The forward pass ends here: long texts need the memory."""
+    started = time.perf_counter()
     with borrow(runner.model):
         forward_pass = forward_with(kind, runner.model, batch, residual=residual, head_means=head_means)
-        outputs = runner.head.outputs(forward_pass.logits, batch.encodings, targets)
+        outputs = runner.head.outputs(forward_pass.logits, batch.encodings, targets)  # waits for a GPU
+        differentiating = time.perf_counter()
         traced = backward(forward_pass, [output.terms for output in outputs], report)
+    timings.forward = differentiating - started
+    timings.backward = time.perf_counter() - differentiating
     return replace(traced, gradient_kind=kind), outputs
 
 
@@ -218,7 +229,7 @@ def _attributions(
             flow=_crop(flow, k, n),
             flow_against=_crop(flow_against, k, n),
             certificate=certificates[k],
-            diagnostics=_diagnostics(scores, traced, k, [warning, *_unknown_tokens(encoding, batch)]),
+            diagnostics=_diagnostics(scores, values, traced, k, [warning, *_unknown_tokens(encoding, batch)]),
             layer=scores.layer,
             origin=origin,
         )
@@ -261,10 +272,15 @@ def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:
     return values
 
 
-def _diagnostics(scores: Scores, traced: Trace, item: int, other_warnings: Sequence[str | None]) -> Diagnostics:
-    """The method's diagnostics of one text, with a warning if all its scores are 0, and other warnings."""
+def _diagnostics(
+    scores: Scores, values: Tensor, traced: Trace, item: int, other_warnings: Sequence[str | None]
+) -> Diagnostics:
+    """The method's diagnostics of one text, with a warning if all its scores are 0, and other warnings.
+
+    `values` (b, t) are the scores on the host: a look at each text's on a GPU would wait for it every time.
+    """
     diagnostics = dict(scores.diagnostics[item]) if scores.diagnostics else {}
-    if not bool(scores.values[item].any()):
+    if not bool(values[item].any()):
         reads_attention = bool(traced.rows()[item].any())
         if reads_attention:
             reason = "the method found nothing that changes"

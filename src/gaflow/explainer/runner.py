@@ -21,7 +21,7 @@ from gaflow.methods.base import common_head_means
 from gaflow.models.embeddings import word_embedding
 from gaflow.models.forward import can_stream, compute_logits, knows_stream, may_stream
 from gaflow.models.limits import length_limit, padding_of
-from gaflow.models.memory import batch_limit, device_of
+from gaflow.models.memory import batch_limit, batch_work, device_of
 from gaflow.models.restore import borrow
 from gaflow.models.streamed_attention import HeadMean
 from gaflow.tasks import TASKS, Input, InputReader
@@ -73,10 +73,13 @@ class Runner:
         return TASKS[self.task].read(reader, items, names)
 
     def batches(self, encodings: Sequence[Encoding], size: int, methods: Sequence[Method] = ()) -> Iterator[list[int]]:
-        """Indices of the encodings of each batch: at most `size`, and no more than the memory budget allows."""
+        """Indices of the encodings of each batch: at most `size`, and no more than the memory budget allows.
+
+        Batches are made by length: padding never costs more than another batch would.
+        """
         streamed = self.needed_means(methods) is not None and may_stream(self.model)
         limit = partial(batch_limit, self.model, methods=methods, streamed=streamed)
-        return batches(encodings, size, self.padding, limit)
+        return batches(encodings, size, self.padding, limit, partial(batch_work, self.model))
 
     def needed_means(self, methods: Sequence[Method]) -> tuple[HeadMean, ...] | None:
         """All that the methods need of attention, if that is less than the weights of all heads."""

@@ -1,20 +1,30 @@
 """Encodings become batches.
 
+A batch costs the work of its texts, each as long as the longest, and its calls. Short texts get a batch of their own
+where that costs less than their padding. From `ENOUGH_WORK` on a batch is not made larger: its calls hardly count any
+more, and more texts only take memory.
+
 The convention this file owns: padding is only ever put on the right, where it cannot shift positions. Tokenizers that
 pad on the left get batches of texts of one length.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from gaflow.inputs.encoding import Encoding
 from gaflow.inputs.transformers_types import Tokenizer
+
+ENOUGH_WORK = 16.0  # of the texts of a batch, in units of its calls
+_ROUNDING = 1e-9  # relative: costs that differ by less are the same
 
 
 @dataclass(frozen=True)
@@ -53,28 +63,88 @@ class Padding:
 
 
 def batches(
-    encodings: Sequence[Encoding], size: int, padding: Padding, fit: Callable[[int], int | None] = lambda length: None
+    encodings: Sequence[Encoding],
+    size: int,
+    padding: Padding,
+    fit: Callable[[int], int | None] = lambda length: None,
+    work: Callable[[int], float | None] = lambda length: None,
 ) -> Iterator[list[int]]:
     """Indices of encodings to run together: similar lengths, the longest first, so memory fails early if it does.
 
-    `fit` says how many of one length fit into memory, or None if that is unknown.
+    `fit` says how many of one length fit into memory, and `work` what one of them takes, in units of the calls of a
+    batch; None if that is unknown. Without `work`, all batches but the last are as large as they may be.
     """
-    if len(encodings) == 1:  # which needs no estimate of the memory
+    if len(encodings) == 1:  # which needs no estimate of memory and work
         yield [0]
         return
     order = sorted(range(len(encodings)), key=lambda k: (-len(encodings[k]), encodings[k].shape))
-    group = []
-    capacity = 1
-    for k in order:
-        differs = bool(group) and encodings[k].shape != encodings[group[0]].shape
-        if len(group) >= capacity or (padding.left and differs):
-            yield group
-            group = []
-        if not group and padding.token is not None:
-            capacity = min(size, fit(len(encodings[k])) or size)
-        group.append(k)
-    if group:
-        yield group
+    if padding.token is None:
+        for k in order:
+            yield [k]
+        return
+    runs = [order]
+    if padding.left:
+        runs = [list(same) for _, same in groupby(order, key=lambda k: encodings[k].shape)]
+    limits = _Limits(size, fit, work)
+    for run in runs:
+        lengths = [len(encodings[k]) for k in run]
+        for start, stop in limits.cut(lengths):
+            yield run[start:stop]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How many texts share a batch."""
+
+    size: int
+    fit: Callable[[int], int | None]
+    work: Callable[[int], float | None]
+
+    def cut(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each batch of texts of these falling lengths starts and stops."""
+        if lengths and self.work(lengths[0]) is not None:
+            return self._cut_at_least_cost(lengths)
+        ranges = []
+        start = 0
+        while start < len(lengths):
+            stop = min(start + self._most(lengths[start]), len(lengths))
+            ranges.append((start, stop))
+            start = stop
+        return ranges
+
+    def _cut_at_least_cost(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
+        """The batches with the lowest cost, by dynamic programming over the texts."""
+        count = len(lengths)
+        work_of_length = {}
+        most_of_length = {}
+        for length in set(lengths):
+            work = self.work(length) or 0.0
+            enough = math.ceil(ENOUGH_WORK / work) if work else self.size
+            work_of_length[length] = work
+            most_of_length[length] = min(self._most(length), max(1, enough))
+        works = np.array([work_of_length[length] for length in lengths])
+        stops = np.array([most_of_length[length] for length in lengths]) + np.arange(count)  # the last possible ones
+        cheapest = np.zeros(count + 1)  # cost of the first texts, in batches at best
+        last_start = np.zeros(count + 1, dtype=np.int64)  # of their last batch
+        for stop in range(1, count + 1):
+            first = max(0, stop - self.size)
+            starts = np.arange(first, stop)
+            costs = cheapest[first:stop] + 1 + (stop - starts) * works[first:stop]
+            costs[stops[first:stop] < stop] = np.inf
+            cheapest[stop] = costs.min()
+            as_cheap = costs <= cheapest[stop] * (1 + _ROUNDING)
+            last_start[stop] = starts[as_cheap][-1]  # full batches come first
+        ranges = []
+        stop = count
+        while stop:
+            start = int(last_start[stop])
+            ranges.append((start, stop))
+            stop = start
+        return ranges[::-1]
+
+    def _most(self, length: int) -> int:
+        """The most texts of a batch whose longest has this length."""
+        return min(self.size, self.fit(length) or self.size)
 
 
 def neutral_tokens(tokenizer: Tokenizer, padding: Padding) -> dict[str, int]:

@@ -21,16 +21,20 @@ _SPACE_MARKERS = "▁Ġ"  # how SentencePiece and byte-level vocabularies write 
 def tidy_spans(text: str, spans: Sequence[Span], tokens: Sequence[str]) -> list[Span]:
     """The tokenizer's own offsets of consecutive tokens of `text`, brought to the convention of this file."""
     tidy = []
+    has_continuations = not text.isascii()  # no ASCII character belongs to the one before it
     for k, ((start, end), token) in enumerate(zip(spans, tokens, strict=True)):
         piece = text[start:end]
-        start += len(piece) - len(piece.lstrip())
-        end = start + len(piece.strip())
-        is_space_marker = token != "" and token.strip(_SPACE_MARKERS) == ""
-        if is_space_marker and text[start:end] != token:
+        stripped = piece.strip()
+        if stripped != piece:
+            start += len(piece) - len(piece.lstrip())
+        end = start + len(stripped)
+        is_space_marker = token[:1] in _SPACE_MARKERS and token != "" and token.strip(_SPACE_MARKERS) == ""
+        if is_space_marker and stripped != token:
             end = start  # a space put before the first word, which claims that word's first letter
-        next_start = spans[k + 1][0] if k + 1 < len(spans) else len(text)
-        while start < end < next_start and continues_character(text[end]):
-            end += 1
+        if has_continuations:
+            next_start = spans[k + 1][0] if k + 1 < len(spans) else len(text)
+            while start < end < next_start and continues_character(text[end]):
+                end += 1
         tidy.append((start, end))
     return tidy
 

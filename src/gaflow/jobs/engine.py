@@ -129,6 +129,8 @@ def compute_shard(
         truncation=settings.truncation,
         windows=settings.windows,
     )
+    tokenising = time.perf_counter() - start
+    writing = 0.0
     names = [method.name for method in settings.methods]
     by_text = shard.done
     reported = 0.0
@@ -152,19 +154,27 @@ def compute_shard(
         stop=stop,
     ):
         row = shard.rows[results.index]
+        started = time.perf_counter()
         by_text[results.index] = records(row, results, names, explainer.head.labels)
+        writing += time.perf_counter() - started
         report_texts(len(by_text))
     if len(by_text) < len(texts):
         return None
+    started = time.perf_counter()
     stored: list[Record] = []
     for _, text_records in sorted(by_text.items()):
         stored += text_records
     data = shard_bytes(stored)
+    writing += time.perf_counter() - started
     timings = {
         "began": began.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - start, 3),
+        "tokenise": round(tokenising, 4),
         "trace": round(measured.trace, 4),
+        "forward": round(measured.forward, 4),
+        "backward": round(measured.backward, 4),
         "methods": {name: round(seconds, 4) for name, seconds in measured.methods.items()},
+        "write": round(writing, 4),
         "peak": measured.peak,
     }
     entry = Shard(

@@ -44,6 +44,8 @@ import torch
 from gaflow.arguments import whole_number
 from gaflow.inputs.transformers_types import ModelConfig
 
+_ATTENTION_PRODUCTS = 7  # of (t, t) and (t, d) matrices in a layer: two forward, and backward five of a streamed pass
+_CALLS = {"cpu": 3e8, "cuda": 8e10}  # operations that take as long as the calls of a layer for a batch, solve included
 SOLVER_STEPS = 15  # factorisations of a solve: 13 to 15 for most texts
 _SOLVER_ARRAYS = 18  # (l, t, t) float64 arrays alive at the peak of a solve
 _FIRST_FLOW_ARRAYS = 8  # more of them while a second flow is solved: those of the first, and fragmentation
@@ -221,6 +223,17 @@ def _activation_bytes(geometry: Geometry, length: int) -> int:
     """Bytes that the blocks keep of one text for the backward pass."""
     numbers_per_token = 15 * geometry.hidden_size + 2 * geometry.intermediate_size
     return geometry.number_bytes * geometry.layers * length * numbers_per_token
+
+
+def work_of_text(geometry: Geometry, length: int, device: torch.device | str) -> float:
+    """What a text of `length` tokens takes in a forward and backward pass, in units of the calls of one batch.
+
+    A token takes four operations for each weight, two forward and two backward, since weights get no gradient.
+    """
+    weights = 4 * geometry.hidden_size**2 + 2 * geometry.hidden_size * geometry.intermediate_size
+    attention = 2 * _ATTENTION_PRODUCTS * length**2 * geometry.hidden_size
+    operations_of_layer = 4 * length * weights + attention
+    return operations_of_layer / _CALLS.get(torch.device(device).type, _CALLS["cpu"])
 
 
 def rows_in_a_pass(device: torch.device | str, length: int) -> int:

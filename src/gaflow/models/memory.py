@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gaflow.errors import Argument, TooLargeError
-from gaflow.models.cost import ONE_TRACE, Geometry, MethodCost, estimate, largest_batch, longest_text
+from gaflow.models.cost import ONE_TRACE, Geometry, MethodCost, estimate, largest_batch, longest_text, work_of_text
 from gaflow.models.free_memory import free_memory
 
 Item = TypeVar("Item")
@@ -76,6 +76,14 @@ def batch_limit(model: nn.Module, length: int, methods: Iterable[object] = (), *
     device = device_of(model)
     limits = [largest_batch(geometry, length, budget(device), cost) for cost in method_costs(methods, device, streamed)]
     return max(1, min(limits))
+
+
+def batch_work(model: nn.Module, length: int) -> float | None:
+    """What a text of `length` tokens takes, in units of the calls of a batch; None if that is unknown."""
+    geometry = geometry_of(model)
+    if geometry is None or not geometry.hidden_size:
+        return None
+    return work_of_text(geometry, length, device_of(model))
 
 
 def method_costs(methods: Iterable[object], device: torch.device, streamed: bool) -> set[MethodCost]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gaflow.errors import UnsupportedModelError
@@ -48,8 +49,12 @@ class StreamedLayers:
         for number, layer in enumerate(self.layers):
             if not layer.means and self.stream.head_means:
                 raise UnsupportedModelError(f"no gradient of the output reaches the attention of layer {number}")
-            if not all(bool(mean.isfinite().all()) for mean in layer.means.values()):
-                raise UnsupportedModelError(f"the attention of layer {number} is not finite")
+        for head_mean in self.stream.head_means:
+            are_finite = [layer.means[head_mean].isfinite().all().to(tokens[0].device) for layer in self.layers]
+            # one look at the device, not one for each layer
+            for number, is_finite in enumerate(torch.stack(are_finite).tolist()):
+                if not is_finite:
+                    raise UnsupportedModelError(f"the attention of layer {number} is not finite")
         return gradients[len(tokens) :]
 
     def means(self) -> LayerMeans:
