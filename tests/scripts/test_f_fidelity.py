@@ -60,9 +60,9 @@ def test_the_numbers_are_those_of_evaluate(files, tmp_path):
     )
     sizes = by["mask"].sizes
     assert len(sizes) == 4
-    own = by["mask"].per_text("aopc")[by["mask"].methods.index("attnlrp")]
+    benchmarked = by["mask"].per_text("aopc")[by["mask"].methods.index("attnlrp")]
     of_all = again.per_text("aopc")[again.methods.index("attnlrp")]
-    assert all(np.isclose(of_all, value, atol=1e-6).any() for value in own)
+    assert all(np.isclose(of_all, value, atol=1e-6).any() for value in benchmarked)
 
 
 def test_a_share_that_masks_nothing_or_all_is_refused():
