@@ -337,7 +337,7 @@ def test_sentences_with_a_marked_token_should_rank_first(tmp_path):
     gold = np.array([False, False, False, True, False, False])
     (spans,) = sentences.values()
     assert sentence_auprc(offsets, scores, gold, spans) == 1.0  # 0.6 against 0.5
-    assert sentence_auprc(offsets, -scores, gold, spans) == 0.5
+    assert sentence_auprc(offsets, -scores, gold, spans) == 0.25  # precision 0, then a half
     assert np.isnan(sentence_auprc(offsets, scores, ~gold, spans))  # both are marked
     marked_file(tmp_path / "other.parquet")
     assert read_sentences(tmp_path / "other.parquet") == {}
