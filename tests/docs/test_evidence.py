@@ -71,3 +71,16 @@ def test_interactions(label, name):
     for column, heading in enumerate(("pad", "mask", "delete")):
         measured = {row[0]: mean_of(row[1]) for row in results[f"Masked tokens: {heading}"][0]}
         assert float(shown[label][column]) == float(measured[name])
+
+
+def test_entities():
+    results = (RESULTS / "entities_wnut17.md").read_text(encoding="utf-8")
+    measured = {}
+    for line in results.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 8:
+            measured[cells[0]] = [cells[2], cells[4], cells[6]]
+    shown = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Entities and answers"][0]}
+    assert len(shown) == 13
+    for method, cells in shown.items():
+        assert cells == measured[method]

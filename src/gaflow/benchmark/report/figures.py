@@ -31,17 +31,18 @@ def masking_curves(
     data_sets: Sequence[DataSetReport],
     points: Mapping[tuple[str, str], pd.DataFrame],
     highlights: Mapping[str, str | None],
-    ranked: Mapping[str, Sequence[str]],
+    ranked: Mapping[str, Sequence[str]] | None = None,
 ) -> list[ReportFigure]:
     """A figure of every data set, replacement and metric; `points` are `Evaluation.curves()`.
 
     `highlights` has for each data set the method that stands out, `ranked` the methods in the order of the legend.
     """
+    ranked = ranked or {}
     figures = []
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             by_method = points[data.name, replacement].set_index("method")
-            table = by_method.loc[ranked_first(evaluation.methods, ranked[data.name])].reset_index()
+            table = by_method.loc[ranked_first(evaluation.methods, ranked.get(data.name, ()))].reset_index()
             highlight = highlights[data.name]
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):
