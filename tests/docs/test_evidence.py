@@ -84,3 +84,11 @@ def test_entities():
     assert len(shown) == 13
     for method, cells in shown.items():
         assert cells == measured[method]
+
+
+def test_counterfactual_pairs():
+    measured = {}
+    for row in committed("counterfactuals_sst2.md")["Counterfactual pairs"][0]:
+        measured[row[0]] = row[1:3]
+    shown = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Counterfactual pairs"][0]}
+    assert shown == measured
