@@ -67,10 +67,10 @@ def test_routes_and_cuts():
 )
 def test_interactions(label, name):
     results = committed("interactions_sst2.md")
-    shown = {row[0]: row[1:] for row in tables(PAGE)["Interactions"][0]}
+    documented = {row[0]: row[1:] for row in tables(PAGE)["Interactions"][0]}
     for column, heading in enumerate(("pad", "mask", "delete")):
         measured = {row[0]: mean_of(row[1]) for row in results[f"Masked tokens: {heading}"][0]}
-        assert float(shown[label][column]) == float(measured[name])
+        assert float(documented[label][column]) == float(measured[name])
 
 
 def test_entities():
@@ -80,9 +80,9 @@ def test_entities():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 8:
             measured[cells[0]] = [cells[2], cells[4], cells[6]]
-    shown = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Entities and answers"][0]}
-    assert len(shown) == 13
-    for method, cells in shown.items():
+    documented = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Entities and answers"][0]}
+    assert len(documented) == 13
+    for method, cells in documented.items():
         assert cells == measured[method]
 
 
@@ -90,5 +90,5 @@ def test_counterfactual_pairs():
     measured = {}
     for row in committed("counterfactuals_sst2.md")["Counterfactual pairs"][0]:
         measured[row[0]] = row[1:3]
-    shown = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Counterfactual pairs"][0]}
-    assert shown == measured
+    documented = {row[0].strip("`"): row[1:] for row in tables(PAGE)["Counterfactual pairs"][0]}
+    assert documented == measured
