@@ -43,6 +43,7 @@ class Settings:
     kind: str = "single"
     share: float = 0.5
     decoys: float = 0.25
+    least_words: int = 0  # of a text: in one of few words, planted words are easily found
     most_words: int = 300  # of a text, before planting, so that planted words are not cut off
     texts: int = 500  # to explain
     methods: tuple[str, ...] = tuple(name for name in METHODS if name != "random")
@@ -52,8 +53,13 @@ class Settings:
 
 def data_of(path: str, settings: Settings) -> dict[str, list[Planted]]:
     """Texts to train on, and held-out ones with the rule, with half of it, and without."""
-    source_texts, classes = read(path)
-    texts = [" ".join(text.split()[: settings.most_words]) for text in source_texts]
+    texts = []
+    classes = []
+    for text, label in zip(*read(path), strict=True):
+        words = text.split()
+        if len(words) >= settings.least_words:
+            texts.append(" ".join(words[: settings.most_words]))
+            classes.append(label)
     seed = settings.training.seed
     training_rows, heldout_rows = split(len(texts), seed, settings.training.texts)
 
@@ -167,8 +173,16 @@ def _write(out: Path, rows: Sequence[Planted], recovered: Recovery, record: dict
     )
     settings = record["settings"]
     tested = ", ".join(f"{name} {value:.3f}" for name, value in record["accuracy"].items())
+    training = settings["training"]
     origin = provenance(
-        kind=settings["kind"], base=record["base"], data=record["data"], seed=settings["training"]["seed"]
+        kind=settings["kind"],
+        base=record["base"],
+        data=record["data"],
+        least_words=settings["least_words"],
+        training_texts=record["texts"]["train"],
+        epochs=training["epochs"],
+        rate=training["rate"],
+        seed=training["seed"],
     )
     text = "\n".join([f"# Planted words: {settings['kind']}, {record['data']}", "", origin, *table(recovered), ""])
     learnt = record["accuracy"]["planted"] >= LEARNT
@@ -206,19 +220,26 @@ def main() -> None:
     parser.add_argument("--kind", choices=PLANTED_KINDS, default=Settings.kind)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=Settings.texts, help="to explain")
+    parser.add_argument("--least-words", type=int, default=Settings.least_words, help="shorter texts are left out")
     parser.add_argument("--train-texts", type=int, help="texts to train on; all if left out")
     parser.add_argument("--methods", default=",".join(Settings.methods))
     parser.add_argument("--epochs", type=int, default=Training.epochs)
+    parser.add_argument("--rate", type=float, default=Training.rate)
     parser.add_argument("--max-length", type=int, default=Training.max_length)
     parser.add_argument("--seed", type=int, default=Training.seed)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     settings = Settings(
         kind=options.kind,
+        least_words=options.least_words,
         texts=options.texts,
         methods=tuple(options.methods.split(",")),
         training=Training(
-            epochs=options.epochs, max_length=options.max_length, texts=options.train_texts, seed=options.seed
+            epochs=options.epochs,
+            rate=options.rate,
+            max_length=options.max_length,
+            texts=options.train_texts,
+            seed=options.seed,
         ),
     )
     run(options.base, options.data, options.out, settings, options.device)

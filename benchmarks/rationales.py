@@ -1,12 +1,17 @@
 """Agreement of scores with what people marked as their reasons: plausibility, which is not faithfulness.
 
 Texts are those that the classifier gets right, since its reasons for another class are no match for people's, cut to
-what it takes; the predicted class is explained. AUPRC, and F1 of as many tokens of highest score as are marked.
+what it takes; the predicted class is explained. AUPRC, and F1 of as many tokens of highest score as are marked. People
+mark movie reviews by whole phrases and sentences, so for these sentences are judged too: their scores are the sums of
+their tokens', and those with a marked token should rank first.
+
+    python -m benchmarks.sanity --parts rationales --texts 100000 --rationales DATA --classifiers MODELS \\
+        --device cuda --output rationales.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,14 +44,44 @@ def read_marked(file: Path, column: str, count: int, seed: int) -> dict[str, tup
     return {texts[k]: marked_texts[texts[k]] for k in order}
 
 
+def read_sentences(file: Path) -> dict[str, list[Span]]:
+    """The sentences of each text, as characters; none where the file does not have them."""
+    if "sentence_starts" not in pyarrow.parquet.read_schema(file).names:
+        return {}
+    sentences = {}
+    for row in pyarrow.parquet.read_table(file, columns=["tokens", "sentence_starts"]).to_pylist():
+        starts = np.cumsum([0, *(len(word) + 1 for word in row["tokens"])])
+        ends = [*row["sentence_starts"][1:], len(row["tokens"])]
+        spans = []
+        for first, end in zip(row["sentence_starts"], ends, strict=True):
+            spans.append((int(starts[first]), int(starts[end]) - 1))
+        sentences[" ".join(row["tokens"])] = spans
+    return sentences
+
+
+def sentence_auprc(offsets: Sequence[Span], scores: np.ndarray, gold: np.ndarray, sentences: Sequence[Span]) -> float:
+    """AUPRC of sentences with a marked token, by the sums of their tokens' scores; NaN if all or none are marked."""
+    sums = []
+    is_marked = []
+    for start, end in sentences:
+        inside = [k for k, (first, last) in enumerate(offsets) if start <= first and last <= end]
+        if inside:
+            sums.append(scores[inside].sum())
+            is_marked.append(gold[inside].any())
+    if not any(is_marked) or all(is_marked):
+        return float("nan")
+    return auprc(np.array(sums), np.array(is_marked))
+
+
 def agreement(
     explainer: Explainer,
     marked: dict[str, tuple[int, list[Span]]],
     methods: Sequence[Method],
     cache: str,
     batch_size: int,
+    sentences: Mapping[str, Sequence[Span]] | None = None,
 ) -> list[str]:
-    """Markdown, the method of highest AUPRC first."""
+    """Markdown, the method of highest AUPRC first; sentences are judged where they are known."""
     all_texts = Subject.of(explainer, list(marked), cache, batch_size)
     right = [att.text for att in all_texts.attributions if att.target == marked[att.text][0]]
     if not right:
@@ -60,22 +95,32 @@ def agreement(
     for method in methods:
         scores = subject.scores(method)
         pairs = []
+        of_sentences = []
         for k in marked_rows:
             text_scores = scores[k]
-            if text_scores is not None:
-                pairs.append((text_scores[~subject.attributions[k].special_mask], gold[k]))
+            if text_scores is None:
+                continue
+            attribution = subject.attributions[k]
+            ordinary = ~attribution.special_mask
+            pairs.append((text_scores[ordinary], gold[k]))
+            if sentences:
+                offsets = [span for span, keep in zip(attribution.offsets, ordinary, strict=True) if keep]
+                text_sentences = sentences[attribution.text]
+                of_sentences.append(sentence_auprc(offsets, text_scores[ordinary], gold[k], text_sentences))
         area = np.array([auprc(s, mask) for s, mask in pairs])
         f1 = np.array([token_f1(select_top(s, float(mask.mean())), mask) for s, mask in pairs])
-        rows.append(
-            [method.name, mean_with_error(area, ".3f"), mean_with_error(f1, ".3f"), len(marked_rows) - len(pairs)]
-        )
+        row = [method.name, mean_with_error(area, ".3f"), mean_with_error(f1, ".3f")]
+        if sentences:
+            row.append(mean_with_error(np.array(of_sentences), ".3f"))
+        rows.append([*row, str(len(marked_rows) - len(pairs))])
     rows.sort(key=lambda row: row[1], reverse=True)
     share = np.mean([gold[k].mean() for k in marked_rows]) if marked_rows else 0.0
+    header = ["method", "AUPRC", "token F1", *(["AUPRC of sentences"] if sentences else []), "failed"]
     cut = sum(subject.attributions[k].truncated for k in marked_rows)
     return [
         f"{len(all_texts.texts)} texts with rationales, {len(right)} of them classified right; "
         f"{len(marked_rows)} of these have some but not all of the tokens marked that the model reads "
         f"({share:.1%} on average; {cut} texts are cut).",
         "",
-        *markdown(["method", "AUPRC", "token F1", "failed"], rows),
+        *markdown(header, rows),
     ]

@@ -38,7 +38,7 @@ import torch
 from torch import nn
 
 from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, mean_with_error, read, sizes, spearman
-from benchmarks.rationales import SETS, agreement, read_marked
+from benchmarks.rationales import SETS, agreement, read_marked, read_sentences
 from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
 from gaflow.data import open_data
@@ -243,7 +243,8 @@ def plausible(methods: Sequence[Method], options: argparse.Namespace) -> list[st
             lines += ["", f"{title}: left out, since there is no {' and no '.join(missing)}."]
             continue
         marked = read_marked(file, column, options.texts, options.seed)
-        table = agreement(load(model, options), marked, methods, options.kept, options.batch_size)
+        sentences = read_sentences(file)
+        table = agreement(load(model, options), marked, methods, options.kept, options.batch_size, sentences)
         lines += ["", f"### {title}", "", *table]
     return lines
 

@@ -129,13 +129,17 @@ def collate(data: Texts, group: Sequence[int], pad: int, device: torch.device) -
 
 def fine_tune(
     model: Any,
-    data: Texts,
+    data: Any,
     pad: int,
     settings: Training,
     device: torch.device,
-    mask: Callable[[Texts], Texts] | None = None,
+    mask: Callable[[Any], Any] | None = None,
+    make_inputs: Callable[..., dict[str, Tensor]] = collate,
 ) -> list[float]:
-    """Train `model` in place; the mean loss of each epoch. `mask` changes the texts of each epoch."""
+    """Train `model` in place; the mean loss of each epoch. `mask` changes the texts of each epoch.
+
+    `make_inputs` makes the model's inputs from `data`, which is anything with `ids`, as `collate` does from Texts.
+    """
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     steps = settings.epochs * -(-len(data.ids) // settings.batch_size)
@@ -150,7 +154,7 @@ def fine_tune(
         total = torch.zeros((), device=device)
         epoch_data = data if mask is None else mask(data)
         for group in groups(epoch_data, settings.batch_size, rng):
-            inputs = collate(epoch_data, group, pad, device)
+            inputs = make_inputs(epoch_data, group, pad, device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 loss = model(**inputs).loss
             optimizer.zero_grad()

@@ -85,3 +85,10 @@ def test_long_texts_are_cut_before_anything_is_planted(files, tmp_path):
     parts = data_of(str(tmp_path / "long.parquet"), Settings(most_words=20))
     assert {len(row.text.split()) for row in parts["planted"]} == {21}
     assert {len(row.text.split()) for row in parts["plain"]} == {20}
+
+
+def test_texts_of_few_words_are_left_out(files, tmp_path):
+    texts = ["a dog"] * 20 + ["a dog is a good dog"] * 40
+    parquet.write_table(pa.table({"text": texts, "label": [0, 1] * 30}), tmp_path / "short.parquet")
+    parts = data_of(str(tmp_path / "short.parquet"), Settings(least_words=5))
+    assert sum(len(parts[name]) for name in ("train", "plain")) == 40

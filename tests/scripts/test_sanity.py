@@ -13,7 +13,7 @@ import torch
 
 from benchmarks import asking, sanity
 from benchmarks.asking import Subject, change, cosine, sizes, spearman
-from benchmarks.rationales import agreement, read_marked
+from benchmarks.rationales import agreement, read_marked, read_sentences, sentence_auprc
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Explainer
 from gaflow.errors import GaflowError, MissingExtraError
@@ -325,3 +325,19 @@ def test_methods_and_parts_that_cannot_run_are_named(monkeypatch):
         parts(rationales="folder", parts="rationales")
     with pytest.raises(SystemExit, match="no part 'logits'"):
         parts(data="dev.parquet", parts="logits")
+
+
+def test_sentences_with_a_marked_token_should_rank_first(tmp_path):
+    row = {"tokens": [["a", "bb", ".", "cc", "d", "."]], "sentence_starts": [[0, 3]], "label": [1]}
+    parquet.write_table(pa.table(row), tmp_path / "file.parquet")
+    sentences = read_sentences(tmp_path / "file.parquet")
+    assert sentences == {"a bb . cc d .": [(0, 6), (7, 13)]}
+    offsets = [(0, 1), (2, 4), (5, 6), (7, 9), (10, 11), (12, 13)]
+    scores = np.array([0.5, 0.0, 0.0, 0.3, 0.3, 0.0])
+    gold = np.array([False, False, False, True, False, False])
+    (spans,) = sentences.values()
+    assert sentence_auprc(offsets, scores, gold, spans) == 1.0  # 0.6 against 0.5
+    assert sentence_auprc(offsets, -scores, gold, spans) == 0.25  # precision 0, then a half
+    assert np.isnan(sentence_auprc(offsets, scores, ~gold, spans))  # both are marked
+    marked_file(tmp_path / "other.parquet")
+    assert read_sentences(tmp_path / "other.parquet") == {}

@@ -107,6 +107,11 @@ def order_methods(*methods: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(chain(*methods)), key=rank)
 
 
+def ranked_first(methods: Iterable[str], ranked: Sequence[str]) -> list[str]:
+    """Methods in the order of `ranked`; those that are not ranked come last, in the order of the tables."""
+    return sorted(order_methods(methods), key=lambda method: _position(method, ranked))
+
+
 def method_info(name: str) -> MethodInfo | None:
     """The properties of a method; None if it is not one of METHODS."""
     method: Any = METHODS.get(name)

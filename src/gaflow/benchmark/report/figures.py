@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gaflow.benchmark.folder_layout import slug
-from gaflow.benchmark.report.collect import DataSetReport, order_methods
+from gaflow.benchmark.report.collect import DataSetReport, ranked_first
 from gaflow.benchmark.report.tables import METRIC_NAMES
 from gaflow.plots import compare, curves
 
@@ -31,16 +31,18 @@ def masking_curves(
     data_sets: Sequence[DataSetReport],
     points: Mapping[tuple[str, str], pd.DataFrame],
     highlights: Mapping[str, str | None],
+    ranked: Mapping[str, Sequence[str]] | None = None,
 ) -> list[ReportFigure]:
     """A figure of every data set, replacement and metric; `points` are `Evaluation.curves()`.
 
-    `highlights` has for each data set the method that stands out.
+    `highlights` has for each data set the method that stands out, `ranked` the methods in the order of the legend.
     """
+    ranked = ranked or {}
     figures = []
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             by_method = points[data.name, replacement].set_index("method")
-            table = by_method.loc[order_methods(evaluation.methods)].reset_index()
+            table = by_method.loc[ranked_first(evaluation.methods, ranked.get(data.name, ()))].reset_index()
             highlight = highlights[data.name]
             highlighted = [highlight] if highlight in evaluation.methods else []
             for metric in ("aopc", "lodds"):

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gaflow.arguments import whole_number
-from gaflow.benchmark.report.collect import AttributionTimes, DataSetReport, family, method_info, order_methods
+from gaflow.benchmark.report.collect import (
+    AttributionTimes,
+    DataSetReport,
+    family,
+    method_info,
+    order_methods,
+    ranked_first,
+)
 from gaflow.evaluation.faithfulness import CONTROL
 from gaflow.evaluation.metrics import better
 from gaflow.evaluation.significance import aso, aso_pairs, bootstrap_means
@@ -223,12 +230,18 @@ def all_tables(
     return tables
 
 
-def pair_matrices(data_sets: Sequence[DataSetReport], settings: ReportSettings) -> list[PairMatrix]:
-    """Almost Stochastic Order of all pairs, for every data set, replacement, metric and order."""
+def pair_matrices(
+    data_sets: Sequence[DataSetReport], settings: ReportSettings, ranked: Mapping[str, Sequence[str]] | None = None
+) -> list[PairMatrix]:
+    """Almost Stochastic Order of all pairs, for every data set, replacement, metric and order.
+
+    `ranked` has the methods of each data set, the best first: the order of rows and columns.
+    """
+    ranked = ranked or {}
     matrices = []
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
-            methods = order_methods(evaluation.methods)
+            methods = ranked_first(evaluation.methods, ranked.get(data.name, ()))
             if len(methods) < 2 or len(evaluation.sizes) < 2:
                 continue
             rows = [evaluation.methods.index(method) for method in methods]
@@ -360,8 +373,9 @@ def _facts(data: DataSetReport) -> dict[str, Cell]:
 
 
 def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportTable:
-    """How long explaining takes."""
-    rows = [_TRACE, *order_methods(*(times.methods for times in times_by_data_set.values()))]
+    """How long explaining takes; the fastest first."""
+    methods = order_methods(*(times.methods for times in times_by_data_set.values()))
+    rows = [_TRACE, *sorted(methods, key=lambda method: _seconds(times_by_data_set, method))]
     columns: Columns = {ReportColumn("passes"): [_passes(method) for method in rows]}
     caption = (
         "Table 8 of the paper, over data sets: seconds a text in batches, beside the trace that all methods share"
@@ -382,6 +396,15 @@ def _runtime_table(times_by_data_set: Mapping[str, AttributionTimes]) -> ReportT
         rows=rows,
         columns=columns,
     )
+
+
+def _seconds(times_by_data_set: Mapping[str, AttributionTimes], method: str) -> float:
+    """Seconds a text, mean over the data sets that have the method."""
+    seconds = []
+    for times in times_by_data_set.values():
+        if method in times.methods:
+            seconds.append(times.methods[method] / times.texts)
+    return float(np.mean(seconds))
 
 
 def _scaled(amounts: Mapping[str, float], unit: int, methods: Sequence[str]) -> list[Cell]:

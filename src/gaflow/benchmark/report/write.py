@@ -72,14 +72,15 @@ def make_report(folder: Path, datasets: Sequence[str] | None, settings: ReportSe
     best_first = [name for name in overall_order(all_verdicts) if name != CONTROL]
     compared = settings.method or next(iter(best_first), None)
     tables = [*(verdict.table() for verdict in all_verdicts), *all_tables(data_sets, settings, compared)]
-    matrices = pair_matrices(data_sets, settings)
+    ranked = {verdict.data: verdict.ranking.methods for verdict in all_verdicts}
+    matrices = pair_matrices(data_sets, settings, ranked)
     pair_tables = [matrix.table() for matrix in matrices]
     points = {}
     for data in data_sets:
         for replacement, evaluation in data.evaluations.items():
             points[data.name, replacement] = evaluation.curves(**settings.sampling)
     highlights = {verdict.data: settings.method or verdict.ranking.best for verdict in all_verdicts}
-    curve_figures = masking_curves(data_sets, points, highlights)
+    curve_figures = masking_curves(data_sets, points, highlights, ranked)
     contents = {
         "tables.md": to_markdown(data_sets, all_verdicts, tables, pair_tables, settings),
         "tables.tex": to_latex(data_sets, tables + pair_tables),

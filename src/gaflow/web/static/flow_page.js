@@ -518,7 +518,9 @@ function routesTool() {
   }), {class: "show-cut"});
   const widest = element("ul", {class: "list cut-edges"});
   attempt(() => fillRoutes(list, rest));
-  return [element("h3", {}, "Widest routes"), list, rest, element("h3", {}, "Bottleneck"),
+  const meaning = element("p", {class: "note"}, "Routes and the bottleneck show the solution of the flow problem, and no more. " +
+    "In our tests, as many edges of the largest capacities mattered as much to the model, or more.");
+  return [meaning, element("h3", {}, "Widest routes"), list, rest, element("h3", {}, "Bottleneck"),
     element("p", {class: "note"}, "The minimum cut: edges that no flow can pass by. Widen one, and watch the cut move."),
     element("p", {class: "buttons"}, showCut, button("Clear", () => { flow.mark([]); flow.mark([], "route"); cutText.textContent = ""; widest.replaceChildren(); }, {class: "quiet"})),
     cutText, widest];

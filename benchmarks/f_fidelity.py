@@ -1,0 +1,231 @@
+"""Does the ranking of methods hold where masked texts are nothing new to the model? (F-Fidelity, Zheng et al. 2025)
+
+    python -m benchmarks.f_fidelity --base DIR --train FILE --test FILE --labels negative,positive --data-name sst2 \\
+        --out build/f_fidelity --device cuda --output f_fidelity_sst2.md
+
+Two classifiers are fine-tuned from `--base` by `train_classifier.py` with the same settings and seed: one on the texts
+as they are ("plain"), and one whose training texts are masked at random, up to the share `--beta` of their tokens, by
+[PAD], [MASK] or deletion ("masked"). `--plain DIR` takes a classifier that is there, instead of training it. Then
+
+- accuracies of both on test texts as they are, and with up to `--beta` of the tokens masked at random: how far masking
+  is out of distribution for each
+- AOPC of the methods on test texts, drawn by `--seed`: on both classifiers with at most `--beta` of a text masked at
+  once (`max_share`, `--draws` random parts of what a level would mask), and on the plain one as usual
+- how far the rankings agree
+
+Everything is stored in OUT, and what is there is not computed again: after an interruption, or once ten minutes are
+over, run the same command again. Training is the only part that starts again from its beginning. A first run on the
+CPU, with all parts small: `--train-texts 600 --epochs 1 --texts 20 --draws 2 --methods attnlrp,agf`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import gaflow
+from benchmarks.asking import spearman
+from benchmarks.ranked_table import report
+from benchmarks.report import provenance, write
+from benchmarks.train_classifier import Training, accuracy, encode, random_masking, read, train
+from gaflow.benchmark import bench
+from gaflow.data import open_data
+from gaflow.evaluation import Evaluation
+from gaflow.evaluation.ranking import CONTROL
+from gaflow.files import write_atomically
+
+REPLACEMENTS = ("pad", "mask", "delete")
+METHODS = (
+    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
+    "occlusion", "lime",
+)  # fmt: skip
+COMPARED = (
+    ("peeled_flow", "lime"),
+    ("peeled_flow", "attnlrp"),
+    ("relevance_flow", "attnlrp"),
+    ("relevance_flow", "ig"),
+)
+By = dict[str, Evaluation]  # replacement -> evaluation
+
+
+def classifiers(options: argparse.Namespace) -> dict[str, Path]:
+    """Folders of the plain and the masked classifier, trained now if they are not there."""
+    folders = {"plain": options.plain or options.out / "plain", "masked": options.out / "masked"}
+    settings = Training(
+        epochs=options.epochs, max_length=options.max_length, texts=options.train_texts, seed=options.seed
+    )
+    for name, folder in folders.items():
+        if (folder / "training.json").exists() or (name == "plain" and options.plain):
+            continue
+        own_settings = replace(settings, masking=options.beta if name == "masked" else 0.0)
+        files = (options.train, options.test)
+        labels = options.labels.split(",")
+        record = train(options.base, files, labels, folder, own_settings, options.device, options.column)
+        print(f"{name}: accuracy {record['accuracy']['test']:.3f}, {record['seconds']:.0f} s", flush=True)
+    return folders
+
+
+def accuracies(explainer: gaflow.Explainer, options: argparse.Namespace) -> dict[str, float]:
+    """On test texts as they are, and masked at random in each of the ways."""
+    tokenizer = explainer.tokenizer
+    texts, classes = read(options.test, options.column)
+    data = encode(tokenizer, texts, classes, options.max_length)
+    pad = int(tokenizer.pad_token_id)
+    device = torch.device(options.device)
+    with torch.no_grad():
+        by_way = {"as they are": accuracy(explainer.model, data, pad, device)}
+        for way in REPLACEMENTS:
+            mask = random_masking(tokenizer, Training(seed=options.seed, masking=options.beta, masked_by=way))
+            by_way[way] = accuracy(explainer.model, mask(data), pad, device)
+    return by_way
+
+
+def evaluations(explainer: gaflow.Explainer, folder: Path, max_share: float | None, options: argparse.Namespace) -> By:
+    """AOPC of all methods on the test texts, continued where it ended."""
+    (outcome,) = bench(
+        explainer,
+        {options.data_name: open_data(options.test, text_column=options.column, label_column="label")},
+        folder,
+        methods=options.methods.split(","),
+        replacements=REPLACEMENTS,
+        sample=options.texts,
+        seed=options.seed,
+        truncation=True,
+        max_share=max_share,
+        draws=options.draws,
+        shard_size=options.shard_size,
+        progress=False,
+    )
+    print(f"{folder.name}: {outcome.texts} texts, left out {dict(outcome.left_out)}", flush=True)
+    return {replacement: Evaluation.load(path) for replacement, path in outcome.evaluations.items()}
+
+
+def differences(by_setup: dict[str, By]) -> list[str]:
+    """Paired differences of the mean AOPC over the replacements, with standard errors, in every setup."""
+    pairs = []
+    for first, second in COMPARED:
+        if all(first in by["pad"].methods and second in by["pad"].methods for by in by_setup.values()):
+            pairs.append((first, second))
+    if not pairs:
+        return []
+    titles = [f"`{first}` less `{second}`" for first, second in pairs]
+    lines = ["| setup | " + " | ".join(titles) + " |", "|---" * (1 + len(pairs)) + "|"]
+    for setup, by in by_setup.items():
+        cells = [setup]
+        for first, second in pairs:
+            difference = _mean_aopc(by, first) - _mean_aopc(by, second)
+            error = difference.std(ddof=1) / len(difference) ** 0.5
+            cells.append(f"{difference.mean():+.3f} ± {error:.3f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _mean_aopc(by: By, method: str) -> np.ndarray:
+    """AOPC (n,) of the highest-scored tokens, mean over the replacements."""
+    by_replacement = []
+    for evaluation in by.values():
+        by_replacement.append(evaluation.per_text("aopc", "top")[evaluation.methods.index(method)])
+    return np.mean(by_replacement, axis=0)
+
+
+def agreement(by_setup: dict[str, By]) -> str:
+    """Rank correlation of the methods' AOPC between each two setups."""
+    setups = list(by_setup)
+    parts = []
+    for number, first in enumerate(setups):
+        for second in setups[number + 1 :]:
+            methods = []
+            for method in by_setup[first]["pad"].methods:
+                if method != CONTROL and method in by_setup[second]["pad"].methods:
+                    methods.append(method)
+            if len(methods) < 3:
+                continue
+            first_means = np.array([_mean_aopc(by_setup[first], method).mean() for method in methods])
+            second_means = np.array([_mean_aopc(by_setup[second], method).mean() for method in methods])
+            correlation = spearman(first_means, second_means)
+            parts.append(f"{first} and {second}: {correlation:.2f} ({len(methods)} methods)")
+    return "; ".join(parts) or "too few methods"
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", required=True, help="folder or hub id of the encoder")
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--labels", required=True, help="names of the classes, by comma")
+    parser.add_argument("--data-name", default="data")
+    parser.add_argument("--plain", type=Path, help="classifier that was trained on texts as they are")
+    parser.add_argument("--beta", type=float, default=0.3, help="share of a text that is masked at most")
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--texts", type=int, default=300, help="to explain")
+    parser.add_argument("--train-texts", type=int, help="texts to train on; all if left out")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--epochs", type=int, default=Training.epochs)
+    parser.add_argument("--max-length", type=int, default=Training.max_length)
+    parser.add_argument("--shard-size", type=int, default=50, help="texts that an interruption costs at most")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
+    options = parser.parse_args(arguments)
+    if not 0 < options.beta < 1:
+        raise SystemExit(f"--beta must be above 0 and below 1, not {options.beta}")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, explain, mask, and write the tables."""
+    options = parse(arguments)
+    folders = classifiers(options)
+    tested: dict[str, dict[str, float]] = {}
+    by_setup: dict[str, By] = {}
+    for name, folder in folders.items():
+        explainer = gaflow.Explainer(folder, device=options.device, dtype=torch.float32)
+        stored = options.out / f"accuracy-{name}.json"
+        if not stored.exists():
+            write_atomically(stored, json.dumps(accuracies(explainer, options)).encode())
+        tested[name] = json.loads(stored.read_text())
+        limited = f"{name} classifier, at most {options.beta:.0%} masked"
+        by_setup[limited] = evaluations(explainer, options.out / f"bench-{name}-limited", options.beta, options)
+        if name == "plain":
+            by_setup["plain classifier, all levels"] = evaluations(
+                explainer, options.out / "bench-plain", None, options
+            )
+    lines = tables(tested, by_setup, options)
+    print("\n".join(lines))
+    if options.output:
+        print("written to", write(options.output, "\n".join(lines)).name)
+
+
+def tables(tested: dict[str, dict[str, float]], by_setup: dict[str, By], options: argparse.Namespace) -> list[str]:
+    """The whole result."""
+    texts = len(next(iter(next(iter(by_setup.values())).values())).sizes)
+    lines = [
+        f"# F-Fidelity on {texts} texts of {Path(options.test).name}",
+        "",
+        provenance(
+            base=Path(options.base).name, beta=options.beta, draws=options.draws, texts=texts, seed=options.seed
+        ),
+        f"Accuracy on all test texts, and with up to {options.beta:.0%} of the tokens of each masked at random:",
+        "",
+        "| classifier | " + " | ".join(next(iter(tested.values()))) + " |",
+        "|---" * (1 + len(next(iter(tested.values())))) + "|",
+    ]
+    for name, by_way in tested.items():
+        lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in by_way.values()) + " |")
+    lines += ["", f"Rank correlation of the methods' AOPC: {agreement(by_setup)}.", ""]
+    lines += differences(by_setup)
+    for setup, by in by_setup.items():
+        lines += [f"## {setup[0].upper()}{setup[1:]}", "", *report(by)]
+    return lines
+
+
+if __name__ == "__main__":
+    main()
