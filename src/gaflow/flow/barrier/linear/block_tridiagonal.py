@@ -94,6 +94,7 @@ def _residual(system: System, potentials: Tensor) -> Tensor:
     residual = system.right - system.degree * potentials
     inner, outer = split_layers(residual, t)
     for layer, weight in enumerate(system.weight.unbind(1)):  # of all layers at once, torch would copy the weights
+        weight = weight.to(node.dtype)
         from_below = node[:, layer, None] @ weight.mT  # (b, 1, t)
         from_above = node[:, layer + 1, None] @ weight
         inner[:, layer + 1] += from_below.squeeze(1)
@@ -149,7 +150,7 @@ class _Chain:
                 self.half.append(half)
                 self.side.append(right_side)
             else:  # half the memory is worth one more solve with a single column; a clone lets go of the rest
-                self.half.append(_joined_link(link))
+                self.half.append(_joined_link(link).to(half.dtype))
                 self.side.append(right_side.clone())
         return _gram(half), half.mT @ side
 
