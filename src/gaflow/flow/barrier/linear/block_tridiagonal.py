@@ -71,7 +71,8 @@ def solve_blocks_two_ended(system: System) -> Tensor:
 
 def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE) -> Tensor:
     """The same with factors in float32, corrected by what their solution leaves over; float64 where that fails."""
-    factors, right = _eliminate(system, torch.float32, LOW_MEMORY_TOKENS)
+    links_at_hand = system.weight.dtype == torch.float32  # they take no memory of their own
+    factors, right = _eliminate(system, torch.float32, 0 if links_at_hand else LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
     limit = residual_share * largest(system.right)
     failed = torch.ones_like(limit, dtype=torch.bool)
@@ -159,13 +160,15 @@ class _Chain:
         outermost, *inner_right = right
         side = outermost.unsqueeze(-1) / self.factor[0]
         self.side = [side]
-        inner_layers = zip(self.factor[1:], self.half[:-1], inner_right, strict=True)
+        carried = self.half[0].mT @ side
+        inner_layers = zip(self.factor[1:], self.half[1:], inner_right, strict=True)
         for factor, half, layer_right in inner_layers:
-            carried = layer_right.unsqueeze(-1) + half.mT @ side
-            side = solve_triangular(factor, carried, upper=False)
+            side = solve_triangular(factor, layer_right.unsqueeze(-1) + carried, upper=False)
             self.side.append(side)
-        meeting = self.half[-1].mT @ side
-        return meeting.squeeze(-1)
+            if half.shape[-1] >= self.low_memory_tokens:
+                side = solve_triangular(factor.mT, side, upper=True)
+            carried = half.mT @ side
+        return carried.squeeze(-1)
 
     def substitute(self, node: Tensor) -> list[Tensor]:
         """Potentials (b, t, 1) of every layer, outermost first, from those where the ends meet."""
