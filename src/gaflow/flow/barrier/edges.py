@@ -199,7 +199,7 @@ class Edges(EdgeArithmetic[Tensor]):
         return self.target_mu
 
     def node_sums(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Flows, residuals and weights, (3, b, layers, tails, heads) of this shape, summed over heads and over tails."""
+        """Flows, residuals and weights, (b, layers, tails, heads) each, summed over heads and over tails."""
         inner = self.variables[1:, :, : math.prod(shape[1:])].view(3, *shape)
         return inner.sum(-1), inner.sum(-2)
 
@@ -288,7 +288,7 @@ class LentEdges(EdgeArithmetic[tuple[Tensor, Tensor, Tensor, Tensor]]):
         return super().step(potential_difference)
 
     def node_sums(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Flows, residuals and weights, (3, b, layers, tails, heads) of this shape, summed over heads and over tails."""
+        """Flows, residuals and weights, (b, layers, tails, heads) each, summed over heads and over tails."""
         rows = []
         columns = []
         for variable in self.variables[1:]:

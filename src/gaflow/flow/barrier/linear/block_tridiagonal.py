@@ -71,7 +71,7 @@ def solve_blocks_two_ended(system: System) -> Tensor:
 
 def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE) -> Tensor:
     """The same with factors in float32, corrected by what their solution leaves over; float64 where that fails."""
-    links_at_hand = system.weight.dtype == torch.float32  # they take no memory of their own
+    links_at_hand = system.weight.dtype == torch.float32  # then halves of their size need not be stored
     factors, right = _eliminate(system, torch.float32, 0 if links_at_hand else LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
     limit = residual_share * largest(system.right)
@@ -83,6 +83,7 @@ def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE
         if not failed.any():
             return potentials
         right = _eliminate_right(factors, residual.float())
+    del factors
     items = failed.nonzero().flatten()
     potentials[items] = solve_blocks(system.take(items))
     return potentials
@@ -151,7 +152,7 @@ class _Chain:
                 self.half.append(half)
                 self.side.append(right_side)
             else:  # half the memory is worth one more solve with a single column; a clone lets go of the rest
-                self.half.append(_joined_link(link).to(half.dtype))
+                self.half.append(_joined_link(link))
                 self.side.append(right_side.clone())
         return _gram(half), half.mT @ side
 
@@ -167,7 +168,7 @@ class _Chain:
             self.side.append(side)
             if half.shape[-1] >= self.low_memory_tokens:
                 side = solve_triangular(factor.mT, side, upper=True)
-            carried = half.mT @ side
+            carried = half.mT.to(side.dtype) @ side
         return carried.squeeze(-1)
 
     def substitute(self, node: Tensor) -> list[Tensor]:
@@ -178,7 +179,7 @@ class _Chain:
             if half.shape[-1] < self.low_memory_tokens:
                 right = torch.baddbmm(side, half, node)
             else:
-                right = side + solve_triangular(factor, half @ node, upper=False)
+                right = side + solve_triangular(factor, half.to(node.dtype) @ node, upper=False)
             node = solve_triangular(factor.mT, right, upper=True)
             nodes.append(node)
         factor, half, side = outermost
