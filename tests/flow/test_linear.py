@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gaflow.flow.barrier.linear.block_tridiagonal import (
+    PANEL_MIN_NODES,
     PANEL_NODES,
     RESIDUAL_SHARE,
     SYMMETRIC_MIN_NODES,
@@ -294,7 +295,7 @@ def test_weights_in_float32_are_solved_by_every_way_as_the_same_numbers_in_float
 
 
 def test_an_item_without_factors_is_told_from_the_others_when_layers_are_factorised_by_panels():
-    t = 2 * PANEL_NODES + 70  # the last panel is smaller
+    t = PANEL_MIN_NODES + PANEL_NODES + 6  # the last panel is smaller
     problem = weights(2, 2, t, spread=1)
     for part in problem:
         part[1] = torch.nan

@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from gaflow.flow.barrier.edges import largest
 from gaflow.flow.barrier.linear.system import System, fill_laplacian, split_layers
 
-PANEL_MIN_NODES = 128  # from which on a CPU factorises by panels: of 512 nodes in float32 in half of LAPACK's time
+PANEL_MIN_NODES = 256  # from which on a CPU factorises by panels: of 512 nodes in float32 in half of LAPACK's time
 PANEL_NODES = 64
 SYMMETRIC_MIN_NODES = 256  # from which on blocks of a product that is symmetric are multiplied out once
 SYMMETRIC_NODES = 128  # in a block
