@@ -87,10 +87,10 @@ def test_a_name_says_what_differs_from_the_paper(method, name):
 
 
 def test_every_setting_reaches_the_solver(monkeypatch):
-    seen = {}
+    arguments = {}
 
     def record(network, solver, terminal, *, throw):
-        seen.update(network=network, solver=solver, terminal=terminal, throw=throw)
+        arguments.update(network=network, solver=solver, terminal=terminal, throw=throw)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(flow, "solve_network", record)
@@ -108,11 +108,11 @@ def test_every_setting_reaches_the_solver(monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         method(make_trace(trace.attention, mask=mask))
-    assert seen["solver"] == LogBarrier(epsilon=0.5, mu=0.25, barrier="capacity")
-    assert seen["terminal"] == 7.0
-    assert seen["throw"] is False
-    assert torch.equal(seen["network"].target, 7.0 * mask)
-    assert [row.nonzero().flatten().tolist() for row in seen["network"].source] == [[0, 4], [0, 3]]
+    assert arguments["solver"] == LogBarrier(epsilon=0.5, mu=0.25, barrier="capacity")
+    assert arguments["terminal"] == 7.0
+    assert arguments["throw"] is False
+    assert torch.equal(arguments["network"].target, 7.0 * mask)
+    assert [row.nonzero().flatten().tolist() for row in arguments["network"].source] == [[0, 4], [0, 3]]
 
 
 def wide(attention, gradient):

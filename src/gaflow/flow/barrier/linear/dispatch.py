@@ -58,10 +58,10 @@ def solve_laplacian(system: System, way: Way | None = None) -> Tensor:
 
     `way` None takes the fastest for the size and device of the system.
     """
-    chosen = way or choose_way(system)
-    if chosen not in READS_FLOAT32 and system.weight.dtype == torch.float32:
+    way = way or choose_way(system)
+    if way not in READS_FLOAT32 and system.weight.dtype == torch.float32:
         system = replace(system, weight=system.weight.double())
-    return WAYS[chosen](system)
+    return WAYS[way](system)
 
 
 def choose_way(system: System) -> Way:
