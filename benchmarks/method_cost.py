@@ -4,10 +4,11 @@
 
 Writes results/method_cost.md, or method_cost_gpu.md. The model has the geometry of BERT-base and random weights. A row
 is the length of a text of random words; every part takes turns with the others in the same run, and ratios are those of
-medians. An explanation goes from the text to its attribution: encoding, trace and solution. The unit is the least that
-a gradient method does: one forward pass, and one backward pass from a logit to the input embeddings, by the model's
-default (fused) attention. Seconds on a CPU are those of the processor with one thread, so other work on the machine
-matters little.
+medians. An explanation goes from the text to its attribution: encoding, trace and solution. The units are the least
+that a gradient method does: one forward pass, and one backward pass from a logit to the input embeddings, without the
+gradients of parameters. One is by fused attention (SDPA, the model's default), the other by eager attention, which
+shows the weights that attention methods read. Seconds on a CPU are those of the processor with one thread, so other
+work on the machine matters little. It still matters: passes over memory suffer more from it than matrix products do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 import gaflow
 from benchmarks.report import provenance, write
 
-UNIT = "forward + backward"
+UNITS = {"fused": "sdpa", "eager": "eager"}  # forward + backward by this implementation of attention
 METHODS = ("agf", "relevance_flow", "peeled_flow", "attnlrp")
 
 
@@ -38,7 +39,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     explainer = bert(options.device)
-    header = ["tokens", f"{UNIT}, ms", *(f"{name}, ratio" for name in options.methods)]
+    header = ["tokens", "attention of the unit", "forward + backward, ms"]
+    header += [f"{name}, ratio" for name in options.methods]
     lines = [
         "# Cost of methods over the model's own passes",
         "",
@@ -50,9 +52,10 @@ def main() -> None:
     ]
     for tokens in options.lengths:
         seconds = measure(explainer, tokens, options.methods, options.repeats)
-        ratios = [f"{seconds[name] / seconds[UNIT]:.2f}" for name in options.methods]
-        lines.append(f"| {tokens} | {1000 * seconds[UNIT]:.0f} | {' | '.join(ratios)} |")
-        print(lines[-1], flush=True)
+        for unit in UNITS:
+            ratios = [f"{seconds[name] / seconds[unit]:.2f}" for name in options.methods]
+            lines.append(f"| {tokens} | {unit} | {1000 * seconds[unit]:.0f} | {' | '.join(ratios)} |")
+            print(lines[-1], flush=True)
     name = "method_cost.md" if options.device == "cpu" else "method_cost_gpu.md"
     print("written to", write(name, "\n".join(lines) + "\n").name)
 
@@ -67,17 +70,22 @@ def bert(device: str) -> gaflow.Explainer:
 
 
 def measure(explainer: gaflow.Explainer, tokens: int, methods: list[str], repeats: int) -> dict[str, float]:
-    """Median seconds of the unit and of each method on one text."""
+    """Median seconds of the units and of each method on one text."""
     text = random_words(explainer, tokens - 2)
     model = explainer.model
     ids = torch.tensor([explainer.tokenizer(text)["input_ids"]], device=model.device)
     assert ids.shape == (1, tokens)
 
-    def unit() -> None:
+    def passes(attention: str) -> None:
+        default = model.config._attn_implementation
+        model.set_attn_implementation(attention)
         embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
         torch.autograd.grad(model(inputs_embeds=embeddings).logits[0, 0], embeddings)
+        model.set_attn_implementation(default)
 
-    parts: dict[str, Callable[[], Any]] = {UNIT: unit}
+    parts: dict[str, Callable[[], Any]] = {}
+    for unit, attention in UNITS.items():
+        parts[unit] = lambda attention=attention: passes(attention)
     for name in methods:
         parts[name] = lambda name=name: explainer(text, name, target=0)
     durations: dict[str, list[float]] = {name: [] for name in parts}

@@ -1,6 +1,7 @@
 """Layered Laplacian systems against dense and exact rational arithmetic."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from gaflow.flow.barrier.linear.block_tridiagonal import (
+    PANEL_MIN_NODES,
+    PANEL_NODES,
     RESIDUAL_SHARE,
     SYMMETRIC_MIN_NODES,
     solve_blocks,
@@ -273,9 +276,38 @@ def test_items_where_float32_overflows_are_solved_in_float64():
     torch.testing.assert_close(mixed[0], double[0], rtol=1e-3, atol=0)
 
 
-def way_for(device: str, b: int, layers: int, t: int) -> str:
+@pytest.mark.parametrize("top", [40, 3])
+def test_weights_in_float32_are_solved_by_every_way_as_the_same_numbers_in_float64(top):
+    weight, source, target, returning = weights(2, 3, 40, spread=4)
+    weight[:, -1, top:] = 0
+    source[:, top:] = 0
+    rounded = weight.float()
+    problem = (rounded.double(), source, target, returning)
+    right = torch.randn(2, 161, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    right[:, 120 + top : 160] = 0
+    system = replace(system_of(*problem, right, top=top), weight=rounded)
+    expected = solve_dense(system_of(*problem, right))
+    for way in WAYS:
+        torch.testing.assert_close(solve_laplacian(system, way), expected, rtol=1e-10, atol=1e-13)
+    mixed = solve_mixed_precision(system, residual_share=1e-12)
+    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
+    assert 1e-13 < left_over(problem, right, solve_mixed_precision(system)) < 2 * RESIDUAL_SHARE
+
+
+def test_an_item_without_factors_is_told_from_the_others_when_layers_are_factorised_by_panels():
+    t = PANEL_MIN_NODES + PANEL_NODES + 6  # the last panel is smaller
+    problem = weights(2, 2, t, spread=1)
+    for part in problem:
+        part[1] = torch.nan
+    system = system_of(*problem, torch.ones(2, 3 * t + 1, dtype=torch.float64))
+    potentials = solve_blocks(system)
+    torch.testing.assert_close(potentials[:1], solve_dense(system.take(torch.tensor([0]))), rtol=1e-11, atol=1e-14)
+    assert potentials[1].isnan().all()
+
+
+def way_for(device: str, b: int, layers: int, t: int, dtype: torch.dtype = torch.float64) -> str:
     """The way that is chosen for a system of this size; there is no need to have its weights, or the device."""
-    tensor = SimpleNamespace(device=torch.device(device), is_cuda=device == "cuda")
+    tensor = SimpleNamespace(device=torch.device(device), is_cuda=device == "cuda", dtype=dtype)
     system: Any = SimpleNamespace(shape=(b, layers, t), weight=tensor)
     return choose_way(system)
 
@@ -299,6 +331,11 @@ def way_for(device: str, b: int, layers: int, t: int) -> str:
 )
 def test_on_the_cpu_the_way_depends_on_the_size(b, layers, t, way):
     assert way_for("cpu", b, layers, t) == way
+
+
+def test_weights_in_float32_make_factors_in_float32_of_whatever_length():
+    assert way_for("cpu", 1, 12, 4096, torch.float32) == "mixed_precision"
+    assert way_for("cuda", 1, 12, 4096, torch.float32) == "blocks"
 
 
 @pytest.mark.parametrize(

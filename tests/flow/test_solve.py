@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from gaflow.errors import SolveError
+from gaflow.flow.barrier import state
+from gaflow.flow.barrier.edges import LeanEdges
 from gaflow.flow.barrier.solve import BARRIERS, Barrier, LogBarrier, solve
 from gaflow.flow.maxflow.max_flow import max_flow
 from gaflow.flow.network import LayeredNetwork
@@ -46,6 +48,51 @@ def test_every_edge_agrees_with_fifty_digits(case, way):
         assert_near(getattr(flow, part)[0], expected, case.flow.value, 1e-9)
     assert flow.mu.item() == pytest.approx(case.flow.mu, rel=1e-14)
     assert flow.certificate.edges.item() == case.flow.live
+
+
+@pytest.fixture
+def lean(monkeypatch):
+    """Every network is solved as those of long texts are, eight edges at a time."""
+    monkeypatch.setitem(state.LEAN_MIN_TOKENS, "cpu", 1)
+    monkeypatch.setattr(state, "CPU_GROUP_EDGES", 1)
+    monkeypatch.setattr(state, "LEAN_GROUP_EDGES", 8)
+
+
+@pytest.mark.parametrize("way", ["blocks", "mixed_precision"])
+@pytest.mark.parametrize("case", load(), ids=lambda case: case.name)
+def test_with_the_memory_of_long_texts_every_edge_agrees_with_fifty_digits(case, way, lean):
+    flow = solve_by(way, case.information, epsilon=case.epsilon, barrier=case.barrier)
+    for part in ("edges", "source", "target", "value"):
+        expected = torch.as_tensor(getattr(case.flow, part), dtype=torch.float64)
+        assert_near(getattr(flow, part)[0], expected, case.flow.value, 1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_with_the_memory_of_long_texts_flows_are_the_same(kind, barrier, request):
+    networks_of_kind = []
+    for seed in range(4):
+        networks_of_kind.append(make(kind, 3, 6, torch.Generator().manual_seed(seed)))
+    information = torch.stack(networks_of_kind)
+    expected = solve(information, barrier=barrier)
+    request.getfixturevalue("lean")
+    assert_same_flow(solve(information, barrier=barrier), expected, 1e-9)
+
+
+def started(information: Tensor) -> state.State:
+    network = LayeredNetwork.build(information)
+    unit = network.unit()
+    items = torch.arange(len(unit))
+    tokens = information.shape[-1]
+    return state.State.start(network, unit, unit, items, tokens, weighted=False, subtraction_free=False)
+
+
+def test_capacities_too_wide_for_float32_are_solved_with_all_memory(lean):
+    information = sample(3, 6, 6)
+    information[1, 2, 3] = 1e60
+    assert not isinstance(started(information).edges, LeanEdges)
+    information[1, 2, 3] = 1e20
+    assert isinstance(started(information).edges, LeanEdges)
 
 
 @pytest.mark.parametrize("problem", problems(), ids=lambda problem: problem.name)

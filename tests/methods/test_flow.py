@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from gaflow.errors import GaflowError, UnknownMethodError
+from gaflow.flow.barrier.solve import LogBarrier
 from gaflow.flow.information import INFORMATION, agf
 from gaflow.methods import METHODS, FlowMethod, Scores, find_method, flow
 from tests.support.traces import make_trace, random_trace
@@ -86,13 +87,13 @@ def test_a_name_says_what_differs_from_the_paper(method, name):
 
 
 def test_every_setting_reaches_the_solver(monkeypatch):
-    settings_seen = {}
+    arguments = {}
 
-    def record(information, **settings):
-        settings_seen.update(settings)
+    def record(network, solver, terminal, *, throw):
+        arguments.update(network=network, solver=solver, terminal=terminal, throw=throw)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(flow, "solve", record)
+    monkeypatch.setattr(flow, "solve_network", record)
     mask = torch.tensor([[True] * 5, [True] * 4 + [False]])
     trace = random_trace()
     method = FlowMethod(
@@ -107,16 +108,11 @@ def test_every_setting_reaches_the_solver(monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         method(make_trace(trace.attention, mask=mask))
-    assert torch.equal(settings_seen.pop("targets"), mask)
-    assert torch.equal(settings_seen.pop("mask"), mask)
-    assert settings_seen == {
-        "epsilon": 0.5,
-        "mu": 0.25,
-        "barrier": "capacity",
-        "terminal": 7.0,
-        "sources": [[0, 4], [0, 3]],
-        "throw": False,
-    }
+    assert arguments["solver"] == LogBarrier(epsilon=0.5, mu=0.25, barrier="capacity")
+    assert arguments["terminal"] == 7.0
+    assert arguments["throw"] is False
+    assert torch.equal(arguments["network"].target, 7.0 * mask)
+    assert [row.nonzero().flatten().tolist() for row in arguments["network"].source] == [[0, 4], [0, 3]]
 
 
 def wide(attention, gradient):

@@ -34,7 +34,7 @@ from torch import Tensor
 from gaflow.arguments import checked, plain_number
 from gaflow.errors import Argument, ArgumentError, ArgumentTypeError, GaflowError, UnsupportedModelError
 from gaflow.flow.arguments import Nodes, as_nodes
-from gaflow.flow.barrier.solve import solve
+from gaflow.flow.barrier.solve import LogBarrier, default_terminal, solve_network
 from gaflow.flow.barrier.state import lean_min_tokens
 from gaflow.flow.information import (
     INFORMATION,
@@ -44,6 +44,7 @@ from gaflow.flow.information import (
     signed_token_information,
     split_nodes,
 )
+from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.records import take_items
 from gaflow.flow.result import VALUE_AGAINST, Flow, NodeFlows, layer_scores
 from gaflow.methods.balanced import with_gradients
@@ -284,17 +285,22 @@ class FlowMethod:
             for sign in signs:
                 yield self._solve(self.capacities(trace, sign), trace)
             return
-        network = self._signed_network(trace)
-        tokens = network.edges.shape[-1]
-        if len(signs) == 1 or tokens >= lean_min_tokens(network.edges.device.type):  # then memory decides
+        texts, tokens = trace.mask.shape
+        if len(signs) == 1 or tokens >= lean_min_tokens(trace.mask.device.type):  # then memory decides
+            averaged = self._signed_network(trace) if self.peeling.rounds > 1 else None
             for sign in signs:
-                yield self._solve(self._checked_capacities(network.capacities(sign)), trace)
+                yield self._solve(self._capacities_of_sign(trace, averaged, sign), trace)
             return
+        network = self._signed_network(trace)
         capacities = torch.cat([network.capacities(sign) for sign in signs])
         both = self._solve(self._checked_capacities(capacities), trace, copies=2)
-        texts = len(trace.mask)
         yield _half(both, slice(0, texts))
         yield _half(both, slice(texts, None))
+
+    def _capacities_of_sign(self, trace: Trace, averaged: SignedNetwork | None, sign: int) -> Tensor:
+        """One of the two networks; that of a single context is quickly made again, and not kept for the other."""
+        network = self._signed_network(trace) if averaged is None else averaged
+        return self._checked_capacities(network.capacities(sign))
 
     def _signed_network(self, trace: Trace) -> SignedNetwork:
         """The network whose positive part speaks for the output, averaged over the contexts of all rounds."""
@@ -322,17 +328,19 @@ class FlowMethod:
         if capacities.device.type == "mps":  # no float64 there
             capacities = capacities.cpu()
             mask = mask.cpu()
-        flow = solve(
+        terminal = self.network.terminal
+        if terminal is None:
+            terminal = default_terminal(self.solver.barrier)
+        network = LayeredNetwork.build(
             capacities,
-            epsilon=self.solver.epsilon,
-            mu=self.solver.mu,
-            barrier=self.solver.barrier,
-            terminal=self.network.terminal,
-            mask=mask,
-            sources=_nodes(self.network.sources, trace, "sources", copies),
-            targets=_nodes(self.network.targets, trace, "targets", copies),
-            throw=self.solver.throw,
+            terminal,
+            mask,
+            _nodes(self.network.sources, trace, "sources", copies),
+            _nodes(self.network.targets, trace, "targets", copies),
         )
+        del capacities  # long texts need the memory
+        solver = LogBarrier(epsilon=self.solver.epsilon, mu=self.solver.mu, barrier=self.solver.barrier)
+        flow = solve_network(network, solver, terminal, throw=self.solver.throw)
         if not self.network.nodes:
             return flow
         # the capacities of edges alone, without those of nodes, would describe other cuts; nodes have two potentials

@@ -58,7 +58,7 @@ _PAIRS_PER_PASS = {"cpu": 1 << 19, "cuda": 1 << 26}  # attention weights of one 
 _BYTES_OF_FLOAT64 = 8
 LONG_TOKENS = {"cpu": 256, "cuda": 2048}  # from which on a pass computes again what it would keep
 LEAN_TOKENS = {"cpu": 256, "cuda": 4096}  # from which on the solver stores less: its LEAN_MIN_TOKENS
-CHUNK_WEIGHTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # attention weights that are held at a time, at least one head
+CHUNK_WEIGHTS = {"cpu": 1 << 19, "cuda": 1 << 24}  # attention weights that are held at a time, at least one head
 # of streamed passes, in arrays of the size of all hidden states, of one layer, or of one number for each edge
 _STREAMED_STATES = 9  # that blocks keep
 _LONG_STATES = 7  # likewise, where outputs of linear layers are computed again

@@ -75,7 +75,7 @@ class ScoreFunction:
 
     def weights(self, query: Tensor, key: Tensor, heads: slice) -> tuple[Tensor, Tensor | None]:
         """Attention weights (b, c, t, t) of queries and keys (b, c, t, d), and the scores over the cap, if any."""
-        scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scale)
+        scores = torch.matmul(query * self.scale, key.transpose(-1, -2))
         capped = None
         if self.cap is not None:
             capped = scores.div_(self.cap)
@@ -117,7 +117,7 @@ class StreamedLayer:
                 self.means[head_mean].add_(mean, alpha=share)
             else:
                 self.means[head_mean] = mean * share
-        live.logical_or_((weights != 0).any(1))
+        live.logical_or_(weights.amax(1) != 0)  # none is below 0
         if self.is_top:
             reach.logical_or_((gradient != 0).any(1))
 

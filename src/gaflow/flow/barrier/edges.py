@@ -8,7 +8,7 @@ Newton step leaves a weighted Laplacian in the potentials. With `d = z g + v f`:
     Laplacian(w) dp = div(f + e)           df = e - w (dp_tail - dp_head)
 
 `e` is also how far each edge is from optimal, in units of flow: when all `e` and all node imbalances vanish, `f` is
-the answer. The four conventions this file owns:
+the answer. The five conventions this file owns:
 
 * **Multipliers follow from the potentials.** Edge by edge the barrier has a closed form: at the reduced cost `s` the
   optimal multipliers are `z = k + r + s / 2` and `v = k + r - s / 2` with `k = mu / u` and `r^2 = k^2 + s^2 / 4`. They
@@ -21,11 +21,15 @@ the answer. The four conventions this file owns:
 * **No edge goes below a common level before all do.** `mu_e = max(mu omega_e, level)` while the level falls: weighted
   barriers would otherwise start with some edges pressed against their bounds.
 * **A dead edge has capacity, flow and slack 0**, from which weight and residual 0 follow.
+* **Long texts store weight and residual in float32.** Both are rounded before they are summed up at the nodes, so the
+  flows of a step still balance; the step only goes a little elsewhere, as if the edge were another by 1e-7 of itself.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +41,9 @@ MAX_WEIGHT_GROWTH = 50  # the most that one step multiplies a weight by
 ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
 WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
 TINY = 1e-300  # keeps quotients of dead edges finite
+LEAN_WIDEST = 1e30  # units of flow: float32 holds no weights of wider edges
+
+Variables = TypeVar("Variables", Tensor, tuple[Tensor, Tensor, Tensor, Tensor])
 
 
 @dataclass(frozen=True)
@@ -54,13 +61,10 @@ class Balance:
         return take_items(self, items)
 
 
-@dataclass
-class Edges:
-    """The variables of a group of edges, changed in place."""
+class EdgeArithmetic(Generic[Variables]):
+    """A Newton step on a group of edges, wherever their variables are stored. Changes them in place."""
 
-    capacity: Tensor  # (b, m) u
-    target_mu: Tensor  # (b, m) or (b, 1): the mu_e to reach
-    variables: Tensor  # (4, b, m): slack, flow, residual, weight
+    variables: Variables  # 4 x (b, m): slack, flow, residual, weight
 
     @property
     def slack(self) -> Tensor:
@@ -82,31 +86,26 @@ class Edges:
         """w of the current step."""
         return self.variables[3]
 
-    @classmethod
-    def start(cls, capacity: Tensor, target_mu: Tensor) -> Edges:
-        """A moderate flow on every edge, whatever its capacity."""
-        variables = capacity.new_zeros(4, *capacity.shape)
-        edges = cls(capacity, target_mu, variables)
-        edges.set_start()
-        return edges
+    def width(self) -> Tensor:
+        """u, (b, m)."""
+        raise NotImplementedError
 
-    def set_start(self) -> None:
-        """Set the variables to this flow."""
-        torch.div(self.capacity, self.capacity + 2, out=self.flow)
-        torch.sub(self.capacity, self.flow, out=self.slack)
-
-    def edge_mu(self, level: Tensor) -> Tensor:
-        """mu_e of every edge: no edge goes below the common level before all do."""
-        return torch.maximum(self.target_mu, level[:, None])
+    def mu_to_reach(self) -> Tensor:
+        """The mu_e to reach, (b, m) or (b, 1)."""
+        raise NotImplementedError
 
     def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, subtraction_free: bool) -> None:
-        """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step."""
+        """Set the Newton weight w and the residual e of every edge; `before` is the level of the last step.
+
+        No edge goes below the common level before all do.
+        """
         slack, flow, residual, weight = self.variables
-        mu = self.edge_mu(before)
+        target_mu = self.mu_to_reach()
+        mu = torch.maximum(target_mu, before[:, None])
         torch.sub(slack, flow, out=residual)
         if first:  # no potentials to follow yet: d of multipliers mu / f and mu / g
             product = flow * slack
-            scale = self.capacity.square().div_(product.clamp_min(TINY))
+            scale = self.width().square().div_(product.clamp_min(TINY))
             scale.sub_(2).clamp_min_(1).mul_(mu)
             torch.div(product, scale, out=weight)
             product.clamp_min_(TINY)
@@ -117,7 +116,7 @@ class Edges:
             full_weight = torch.div(product, scale, out=scale)
             weight.mul_(MAX_WEIGHT_GROWTH)
             torch.minimum(weight, full_weight, out=weight)
-        residual.mul_(self.edge_mu(level)).div_(product)
+        residual.mul_(torch.maximum(target_mu, level[:, None])).div_(product)
         residual.sub_(cost).mul_(weight)
         if subtraction_free:  # a residual below the rounding error of its flow drowns smaller differences
             above_rounding = residual.abs() > ROUNDING_SHARE * flow
@@ -125,7 +124,7 @@ class Edges:
 
     def _scale(self, cost: Tensor, mu: Tensor, subtraction_free: bool) -> Tensor:
         """d of every edge; `residual` has to be g - f."""
-        reach = cost * self.capacity
+        reach = cost * self.width()
         if subtraction_free:  # for an edge that is nearly empty and should be full
             half = reach.abs_().mul_(0.5)
             root = torch.hypot(half, mu).add_(half)
@@ -153,8 +152,9 @@ class Edges:
     def errors(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Largest dual and centrality error, (b,) each: the two parts of the residual e, in units of flow."""
         slack, flow, _, _ = self.variables
-        mu = self.target_mu
-        reach = self.capacity * cost
+        width = self.width()
+        mu = self.mu_to_reach()
+        reach = width * cost
         half = reach.abs().mul_(0.5)
         root = torch.hypot(half, mu).add_(half)
         smaller = (mu / root).mul_(mu).add_(mu)  # u times the multipliers, without a cancellation
@@ -165,20 +165,47 @@ class Edges:
         scale = (uz * slack).addcmul_(uv, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
         dual = reach.sub_(uz).add_(uv)
         dual.mul_(flow).mul_(slack).div_(scale)
-        mu_capacity = mu * self.capacity
-        lower = mu_capacity - uz.mul_(flow)
+        mu_width = mu * width
+        lower = mu_width - uz.mul_(flow)
         lower.mul_(slack).div_(scale)
-        upper = mu_capacity.sub_(uv.mul_(slack))
+        upper = mu_width.sub_(uv.mul_(slack))
         upper.mul_(flow).div_(scale)
         centrality = torch.maximum(largest(lower), largest(upper))
         return largest(dual), centrality
 
+
+@dataclass
+class Edges(EdgeArithmetic[Tensor]):
+    """Edges whose variables are all in memory."""
+
+    capacity: Tensor  # (b, m) u
+    target_mu: Tensor  # (b, m) or (b, 1): the mu_e to reach
+    variables: Tensor  # (4, b, m): slack, flow, residual, weight
+
+    @classmethod
+    def start(cls, capacity: Tensor, target_mu: Tensor) -> Edges:
+        """A moderate flow on every edge, whatever its capacity."""
+        variables = capacity.new_zeros(4, *capacity.shape)
+        edges = cls(capacity, target_mu, variables)
+        start_flow(capacity, edges.slack, edges.flow)
+        return edges
+
+    def width(self) -> Tensor:
+        """The capacity."""
+        return self.capacity
+
+    def mu_to_reach(self) -> Tensor:
+        """As it was given."""
+        return self.target_mu
+
+    def node_sums(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Flows, residuals and weights, (b, layers, tails, heads) each, summed over heads and over tails."""
+        inner = self.variables[1:, :, : math.prod(shape[1:])].view(3, *shape)
+        return inner.sum(-1), inner.sum(-2)
+
     def take(self, items: Tensor) -> Edges:
         """These items of the batch, copied."""
         return take_items(self, items, variables=self.variables[:, items])
-
-    def give_back(self) -> None:
-        """Nothing: the variables are in place."""
 
     def __getitem__(self, columns: slice) -> Edges:
         """A view of these edges."""
@@ -189,54 +216,92 @@ class Edges:
 
 
 @dataclass
-class LentEdges(Edges):
-    """A group of lean edges with all variables, in memory that is used again for the next group."""
-
-    home: Tensor  # (3, b, m) slack, flow and weight, where they stay
-
-    def give_back(self) -> None:
-        """Store slack, flow and weight."""
-        self.home[:2] = self.variables[:2]
-        self.home[2] = self.variables[3]
-
-    def recompute_residual(self, cost: Tensor, level: Tensor) -> None:
-        """Set e of the current step again, as `linearize` did."""
-        slack, flow, residual, weight = self.variables
-        product = torch.addcmul(flow.new_full((1, 1), TINY), flow, slack)
-        torch.sub(slack, flow, out=residual)
-        residual.mul_(self.edge_mu(level)).div_(product)
-        residual.sub_(cost).mul_(weight)
-
-
-@dataclass
 class LeanEdges:
     """Edges of a long text, more than are worked on at a time: what can be computed again is not stored.
 
-    That are capacities in units of flow, the mu_e to reach, and residuals.
+    That are capacities in units of flow and the mu_e to reach. Residuals and weights are in float32.
     """
 
     capacity: Tensor  # (b, l t t) of the layers, in the network's own units
     unit: Tensor  # (b,) of flow
     mu: Tensor  # (b,) the mu to reach: the mean of all mu_e
     mu_of_unit: Tensor | None  # (b,) mu_e of an edge with the capacity 1; None: mu_e is mu
-    variables: Tensor  # (3, b, l t t): slack, flow, weight
+    variables: Tensor  # (2, b, l t t): slack, flow
+    newton: Tensor  # (2, b, l t t) float32: residual, weight
     outer: Edges  # source edges, target edges and the return edge
 
     def take(self, items: Tensor) -> LeanEdges:
         """These items of the batch, copied."""
-        return take_items(self, items, outer=self.outer.take(items), variables=self.variables[:, items])
+        return take_items(
+            self,
+            items,
+            outer=self.outer.take(items),
+            variables=self.variables[:, items],
+            newton=self.newton[:, items],
+        )
 
     def inner(self, columns: slice) -> LentEdges:
-        """These edges of the layers; changes of their variables have to be given back."""
-        home = self.variables[:, :, columns]
-        variables = home.new_empty(4, *home.shape[1:])
-        variables[:2] = home[:2]
-        variables[3] = home[2]
-        capacity = scaled_capacity(self.capacity[:, columns], self.unit)
-        mu = self.mu[:, None]
-        if self.mu_of_unit is not None:
-            mu = proportional_mu(capacity, self.mu_of_unit, mu)
-        return LentEdges(capacity, mu, variables, home)
+        """These edges of the layers."""
+        return LentEdges(self, columns)
+
+
+class LentEdges(EdgeArithmetic[tuple[Tensor, Tensor, Tensor, Tensor]]):
+    """A group of lean edges; weights and residuals are in float64 while the group is worked on."""
+
+    def __init__(self, lean: LeanEdges, columns: slice) -> None:
+        self.lean = lean
+        self.columns = columns
+        slack, flow = lean.variables[:, :, columns]
+        self.stored_residual, self.stored_weight = lean.newton[:, :, columns]
+        nothing = slack[:, :0]
+        self.variables = (slack, flow, nothing, nothing)
+
+    @property
+    def capacity(self) -> Tensor:
+        """In units of flow, (b, m), a new tensor."""
+        return scaled_capacity(self.lean.capacity[:, self.columns], self.lean.unit)
+
+    def width(self) -> Tensor:
+        """The capacity but for rounding, from what is at hand."""
+        return self.slack + self.flow
+
+    def mu_to_reach(self) -> Tensor:
+        """Of a dead edge, any number above 0."""
+        if self.lean.mu_of_unit is None:
+            return self.lean.mu[:, None]
+        return self.width().mul_(self.lean.mu_of_unit[:, None]).clamp_min_(TINY)
+
+    def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, subtraction_free: bool) -> None:
+        """Set and store weights and residuals, rounded to float32."""
+        weight = self.stored_weight.to(self.slack.dtype)
+        self.variables = (self.slack, self.flow, torch.empty_like(weight), weight)
+        super().linearize(cost, before, level, first=first, subtraction_free=subtraction_free)
+        for stored, value in ((self.stored_residual, self.residual), (self.stored_weight, self.weight)):
+            stored.copy_(value)
+            value.copy_(stored)
+
+    def step(self, potential_difference: Tensor) -> Tensor:
+        """Take the Newton step; what is stored of the residual stays that of the step."""
+        residual = self.stored_residual.to(self.slack.dtype)
+        weight = self.stored_weight.to(self.slack.dtype)
+        self.variables = (self.slack, self.flow, residual, weight)
+        return super().step(potential_difference)
+
+    def node_sums(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Flows, residuals and weights, (b, layers, tails, heads) each, summed over heads and over tails."""
+        rows = []
+        columns = []
+        for variable in self.variables[1:]:
+            inner = variable.view(shape)
+            rows.append(inner.sum(-1))
+            columns.append(inner.sum(-2))
+        return torch.stack(rows), torch.stack(columns)
+
+
+def start_flow(capacity: Tensor, slack: Tensor, flow: Tensor) -> None:
+    """Set slack and flow to a moderate flow on every edge, whatever its capacity."""
+    torch.div(capacity, capacity + 2, out=flow)
+    torch.sub(capacity, flow, out=slack)
 
 
 def scaled_capacity(capacity: Tensor, unit: Tensor) -> Tensor:

@@ -80,9 +80,14 @@ def solve(
     if terminal is None:
         terminal = default_terminal(barrier)
     network = LayeredNetwork.build(information, terminal, mask, sources, targets)
+    return solve_network(network, solver, terminal, throw=throw)
+
+
+def solve_network(network: LayeredNetwork, solver: LogBarrier, terminal: Terminal, *, throw: bool) -> Flow:
+    """The same of a network that was built with this `terminal`, for callers that need the tensor's memory."""
     if not isinstance(terminal, str | None):
         terminal = per_item(terminal, len(network.dead), network.dead.device, "terminal")
-    flow = replace(solver(network), barrier=barrier, terminal=terminal)
+    flow = replace(solver(network), barrier=solver.barrier, terminal=terminal)
     if throw and not flow.converged.all():
         raise _not_converged(flow)
     return flow

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gaflow.flow.barrier import gpu
 from gaflow.flow.barrier.edges import (
+    LEAN_WIDEST,
     TINY,
     Balance,
     Edges,
@@ -28,6 +29,7 @@ from gaflow.flow.barrier.edges import (
     largest,
     proportional_mu,
     scaled_capacity,
+    start_flow,
 )
 from gaflow.flow.barrier.multifloat import accumulate, total
 from gaflow.flow.network import LayeredNetwork
@@ -99,7 +101,8 @@ class State:
         inner = network.capacity
         group_edges = GPU_GROUP_EDGES if inner.is_cuda else CPU_GROUP_EDGES
         several_groups = len(items) * layers * tokens**2 > group_edges
-        lean = tokens >= lean_min_tokens(inner.device.type) and several_groups and not subtraction_free
+        long = tokens >= lean_min_tokens(inner.device.type) and several_groups
+        lean = long and not subtraction_free and _fit_float32(inner, items, unit)
         if lean and not inner.is_cuda:
             group_edges = LEAN_GROUP_EDGES
         if lean and len(items) == len(inner) and tokens > LEAST_SHARE_OF_TOKENS * inner.shape[-1]:
@@ -149,7 +152,7 @@ class State:
             group_edges=group_edges,
         )
 
-    def groups(self) -> Iterator[tuple[EdgeGroup, Edges]]:
+    def groups(self) -> Iterator[tuple[EdgeGroup, Edges | LentEdges]]:
         """All edges, in groups that fit the cache; where there are several, those of dead output nodes are left out."""
         layers, t = self.shape
         tails = layers * t
@@ -180,7 +183,8 @@ class State:
         """Slacks (0), flows (1) or weights (3) of the edges of the layers, (b, l, t, t)."""
         layers, t = self.shape
         if isinstance(self.edges, LeanEdges):
-            variables = self.edges.variables[min(variable, 2)]
+            lean_variables = (*self.edges.variables, *self.edges.newton)
+            variables = lean_variables[variable]
         else:
             variables = self.edges.variables[variable, :, : layers * t * t]
         return variables.unflatten(-1, (layers, t, t))
@@ -258,16 +262,15 @@ class State:
             residuals.append(largest(edges.residual))
             if group.stop:
                 group_layers = max(1, (group.stop - group.start) // t)  # or a piece of one
-                inner = edges.variables[1:, :, : (group.stop - group.start) * t]  # flows, residuals, weights
-                inner = inner.view(3, items, group_layers, -1, t)
-                rows.append(inner.sum(-1).flatten(2))
-                entering = inner.sum(-2).flatten(2)
+                tails = (group.stop - group.start) // group_layers
+                leaving, entering = edges.node_sums((items, group_layers, tails, t))
+                rows.append(leaving.flatten(2))
+                entering = entering.flatten(2)
                 if group.start % t:  # another piece of the same layer
                     columns[-1].add_(entering)
                 else:
                     columns.append(entering)
                 done = group.stop
-                edges.give_back()
         left_out = layers * t - done  # dead output nodes
         rows.append(self.node.new_zeros(3, items, left_out))
         max_residual = torch.stack(residuals).amax(0)
@@ -280,11 +283,8 @@ class State:
         else:
             cut_short = torch.zeros_like(self.level)
             for group, edges in self.groups():
-                if isinstance(edges, LentEdges):
-                    edges.recompute_residual(self.cost(group), self.level)
                 difference = total(self.potential_difference(change, group))
                 cut_short += edges.step(difference).sum(-1)
-                edges.give_back()
         self.cut_short = cut_short / self.count
         self.before = self.level
         self.first = False
@@ -364,15 +364,23 @@ def _lean_edges(
         unit=unit,
         mu=mu,
         mu_of_unit=mu_of_unit,
-        variables=outer.new_zeros(3, items, row),
+        variables=outer.new_zeros(2, items, row),
+        newton=outer.new_zeros(2, items, row, dtype=torch.float32),
         outer=Edges.start(outer, outer_mu),
     )
+    slack, flow = edges.variables
     for piece in pieces:
-        group = edges.inner(piece)
-        group.set_start()
-        group.give_back()
-        floor = torch.minimum(floor, group.target_mu.amin(-1))
+        capacity = scaled_capacity(inner[:, piece], unit)
+        start_flow(capacity, slack[:, piece], flow[:, piece])
+        if mu_of_unit is not None:
+            floor = torch.minimum(floor, proportional_mu(capacity, mu_of_unit, mu[:, None]).amin(-1))
     return edges, floor
+
+
+def _fit_float32(inner: Tensor, items: Tensor, unit: Tensor) -> bool:
+    """Whether float32 holds the weights of these items' edges in the layers; `unit` (b,) is that of each item."""
+    widest = inner.amax((-3, -2, -1))[items]
+    return bool((widest <= LEAN_WIDEST * unit).all())
 
 
 def _count_floats(capacity: Tensor, mu: Tensor) -> int:

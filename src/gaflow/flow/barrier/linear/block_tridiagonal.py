@@ -26,10 +26,10 @@ from torch.nn.functional import pad
 from gaflow.flow.barrier.edges import largest
 from gaflow.flow.barrier.linear.system import System, fill_laplacian, split_layers
 
-SYMMETRIC_MIN_NODES = 256  # from which on a quarter of a product that is symmetric is not multiplied out
-HALVED_MIN_NODES = (
-    256  # from which on two halves are factorised one after the other: on a CPU 512 nodes take two thirds
-)
+PANEL_MIN_NODES = 256  # from which on a CPU factorises by panels: of 512 nodes in float32 in half of LAPACK's time
+PANEL_NODES = 64
+SYMMETRIC_MIN_NODES = 256  # from which on blocks of a product that is symmetric are multiplied out once
+SYMMETRIC_NODES = 128  # in a block
 LOW_MEMORY_TOKENS = 4096  # from which on memory counts more than a few per cent of time
 RESIDUAL_SHARE = 1e-2  # of the right-hand side that float32 may leave over: Newton's method corrects it
 MAX_CORRECTIONS = 5  # of a solution in float32, before an item is solved in float64
@@ -71,7 +71,8 @@ def solve_blocks_two_ended(system: System) -> Tensor:
 
 def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE) -> Tensor:
     """The same with factors in float32, corrected by what their solution leaves over; float64 where that fails."""
-    factors, right = _eliminate(system, torch.float32, LOW_MEMORY_TOKENS)
+    links_at_hand = system.weight.dtype == torch.float32  # then halves of their size need not be stored
+    factors, right = _eliminate(system, torch.float32, 0 if links_at_hand else LOW_MEMORY_TOKENS)
     potentials = torch.zeros_like(system.right)
     limit = residual_share * largest(system.right)
     failed = torch.ones_like(limit, dtype=torch.bool)
@@ -82,6 +83,7 @@ def solve_mixed_precision(system: System, residual_share: float = RESIDUAL_SHARE
         if not failed.any():
             return potentials
         right = _eliminate_right(factors, residual.float())
+    del factors
     items = failed.nonzero().flatten()
     potentials[items] = solve_blocks(system.take(items))
     return potentials
@@ -94,6 +96,7 @@ def _residual(system: System, potentials: Tensor) -> Tensor:
     residual = system.right - system.degree * potentials
     inner, outer = split_layers(residual, t)
     for layer, weight in enumerate(system.weight.unbind(1)):  # of all layers at once, torch would copy the weights
+        weight = weight.to(node.dtype)
         from_below = node[:, layer, None] @ weight.mT  # (b, 1, t)
         from_above = node[:, layer + 1, None] @ weight
         inner[:, layer + 1] += from_below.squeeze(1)
@@ -136,10 +139,10 @@ class _Chain:
         for link, onwards, right in inner_layers:
             inner = _gram(half)
             carried = half.mT @ side
-            factor, failed = _cholesky(inner, carried[..., 0] + onwards)
+            fill_laplacian(inner, carried[..., 0] + onwards)
             carried[..., 1].add_(right)
             columns = _with_columns(link, carried)
-            columns = solve_triangular(factor, columns, upper=False, out=columns)
+            factor, columns, failed = _factorise(inner, columns)
             half = columns[..., :-2]
             side = columns[..., -2:]
             right_side = side[..., 1:]
@@ -158,13 +161,15 @@ class _Chain:
         outermost, *inner_right = right
         side = outermost.unsqueeze(-1) / self.factor[0]
         self.side = [side]
-        inner_layers = zip(self.factor[1:], self.half[:-1], inner_right, strict=True)
+        carried = self.half[0].mT @ side
+        inner_layers = zip(self.factor[1:], self.half[1:], inner_right, strict=True)
         for factor, half, layer_right in inner_layers:
-            carried = layer_right.unsqueeze(-1) + half.mT @ side
-            side = solve_triangular(factor, carried, upper=False)
+            side = solve_triangular(factor, layer_right.unsqueeze(-1) + carried, upper=False)
             self.side.append(side)
-        meeting = self.half[-1].mT @ side
-        return meeting.squeeze(-1)
+            if half.shape[-1] >= self.low_memory_tokens:
+                side = solve_triangular(factor.mT, side, upper=True)
+            carried = half.mT.to(side.dtype) @ side
+        return carried.squeeze(-1)
 
     def substitute(self, node: Tensor) -> list[Tensor]:
         """Potentials (b, t, 1) of every layer, outermost first, from those where the ends meet."""
@@ -174,7 +179,7 @@ class _Chain:
             if half.shape[-1] < self.low_memory_tokens:
                 right = torch.baddbmm(side, half, node)
             else:
-                right = side + solve_triangular(factor, half @ node, upper=False)
+                right = side + solve_triangular(factor, half.to(node.dtype) @ node, upper=False)
             node = solve_triangular(factor.mT, right, upper=True)
             nodes.append(node)
         factor, half, side = outermost
@@ -236,7 +241,8 @@ def _meet(
     _, dead, _ = ends.split(system.dead.to(dtype))
     _, right, _ = ends.split(system.right.to(dtype))
     ground, carried_right = carried.unbind(-1)
-    factor, failed = _cholesky(inner, ground + dead)
+    fill_laplacian(inner, ground + dead)
+    factor, _, failed = _factorise(inner, inner[..., :0])
     any_failed = torch.stack([*chain_failed, failed]).any(0)
     factors = _Factors(chains, ends, factor, any_failed)
     return factors, carried_right + right
@@ -351,40 +357,62 @@ def _with_columns(link: tuple[Tensor, ...], columns: Tensor) -> Tensor:
 
 
 def _gram(half: Tensor) -> Tensor:
-    """`half^T half`; of a large one, which is symmetric, only three quarters are multiplied out."""
+    """`half^T half`; of a large one, which is symmetric, blocks above the diagonal are copies of those below."""
     size = half.shape[-1]
     if size < SYMMETRIC_MIN_NODES:
         return half.mT @ half
-    middle = size // 2
-    left = half[..., :middle]
-    right = half[..., middle:]
-    cross = left.mT @ right
-    upper = torch.cat([left.mT @ left, cross], -1)
-    lower = torch.cat([cross.mT, right.mT @ right], -1)
-    return torch.cat([upper, lower], -2)
+    product = half.new_empty(len(half), size, size)
+    for start in range(0, size, SYMMETRIC_NODES):
+        stop = start + SYMMETRIC_NODES
+        block = product[:, start:, start:stop]
+        torch.bmm(half[..., start:].mT, half[..., start:stop], out=block)
+        product[:, start:stop, stop:] = product[:, stop:, start:stop].mT
+    return product
 
 
-def _cholesky(inner: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower factor of `diag(inner 1 + excess) - inner`, and above 0 where there is none; overwrites `inner`."""
-    fill_laplacian(inner, excess)
-    if inner.is_cuda:  # each library has a half that it factorises without turning the matrix round
-        return cholesky_ex(inner)
-    factor, failed = _upper_factor(inner)
+def _factorise(matrix: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Lower factor of a matrix, its inverse times columns (b, t, c), and above 0 where there is none.
+
+    May overwrite both arguments.
+    """
+    if not matrix.is_cuda and matrix.shape[-1] >= PANEL_MIN_NODES:
+        failed = _factorise_panels(matrix, columns)
+        return matrix, columns, failed
+    factor, failed = _cholesky(matrix)
+    return factor, solve_triangular(factor, columns, upper=False, out=columns), failed
+
+
+def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower factor of a matrix, and above 0 where there is none."""
+    if matrix.is_cuda:  # each library has a half that it factorises without turning the matrix round
+        return cholesky_ex(matrix)
+    factor, failed = cholesky_ex(matrix, upper=True)
     return factor.mT, failed
 
 
-def _upper_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The transposed Cholesky factor, by halves while they are large: most of the work is then in products."""
+def _factorise_panels(matrix: Tensor, columns: Tensor) -> Tensor:
+    """Factorise and solve in place, a few rows at a time: all but a small part of the work is then in products.
+
+    Diagonal blocks are inverted. That costs no digits: their off-diagonal numbers are not above 0, so substitution adds
+    numbers of one sign. The upper half of the matrix is left as it is.
+    """
     size = matrix.shape[-1]
-    if size < HALVED_MIN_NODES:
-        return cholesky_ex(matrix, upper=True)
-    middle = size // 2
-    first, first_failed = _upper_factor(matrix[..., :middle, :middle])
-    beside = solve_triangular(first.mT, matrix[..., :middle, middle:], upper=False)
-    rest = torch.baddbmm(matrix[..., middle:, middle:], beside.mT, beside, alpha=-1)
-    second, second_failed = _upper_factor(rest)
-    factor = torch.zeros_like(matrix)
-    factor[..., :middle, :middle] = first
-    factor[..., :middle, middle:] = beside
-    factor[..., middle:, middle:] = second
-    return factor, first_failed + second_failed
+    identity = torch.eye(PANEL_NODES, dtype=matrix.dtype).expand(len(matrix), -1, -1)
+    failed = []
+    for start in range(0, size, PANEL_NODES):
+        stop = min(start + PANEL_NODES, size)
+        panel = slice(start, stop)
+        beside = matrix[:, panel, :start]
+        rows = columns[:, panel]
+        if start:
+            matrix[:, start:, panel].baddbmm_(matrix[:, start:, :start], beside.mT, alpha=-1)
+            rows.baddbmm_(beside, columns[:, :start], alpha=-1)
+        diagonal, diagonal_failed = cholesky_ex(matrix[:, panel, panel])
+        failed.append(diagonal_failed)
+        nodes = stop - start
+        inverse = solve_triangular(diagonal, identity[:, :nodes, :nodes], upper=False)
+        below = matrix[:, stop:, panel]
+        below.copy_(below @ inverse.mT)
+        rows.copy_(inverse @ rows)
+        matrix[:, panel, panel] = diagonal
+    return torch.stack(failed).amax(0)

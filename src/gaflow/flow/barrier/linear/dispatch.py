@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from gaflow.flow.barrier.linear.block_tridiagonal import (
@@ -37,6 +39,8 @@ WAYS: dict[Way, Callable[[System], Tensor]] = {
     "mixed_precision": solve_mixed_precision,
 }
 
+READS_FLOAT32 = ("blocks", "blocks_low_memory", "mixed_precision")  # weights, as long texts store them
+
 # Times are of a whole solve of 12 layers on an idle CPU, in milliseconds; n is the number of unknowns.
 BANDED_MAX_TOKENS = 32  # 14 tokens: banded 7, dense 10, odd-even 13, blocks 22. From 33 on LAPACK wakes threads: 36
 # tokens took 23 with two threads and 568 with sixteen
@@ -54,7 +58,10 @@ def solve_laplacian(system: System, way: Way | None = None) -> Tensor:
 
     `way` None takes the fastest for the size and device of the system.
     """
-    return WAYS[way or choose_way(system)](system)
+    way = way or choose_way(system)
+    if way not in READS_FLOAT32 and system.weight.dtype == torch.float32:
+        system = replace(system, weight=system.weight.double())
+    return WAYS[way](system)
 
 
 def choose_way(system: System) -> Way:
@@ -73,10 +80,10 @@ def choose_way(system: System) -> Way:
         return "dense"
     if b * ((layers // 2 + 2) * t) ** 3 <= odd_even_max:
         return "odd_even"
-    # factors of long texts need links in float64 and the memory of one end at a time
-    if t < LOW_MEMORY_TOKENS:
-        if on_cpu and t >= MIXED_PRECISION_MIN_TOKENS:
-            return "mixed_precision"
-        if on_gpu and b > 1:  # the two ends of a single item, large matrices, are faster one after the other
-            return "blocks_two_ended"
+    # factors of long texts need the memory of one end at a time, and links that are at hand in their precision
+    links_at_hand = system.weight.dtype == torch.float32
+    if on_cpu and t >= MIXED_PRECISION_MIN_TOKENS and (t < LOW_MEMORY_TOKENS or links_at_hand):
+        return "mixed_precision"
+    if on_gpu and b > 1 and t < LOW_MEMORY_TOKENS:  # the large matrices of one item are faster one end after the other
+        return "blocks_two_ended"
     return "blocks"

@@ -17,7 +17,7 @@ class System:
     Nodes are those of the layers from the input up, then the super-source: `n = (l + 1) t + 1`.
     """
 
-    weight: Tensor  # (b, l, t, t) from tails to heads, lowest layer first
+    weight: Tensor  # (b, l, t, t) from tails to heads, lowest layer first; of long texts in float32
     source: Tensor  # (b, t) from the super-source to the output nodes
     target: Tensor  # (b, t) from the input nodes to the target
     returning: Tensor  # (b,) from the target to the super-source
