@@ -41,7 +41,8 @@ def test_routes_and_cuts():
     rows = tables(PAGE)["Routes and cuts"][0]
     assert len(rows) == 8
     for label, _, *cells in rows:
-        flow, sets = re.fullmatch(r"`(\w+)`, (.+)", label).groups()
+        flow, sets = label.split(", ")
+        flow = flow.strip("`")
         name = {"widest route": "1 widest routes", "5 routes": "5 widest routes", "20 routes": "20 widest routes"}
         set_name = f"{flow}: {name.get(sets, sets)}"
         opponents = (f"{flow}: capacities", "attention x balanced gradient", "random")
