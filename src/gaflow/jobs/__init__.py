@@ -3,7 +3,7 @@
     DIR/part-00000.parquet ...   one row for each text and method, in the order of the data set
     DIR/manifest.json            the job, what is done so far, a checksum for each shard; nothing that depends on time
     DIR/.part-00003.unfinished   while a run is stopped: texts of a shard that are done (`gaflow.jobs.unfinished`)
-    DIR/timings.jsonl            when each shard was computed, how long it took, and by which worker of a cluster
+    DIR/timings.jsonl            when each shard was computed, seconds of each step, and by which worker of a cluster
 
 The columns (also `gaflow.jobs.schema`); those marked * are all that a file from elsewhere needs, with `tokens` or
 `offsets`:
