@@ -309,6 +309,17 @@ def test_the_tables_on_test_texts():
             assert cell == f"{float(row['top']):+.3f} ± {float(row['top_error']):.3f}"
 
 
+def test_the_table_of_costs_over_the_passes_of_the_model():
+    measured = read_table("| tokens | attention", (RESULTS / "method_cost.md").read_text(encoding="utf-8"))
+    columns = {name.removesuffix(", ratio"): number for number, name in enumerate(measured[0])}
+    fused = {row[0]: row for row in measured[1] if row[1] == "fused"}
+    header, rows = page_table("## Cost", "relevance_flow")
+    assert [row[0] for row in rows] == list(fused)
+    for tokens, *cells in rows:
+        for method, cell in zip(header[1:], cells, strict=True):
+            assert cell == f"{float(fused[tokens][columns[method.strip('`')]]):.1f}"
+
+
 def test_the_comparison_repeats_the_older_run():
     again = read_comparison("tables.csv", "data_set", "replacement", "method")
     compared = 0
