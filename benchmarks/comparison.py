@@ -118,7 +118,7 @@ def significance(title: str, evaluations: Evaluations) -> pd.DataFrame:
     tables = []
     for replacement, evaluation in evaluations.items():
         for method in TESTED:
-            table = evaluation.significance(method)
+            table = evaluation.significance(method, seed=evaluation.manifest["seed"])
             table.insert(0, "replacement", replacement)
             table.insert(0, "data_set", title)
             tables.append(table)

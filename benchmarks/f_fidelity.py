@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +60,26 @@ def classifiers(options: argparse.Namespace) -> dict[str, Path]:
         epochs=options.epochs, max_length=options.max_length, texts=options.train_texts, seed=options.seed
     )
     for name, folder in folders.items():
-        if (folder / "training.json").exists() or (name == "plain" and options.plain):
+        if name == "plain" and options.plain:
             continue
         own_settings = replace(settings, masking=options.beta if name == "masked" else 0.0)
+        if (folder / "training.json").exists():
+            refuse_other_training(folder, own_settings, options)
+            continue
         files = (options.train, options.test)
         labels = options.labels.split(",")
         record = train(options.base, files, labels, folder, own_settings, options.device, options.column)
         print(f"{name}: accuracy {record['accuracy']['test']:.3f}, {record['seconds']:.0f} s", flush=True)
     return folders
+
+
+def refuse_other_training(folder: Path, settings: Training, options: argparse.Namespace) -> None:
+    """End with an error if the stored classifier was trained in another way."""
+    record = json.loads((folder / "training.json").read_text())
+    wanted = {"settings": asdict(settings), "base": Path(options.base).name, "train": Path(options.train).name}
+    for key, value in wanted.items():
+        if record[key] != value:
+            raise SystemExit(f"{folder} was trained with {key} {record[key]}, not {value}; choose another --out")
 
 
 def accuracies(explainer: gaflow.Explainer, options: argparse.Namespace) -> dict[str, float]:
@@ -188,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
     by_setup: dict[str, By] = {}
     for name, folder in folders.items():
         explainer = gaflow.Explainer(folder, device=options.device, dtype=torch.float32)
-        stored = options.out / f"accuracy-{name}.json"
+        stored = options.out / f"accuracy-{name}-{Path(options.test).stem}-{options.beta:g}.json"
         if not stored.exists():
             write_atomically(stored, json.dumps(accuracies(explainer, options)).encode())
         tested[name] = json.loads(stored.read_text())

@@ -309,6 +309,10 @@ def main(arguments: list[str] | None = None) -> None:
     unknown = [name for name in names if name not in SETS]
     if unknown:
         parser.error(f"no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
+    cost_names = options.costs.split(",") if options.costs else []
+    not_run = [name for name in cost_names if name not in names]
+    if not_run:
+        parser.error(f"costs of {', '.join(not_run)}, which is not among the data sets {', '.join(names)}")
     replacements = tuple(options.replacement or REPLACEMENTS)
     work = Work(
         base=options.base,
@@ -341,8 +345,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not all_of(names, options.jobs, command):
         print("not done; run the same command again")
         sys.exit(UNFINISHED)
-    if options.costs:
-        rows = [row for name in options.costs.split(",") for row in costs(work, name)]
+    if cost_names:
+        rows = [row for name in cost_names for row in costs(work, name)]
         with (options.out / "costs.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()

@@ -269,6 +269,7 @@ def measure(
     """Explain every text by everybody, in turn."""
     classes = [_predicted_class(explainer, text) for text in texts]
     passes = Passes(explainer.model)
+    on_gpu = explainer.model.device.type == "cuda"
     measured = {name: Measured() for name in contestants}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the other libraries
@@ -278,7 +279,7 @@ def measure(
             for name, contestant in contestants.items():
                 torch.manual_seed(seed + number)
                 np.random.seed(seed + number)  # noqa: NPY002  (what the other libraries draw from)
-                _explain_once(contestant, text, target, passes, measured[name])
+                _explain_once(contestant, text, target, passes, measured[name], on_gpu=on_gpu)
             print(f"text {number + 1} of {len(texts)}", flush=True)
     passes.remove()
     return measured
@@ -290,8 +291,9 @@ def _predicted_class(explainer: gaflow.Explainer, text: str) -> int:
     return target
 
 
-def _explain_once(contestant: Contestant, text: str, target: int, passes: Passes, measured: Measured) -> None:
-    on_gpu = torch.cuda.is_available()
+def _explain_once(
+    contestant: Contestant, text: str, target: int, passes: Passes, measured: Measured, *, on_gpu: bool
+) -> None:
     passes.reset()
     gc.collect()
     return_freed_memory(1 << 30)

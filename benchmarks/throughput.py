@@ -194,7 +194,7 @@ def _measure(case: Measured) -> Measured:
         cpu = time.process_time() - cpu_started
         seconds = time.perf_counter() - started
         steps = _steps(out)
-    busy = _gpu_busy(explainer, texts, case) if case["device"] == "cuda" else None
+    busy = _gpu_busy(explainer, texts, case) if case["device"].startswith("cuda") else None
     return {"seconds": seconds, "cpu": cpu, "errors": outcome.errors, "busy": busy, **steps}
 
 

@@ -87,6 +87,25 @@ def started(information: Tensor) -> state.State:
     return state.State.start(network, unit, unit, items, tokens, weighted=False, subtraction_free=False)
 
 
+@pytest.mark.parametrize("narrow", [1e-12, 1e-18, 1e-22, 1e-27])
+def test_narrow_edges_are_solved_to_the_same_digits_with_less_memory(narrow, request):
+    information = sample(3, 6, 6)
+    information[1, :, 2] *= narrow
+    information[0, 3, :] *= narrow
+    expected = solve(information, barrier="capacity").edges[0]
+    request.getfixturevalue("lean")
+    actual = solve(information, barrier="capacity").edges[0]
+    assert torch.allclose(actual, expected, rtol=1e-9, atol=0)
+
+
+def test_capacities_too_narrow_for_float32_are_solved_with_all_memory(lean):
+    information = sample(3, 6, 6)
+    information[1, 2, 3] = 0
+    assert isinstance(started(information).edges, LeanEdges)
+    information[1, 2, 3] = 1e-30
+    assert not isinstance(started(information).edges, LeanEdges)
+
+
 def test_capacities_too_wide_for_float32_are_solved_with_all_memory(lean):
     information = sample(3, 6, 6)
     information[1, 2, 3] = 1e60

@@ -91,6 +91,50 @@ def test_a_factor_may_be_overwritten_by_the_product():
     assert_derivative(quick_gelu, line(quick_gelu), rand(3, 4))
 
 
+def test_a_square_may_overwrite_its_operand():
+    def square(x):
+        y = 2 * x
+        return y.mul_(y)
+
+    assert_derivative(square, line(square), rand(3, 4))
+
+
+def test_a_number_that_changes_later_counts_as_it_was():
+    def function(x):
+        factor = torch.tensor(0.5).double()
+        gate = torch.sigmoid(x).mul_(factor)
+        factor.add_(1)
+        return gate * x
+
+    assert_derivative(function, line(function), rand(3, 4))
+
+
+def test_a_view_is_no_function_of_what_it_was_before_the_tensor_below_it_changed():
+    shift = rand(3, 4, seed=5)
+
+    def through_view(x):
+        y = 2 * x
+        view = y.view(12)
+        view.relu_()
+        y.add_(shift)
+        return (view * view.sigmoid()).view(3, 4)
+
+    def apart(x):
+        y = line(torch.relu)(2 * x) + shift
+        return y * line(torch.sigmoid)(y) * 0.5 + 0.5 * (y * line(torch.sigmoid)(y))
+
+    def surrogate(x):
+        y = line(torch.relu)(2 * x) + shift
+        return line(lambda value: value * value.sigmoid())(y)
+
+    assert_derivative(through_view, surrogate, rand(3, 4))
+
+
+def test_an_overwritten_constant_without_a_rule_is_named():
+    with pytest.raises(UnsupportedModelError, match="div_"):
+        balanced(lambda x: torch.ones(3, 4).double().div_(x.exp()), rand(3, 4))
+
+
 def test_near_zero_a_line_has_the_derivative_there_whatever_its_value():
     x = torch.tensor([0.0, 1e-12, -1e-9, 1e-7]).double()
     _, gradient, (received,) = balanced(torch.sigmoid, x)

@@ -181,5 +181,5 @@ def _read_times(folder: Path) -> AttributionTimes | None:
     for entry in shards.values():
         if "methods" in entry:
             times.texts += entry["texts"]
-            times.add(Timings(entry.get("trace", 0.0), entry["methods"], entry.get("peak", {})))
+            times.add(Timings(trace=entry.get("trace", 0.0), methods=entry["methods"], peak=entry.get("peak", {})))
     return times if times.texts else None

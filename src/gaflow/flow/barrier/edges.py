@@ -42,6 +42,7 @@ ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
 WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
 TINY = 1e-300  # keeps quotients of dead edges finite
 LEAN_WIDEST = 1e30  # units of flow: float32 holds no weights of wider edges
+LEAN_NARROWEST = 1e-24  # units of flow: float32 holds no weights of narrower edges
 
 Variables = TypeVar("Variables", Tensor, tuple[Tensor, Tensor, Tensor, Tensor])
 
@@ -274,6 +275,7 @@ class LentEdges(EdgeArithmetic[tuple[Tensor, Tensor, Tensor, Tensor]]):
     def linearize(self, cost: Tensor, before: Tensor, level: Tensor, *, first: bool, subtraction_free: bool) -> None:
         """Set and store weights and residuals, rounded to float32."""
         weight = self.stored_weight.to(self.slack.dtype)
+        weight.masked_fill_(weight == 0, math.inf)  # too small for float32 so far, which must not limit its growth
         self.variables = (self.slack, self.flow, torch.empty_like(weight), weight)
         super().linearize(cost, before, level, first=first, subtraction_free=subtraction_free)
         for stored, value in ((self.stored_residual, self.residual), (self.stored_weight, self.weight)):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gaflow.flow.barrier import gpu
 from gaflow.flow.barrier.edges import (
+    LEAN_NARROWEST,
     LEAN_WIDEST,
     TINY,
     Balance,
@@ -378,9 +379,14 @@ def _lean_edges(
 
 
 def _fit_float32(inner: Tensor, items: Tensor, unit: Tensor) -> bool:
-    """Whether float32 holds the weights of these items' edges in the layers; `unit` (b,) is that of each item."""
+    """Whether float32 holds weights and residuals of these items' edges; `unit` (b,) is that of each item."""
     widest = inner.amax((-3, -2, -1))[items]
-    return bool((widest <= LEAN_WIDEST * unit).all())
+    narrowest = torch.full_like(widest, math.inf)
+    for layer in inner.unbind(1):  # a copy of all capacities would take much memory
+        live = layer.masked_fill(layer == 0, math.inf)
+        narrowest = torch.minimum(narrowest, live.amin((-2, -1))[items])
+    fits = (widest <= LEAN_WIDEST * unit) & (narrowest >= LEAN_NARROWEST * unit)
+    return bool(fits.all())
 
 
 def _count_floats(capacity: Tensor, mu: Tensor) -> int:

@@ -124,6 +124,8 @@ class BalancedMode(OperationMode[Marks]):
         if not self.marks.alike(carriers):
             raise uncovered(call.op)
         if call.overwrites:
+            if not self.marks.carries(call.args[0]):
+                raise uncovered(call.op)
             others = [carrier for carrier in carriers if carrier is not call.args[0]]
             return self._in_place(call, lambda copied: self._activate(copied, [copied.args[0], *others]))
         value = self._value(call)
@@ -228,8 +230,8 @@ class BalancedMode(OperationMode[Marks]):
             return CARRIER
         if call.op.in_place:
             target = call.args[0]
-            if target not in self.marks or self.marks.origin(target) is target:
-                return CARRIER  # what it was a function of is overwritten
+            if target._base is not None or target not in self.marks or self.marks.origin(target) is target:
+                return CARRIER  # what it was a function of is overwritten, or may be through a view
             call = call.on_copies(target)
         return self.marks.function_of(carriers[0], self._composed(call, carriers))
 
@@ -249,9 +251,11 @@ class BalancedMode(OperationMode[Marks]):
         if self.marks.carries(target):
             is_function = self.marks.origin(target) is not target
             self.marks.put(before, self.marks[target] if is_function else CARRIER)
-        result = rule(call.on_copies(before))
+        result = rule(call.replacing({target: before}).on_copies(before))
         target.copy_(result)
         self.marks.overwritten(target)
+        if target._base is not None:
+            return target  # what it is a function of changes if the tensor that it is a view of is overwritten
         return self.marks.put(target, self.marks[result])
 
 
@@ -264,8 +268,12 @@ def _with_replaced(call: Call, functions: dict[Tensor, Elementwise]) -> Elementw
 
     elementwise = list(functions.values())
     stand_ins = [operand.new_zeros(()) for operand in functions]
-    # the call itself would keep its operands in memory
-    without_operands = call.replacing(dict(zip(functions, stand_ins, strict=True)))
+    # the call itself would keep its operands in memory, and see numbers that are overwritten later
+    replacements = dict(zip(functions, stand_ins, strict=True))
+    for operand in call.operands():
+        if isinstance(operand, Tensor) and operand not in functions:
+            replacements[operand] = operand.detach().clone()
+    without_operands = call.replacing(replacements)
 
     def apply(x: Tensor) -> Tensor:
         values = {stand_in: function(x) for stand_in, function in zip(stand_ins, elementwise, strict=True)}
