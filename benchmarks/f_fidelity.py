@@ -30,7 +30,7 @@ import torch
 
 import gaflow
 from benchmarks.asking import spearman
-from benchmarks.ranked_table import report
+from benchmarks.ranked_table import METHODS, report
 from benchmarks.report import provenance, write
 from benchmarks.train_classifier import Training, accuracy, encode, random_masking, read, train
 from gaflow.benchmark import bench
@@ -40,10 +40,6 @@ from gaflow.evaluation.ranking import CONTROL
 from gaflow.files import write_atomically
 
 REPLACEMENTS = ("pad", "mask", "delete")
-METHODS = (
-    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
-    "occlusion", "lime",
-)  # fmt: skip
 COMPARED = (
     ("peeled_flow", "lime"),
     ("peeled_flow", "attnlrp"),

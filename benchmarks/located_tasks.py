@@ -27,15 +27,11 @@ import pyarrow.parquet
 import torch
 
 import gaflow
-from benchmarks.ranked_table import report
+from benchmarks.ranked_table import METHODS, report
 from benchmarks.report import provenance, write
 from benchmarks.train_located import TASKS, Row, entity_spans, normalised_answer
 from gaflow.attribution.attribution import Attribution
 
-METHODS = (
-    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
-    "occlusion", "lime",
-)  # fmt: skip
 REPLACEMENTS = ["pad", "mask"]
 
 

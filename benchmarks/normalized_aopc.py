@@ -20,15 +20,11 @@ import torch
 import gaflow
 from benchmarks.asking import mean_with_error
 from benchmarks.interactions import short_texts
-from benchmarks.ranked_table import report
+from benchmarks.ranked_table import METHODS, report
 from benchmarks.relevance_study import read_texts
 from benchmarks.report import provenance, write
 from gaflow.evaluation import Bounds, Evaluation
 
-METHODS = (
-    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
-    "occlusion", "lime",
-)  # fmt: skip
 NEAR_BEST = 0.95
 REPLACEMENTS = ["pad", "mask", "delete"]
 

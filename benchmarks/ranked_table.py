@@ -8,6 +8,10 @@ from benchmarks.asking import mean_with_error
 from gaflow.evaluation import Evaluation
 from gaflow.evaluation.ranking import Ranking, rank_methods
 
+METHODS = (  # that tests of evidence compare unless others are named
+    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
+    "occlusion", "lime",
+)  # fmt: skip
 Cells = Mapping[str, str]  # method -> what a column says of it
 
 

@@ -22,14 +22,11 @@ import torch
 import gaflow
 from benchmarks.asking import mean_with_error
 from benchmarks.planted import table as recovery_table
+from benchmarks.ranked_table import METHODS
 from benchmarks.relevance_study import read_texts
 from benchmarks.report import provenance, write
 from gaflow.evaluation import Planted, Stability, counterfactual_pairs, counterfactual_rows, recovery, stability
 
-METHODS = (
-    "agf", "relevance_flow", "peeled_flow", "attnlrp", "grad_x_input", "attgrads", "attcat", "rollout", "rawatt", "ig",
-    "occlusion", "lime",
-)  # fmt: skip
 PARTS = ("counterfactual pairs", "stability")
 PRECISIONS = ("float64", "bfloat16", "float16")
 _PAIRS_AT_ONCE = 200

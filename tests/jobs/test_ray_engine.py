@@ -13,7 +13,7 @@ import torch
 import gaflow
 from gaflow.errors import JobError, MissingExtraError
 from gaflow.jobs import ENGINES, Ray, attribute, ray_engine
-from tests.support.clustered import FEW, METHODS, TEXTS, deadly
+from tests.support.clustered import FEW, METHODS, OUTCOMES, TEXTS, deadly
 from tests.support.foreign import with_code
 from tests.support.models import bert
 from tests.support.runs import files
@@ -31,11 +31,7 @@ def cluster(tmp_path_factory):
         capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
-    outcomes = {}
-    for line in process.stdout.splitlines():
-        if line.startswith("{"):
-            entry = json.loads(line)
-            outcomes[entry["scenario"]] = entry["outcome"]
+    outcomes = json.loads((folder / OUTCOMES).read_text())
     return SimpleNamespace(outcomes=outcomes, folder=folder)
 
 

@@ -24,6 +24,7 @@ from tests.support.models import bert
 TEXTS = [f"a dog {'is very ' * (k % 11)}smart {k}" for k in range(60)]
 METHODS = ["agf", "attcat", "rawatt"]
 FEW = TEXTS[:20]
+OUTCOMES = "outcomes.json"  # scenario -> outcome
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def main(out):
     ray_engine._RESTARTS = 1
     memory = 80 << 20  # of the object store, the least that Ray takes
     ray_engine.start_ray(num_cpus=2, object_store_memory=memory)
-    for name, scenario in SCENARIOS.items():
-        print(json.dumps({"scenario": name, "outcome": scenario(Path(out) / name)}), flush=True)
+    outcomes = {name: scenario(Path(out) / name) for name, scenario in SCENARIOS.items()}
+    Path(out, OUTCOMES).write_text(json.dumps(outcomes))  # Ray writes to the standard output, too
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         one_of("order", self.order, ORDERS)
         one_of("unit", self.unit, UNITS)
+        whole_number("batch_size", self.batch_size)
         whole_number("draws", self.draws)
         if self.max_share is not None:
             open_fraction("max_share", self.max_share)
