@@ -66,7 +66,7 @@ def bert(device: str) -> gaflow.Explainer:
 
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig()).eval()
-    return gaflow.Explainer(model, gaflow.Explainer(device="cpu").tokenizer, device=device)
+    return gaflow.Explainer(model.to(device), gaflow.Explainer(device="cpu").tokenizer)
 
 
 def measure(explainer: gaflow.Explainer, tokens: int, methods: list[str], repeats: int) -> dict[str, float]:
