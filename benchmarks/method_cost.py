@@ -65,7 +65,7 @@ def bert(device: str) -> gaflow.Explainer:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig()).eval()
+    model: Any = BertForSequenceClassification(BertConfig()).eval()
     return gaflow.Explainer(model.to(device), gaflow.Explainer(device="cpu").tokenizer)
 
 
