@@ -84,12 +84,16 @@ class _ContextMixing(NamedSettings, ABC):
             scores = scores @ layer
         return scores
 
+    def _rows_in_a_pass(self, text: ObservedText, device: torch.device) -> int:
+        """How many copies of a text run together."""
+        if getattr(getattr(text.model, "config", None), "pad_token_id", 0) is None:
+            return 1  # decoders refuse more, since they could not find where a text ends
+        return self.batch_size or rows_in_a_pass(device, text.length)
+
     def _without_one(self, text: ObservedText, device: torch.device, report: Report) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens (k,), and for each of them a row of `keep` (k, n) without this token, until all had their turn."""
         n = text.length
-        size = self.batch_size or rows_in_a_pass(device, n)
-        if getattr(getattr(text.model, "config", None), "pad_token_id", 0) is None:
-            size = 1  # decoders refuse more, since they could not find where a text ends
+        size = self._rows_in_a_pass(text, device)
         for start in range(0, n, size):
             tokens = torch.arange(start, min(start + size, n), device=device)
             keep = torch.ones(len(tokens), n, device=device)
@@ -136,9 +140,12 @@ class Alti(_ContextMixing):
         layers = [_Contributions(text, residual) for residual in text.attention_sums]
         for tokens, keep in self._without_one(text, device, report):
             text.run(keep, {layer.call: partial(layer.measure, tokens) for layer in layers})
-        even = torch.arange(text.length, device=device)[None] % 2
-        for keep, sign in ((even, 1), (1 - even, 1), (torch.zeros_like(even), -1)):
-            text.run(keep, {layer.call: partial(layer.add_up, sign) for layer in layers})
+        even = torch.arange(text.length, device=device) % 2
+        halves_and_none = torch.stack([even, 1 - even, torch.zeros_like(even)])
+        signs = torch.tensor([1, 1, -1], device=device)
+        size = self._rows_in_a_pass(text, device)
+        for keep, row_signs in zip(halves_and_none.split(size), signs.split(size), strict=True):
+            text.run(keep, {layer.call: partial(layer.add_up, row_signs) for layer in layers})
         for layer in layers:
             layer.check()
         return _normalised(torch.stack([layer.mixing for layer in layers]))
@@ -169,9 +176,13 @@ class _Contributions:
         self.mixing[:, tokens.cpu()] = nearness.cpu().double().mT
         return total.copy_(self._total)
 
-    def add_up(self, sign: int, total: Tensor) -> Tensor:
-        """Prepare `check` by sums (1, n, d) with the values of one half of the tokens, the other half, and none."""
-        self._rest = self._rest - sign * total.to(self._total)
+    def add_up(self, signs: Tensor, total: Tensor) -> Tensor:
+        """Prepare `check` by sums (k, n, d) with the values of one half of the tokens, the other half, or none.
+
+        `signs` (k,) are 1 for a half and -1 for none.
+        """
+        signed = signs[:, None, None] * total.to(self._total)
+        self._rest = self._rest - signed.sum(0)
         return total.copy_(self._total)
 
     def check(self) -> None:
