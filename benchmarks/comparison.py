@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.flows import flows
 from benchmarks.report import RESULTS
 from benchmarks.reproduce import REPLACEMENTS, SETS
 from gaflow.benchmark import report
-from gaflow.benchmark.folder_layout import ATTRIBUTIONS, slug
+from gaflow.benchmark.folder_layout import slug
 from gaflow.evaluation import Evaluation
+from gaflow.evaluation.files import DESCRIPTION
 from gaflow.methods import METHODS
 
 STORED = RESULTS / "comparison"
@@ -49,7 +49,6 @@ COMPARED = (
     ("attnlrp", "ig"),
 )
 REPORTED = ("tables.csv", "ranking.csv", "pairs.csv")  # files of a report that are kept for all data sets together
-FLOW_COLUMNS = ("data_set", "method", "texts", "converged", "zero_share", "sum_over_output")
 
 Evaluations = Mapping[str, Evaluation]  # by replacement
 
@@ -75,7 +74,7 @@ def finished_sets(out: Path) -> list[str]:
     names = []
     for name, data_set in SETS.items():
         folder = out / "bench" / slug(data_set.title)
-        if all((folder / replacement / "values.parquet").exists() for replacement in REPLACEMENTS):
+        if all((folder / replacement / DESCRIPTION).exists() for replacement in REPLACEMENTS):
             names.append(name)
     return names
 
@@ -97,8 +96,7 @@ def store(name: str, out: Path, commit: str, stored: Path) -> None:
     add_rows(stored / "significance.csv", title, significance(title, evaluations))
     add_rows(stored / "means.csv", title, means(title, evaluations))
     add_rows(stored / "differences.csv", title, differences(title, evaluations))
-    flow_rows = [[title, *row] for row in flows(folder / ATTRIBUTIONS)]
-    add_rows(stored / "flows.csv", title, pd.DataFrame(flow_rows, columns=list(FLOW_COLUMNS)))
+    add_rows(stored / "flows.csv", title, pd.read_csv(out / "flows" / f"{slug(title)}.csv"))
     training = json.loads((out / "models" / name / "training.json").read_text())
     add_run(stored / "runs.json", title, describe_run(evaluations, training, commit))
 
@@ -167,15 +165,28 @@ def describe_run(evaluations: Evaluations, training: Mapping[str, Any], commit: 
     """Where the numbers of a data set come from."""
     manifest = next(iter(evaluations.values())).manifest
     model = manifest["model"]
-    kept = ("data", "sample", "texts", "skipped", "left_out", "seed", "versions", "processor", "attributions")
+    kept = ("data", "sample", "texts", "skipped", "left_out", "seed", "versions", "processor")
     run = {"commit": commit} | {key: manifest[key] for key in kept}
     run["truncated"] = manifest["truncated"]
     run["weights"] = model["weights"]
     run["tokenizer"] = model["tokenizer"]
-    run["methods"] = manifest["methods"]
-    run["masked_inputs"] = {name: evaluation.manifest["inputs"] for name, evaluation in evaluations.items()}
+    parts = [manifest, *manifest.get("beside", ())]  # methods may have run in several processes
+    run["attributions"] = [part["attributions"] for part in parts]
+    run["methods"] = unique_methods(parts)
+    run["masked_inputs"] = {}
+    for replacement, evaluation in evaluations.items():
+        beside = evaluation.manifest.get("beside", ())
+        run["masked_inputs"][replacement] = sum(part["inputs"] for part in (evaluation.manifest, *beside))
     run["training"] = dict(training)
     return run
+
+
+def unique_methods(manifests: list[Mapping[str, Any]]) -> list[Any]:
+    """The methods of several manifests; the control is in each of them."""
+    methods: list[Any] = []
+    for manifest in manifests:
+        methods.extend(method for method in manifest["methods"] if method not in methods)
+    return methods
 
 
 def add_run(path: Path, title: str, run: dict[str, Any]) -> None:

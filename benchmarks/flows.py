@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-COLUMNS = ["method", "scores", "special_mask", "certificate", "output", "error"]
+COLUMNS = ("data_set", "method", "texts", "converged", "zero_share", "sum_over_output")
+STORED_COLUMNS = ["method", "scores", "special_mask", "certificate", "output", "error"]
 TIMES = ("total", "masking", "forward", "forward_share")
 
 
@@ -25,7 +26,7 @@ def flows(folder: Path) -> Iterator[list[Any]]:
     """Rows of one data set's attributions: method, texts, converged, zero_share, sum_over_output."""
     flows_by_method: dict[str, list[tuple[bool, int, int, float]]] = {}
     for part in sorted(folder.glob("part-*.parquet")):
-        for row in pyarrow.parquet.read_table(part, columns=COLUMNS).to_pylist():
+        for row in pyarrow.parquet.read_table(part, columns=STORED_COLUMNS).to_pylist():
             if row["certificate"]:
                 scores, special = np.array(row["scores"]), np.array(row["special_mask"])
                 certified = json.loads(row["certificate"])["converged"] and row["error"] is None
@@ -56,7 +57,7 @@ def main() -> None:
         raise SystemExit(f"{out} has no evaluations; run benchmarks.reproduce first")
     write(
         out / "flows.csv",
-        ["data_set", "method", "texts", "converged", "zero_share", "sum_over_output"],
+        COLUMNS,
         [[folder.name, *row] for folder in sets for row in flows(folder / "attributions")],
     )
     timings = [(folder.name, json.loads((folder / "pad" / "timings.json").read_text())) for folder in sets]

@@ -6,12 +6,15 @@ For each data set an encoder is fine-tuned on `<set>-train.parquet` (see train_c
 drawn from `<set>-test.parquet`, all methods explain it, and their highest- and lowest-scored tokens are replaced by
 [PAD], by [MASK], and deleted. The report compares the data sets. Killed at any moment it goes on when called again: no
 text is explained or masked twice; costs and report are made anew. So it may be given `--seconds`, after which it stops
-and says that it is not done. `--jobs` data sets run at the same time, each in a process of its own; `--costs` are
+and says that it is not done. `--jobs` data sets run at the same time, each in a process of its own. `--split` gives
+each of the slow methods of a data set a process of its own, too, which keeps a GPU and many cores busy. `--costs` are
 measured afterwards, one at a time. With `--beside`, an earlier call's OUT, its models are used and its methods not
 computed again; the report has all of them, costs only the new ones.
 
     OUT/models/<set>/      the classifier, training.json, heldout.parquet
-    OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them
+    OUT/bench/<set>/       attributions and evaluations, as `gaflow bench` writes them; with `--split`, evaluations only
+    OUT/flows/<set>.csv    how many flows converged; see benchmarks.flows
+    OUT/parts/<part>/      with `--split`: the same as OUT/bench, of some methods
     OUT/costs.csv          seconds, peak memory and passes of each method, alone, a text at a time
     OUT/report/            tables, curves, one page
     OUT/significance.csv   flow methods against every other method: intervals and tests, see Evaluation.significance
@@ -31,6 +34,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +43,25 @@ import torch
 from pyarrow import parquet
 from torch import Tensor
 
+from benchmarks.flows import COLUMNS as FLOW_COLUMNS
+from benchmarks.flows import flows
+from benchmarks.flows import write as write_csv
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.benchmark import DataSetOutcome, bench, report
-from gaflow.benchmark.folder_layout import EXAMPLE, SETTINGS, slug
+from gaflow.benchmark.folder_layout import ATTRIBUTIONS, EXAMPLE, SETTINGS, slug
 from gaflow.data import open_data
 from gaflow.evaluation import Evaluation
+from gaflow.evaluation.files import DESCRIPTION
 from gaflow.methods import METHODS
 
 SAY = 20.0  # seconds between words about progress
 UNFINISHED = 3  # the exit status when the seconds are over
+TRAINING = "training"  # the part of a data set's work that comes first
 OURS = ("af", "gf", "agf", "relevance_flow", "peeled_flow")  # tested against all others
-SLOW = ("attention_flow",)  # a maximum flow of its own for each token: hours for a data set
-METHODS_OF_THE_RUN = tuple(name for name in METHODS if name not in (*SLOW, "random"))  # the control is always added
+LEFT_OUT = ("attention_flow",)  # a maximum flow of its own for each token: hours for a data set
+METHODS_OF_THE_RUN = tuple(name for name in METHODS if name not in (*LEFT_OUT, "random"))  # the control is always added
+SLOW = (("lime",), ("kernel_shap",), ("alti",), ("value_zeroing",), ("ig", "occlusion"))  # each as slow as the others
 REPLACEMENTS = ("pad", "mask", "delete")
 
 
@@ -89,6 +99,7 @@ class Work:
     earlier: Path | None = None  # OUT of another call
     until: float | None = None  # the time, in seconds of the epoch, at which to stop
     batch_size: int = 16  # texts that are explained together
+    split: bool = False  # slow methods have processes of their own
 
     def file(self, name: str, part: str) -> str:
         """The file of a data set's train or test texts."""
@@ -107,20 +118,38 @@ class Work:
         """The folder of evaluations."""
         return self.out / self.folder
 
+    def parts(self) -> list[Work]:
+        """The works of the processes of a data set, each with some of the methods; the fast ones first."""
+        if not self.split:
+            return [self]
+        slow = {method for group in SLOW for method in group}
+        groups = [[method for method in self.methods if method not in slow]]
+        for group in SLOW:
+            groups.append([method for method in group if method in self.methods])
+        parts = []
+        for number, methods in enumerate(group for group in groups if group):
+            parts.append(replace(self, methods=tuple(methods), folder=f"parts/{number}"))
+        return parts
+
 
 def explainer(work: Work, name: str) -> Explainer:
     """The trained classifier of a data set."""
     return Explainer(work.model(name), device=work.device, dtype=torch.float32)
 
 
-def compare(work: Work, name: str) -> DataSetOutcome:
-    """Train on one data set if need be, explain and mask its test texts."""
+def train_classifier(work: Work, name: str) -> None:
+    """Train the classifier of a data set, unless that was done before."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as training sets it, whichever process goes on
     if not (work.model(name) / "training.json").exists():
         files = (work.file(name, "train"), work.file(name, "test"))
         record = train(work.base, files, SETS[name].labels, work.model(name), Training(seed=work.seed), work.device)
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
         torch.use_deterministic_algorithms(False)
+
+
+def compare(work: Work, name: str) -> DataSetOutcome:
+    """Train on one data set if need be, explain and mask its test texts."""
+    train_classifier(work, name)
     data = open_data(work.file(name, "test"), label_column="label")
     (outcome,) = bench(
         explainer(work, name),
@@ -228,21 +257,53 @@ def significance(work: Work, names: list[str]) -> str:
     return pd.concat(frames).to_csv(index=False, float_format="%.6g", lineterminator="\n") if frames else ""
 
 
-def join(work: Work, earlier: Path, names: list[str]) -> Work:
-    """Evaluations and examples of both calls side by side, in a folder of their own."""
-    joined = replace(work, folder="joined")
+def join(folders: list[Path], joined: Path, names: list[str], replacements: tuple[str, ...]) -> tuple[str, ...]:
+    """Write evaluations and examples of several folders side by side to another one; returns all their methods."""
+    methods: dict[str, None] = {}
     for title in (slug(SETS[name].title) for name in names):
-        both = [folder / title for folder in (earlier / "bench", work.bench)]
-        for replacement in work.replacements:
-            old, new = (Evaluation.load(evaluation_folder / replacement) for evaluation_folder in both)
-            old.merge_methods(new).save(joined.bench / title / replacement)
-            joined = replace(joined, methods=tuple(dict.fromkeys((*joined.methods, *old.methods))))
-        shutil.copy(both[0] / SETTINGS, joined.bench / title)
-        tables = [parquet.read_table(evaluation_folder / EXAMPLE) for evaluation_folder in both]
-        joined_methods = tables[0]["method"].to_pylist()
-        more = tables[1].filter([method not in joined_methods for method in tables[1]["method"].to_pylist()])
-        parquet.write_table(pyarrow.concat_tables([tables[0], more]), joined.bench / title / EXAMPLE)
-    return joined
+        set_folders = [folder / title for folder in folders]
+        for replacement in replacements:
+            evaluations = [Evaluation.load(folder / replacement) for folder in set_folders]
+            merged = reduce(Evaluation.merge_methods, evaluations)
+            merged.save(joined / title / replacement)
+            methods.update(dict.fromkeys(merged.methods))
+        shutil.copy(set_folders[0] / SETTINGS, joined / title)
+        join_examples([folder / EXAMPLE for folder in set_folders], joined / title / EXAMPLE)
+    return tuple(methods)
+
+
+def join_examples(files: list[Path], joined: Path) -> None:
+    """Write the attributions of one text side by side, each method once."""
+    tables = []
+    joined_methods: set[str] = set()
+    for file in files:
+        table = parquet.read_table(file)
+        file_methods = table["method"].to_pylist()
+        tables.append(table.filter([method not in joined_methods for method in file_methods]))
+        joined_methods.update(file_methods)
+    parquet.write_table(pyarrow.concat_tables(tables), joined)
+
+
+def is_finished(work: Work, name: str) -> bool:
+    """Whether all methods are judged on a data set, with every replacement."""
+    for part in work.parts():
+        folder = part.bench / slug(SETS[name].title)
+        if not all((folder / replacement / DESCRIPTION).exists() for replacement in work.replacements):
+            return False
+    return True
+
+
+def collect(work: Work, name: str) -> None:
+    """Put the parts of a finished data set together, and count its flows while their attributions are there."""
+    if work.split:
+        join([part.bench for part in work.parts()], work.bench, [name], work.replacements)
+    title = SETS[name].title
+    rows = []
+    for part in work.parts():
+        rows.extend([title, *row] for row in flows(part.bench / slug(title) / ATTRIBUTIONS))
+    path = work.out / "flows" / f"{slug(title)}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(path, FLOW_COLUMNS, rows)
 
 
 def _start(device: str) -> Any:
@@ -261,8 +322,12 @@ def _wait(device: str) -> None:
 
 
 def all_of(names: list[str], jobs: int, command: list[str]) -> bool:
-    """Run this script for each data set in a process of its own, `jobs` at a time; whether all of them are done."""
-    waiting, running = list(names), {}
+    """Run this script for each name in a process of its own, `jobs` at a time; whether all of them are done.
+
+    A name is a data set, or a part of the work on one.
+    """
+    waiting = list(names)
+    running: dict[str, subprocess.Popen[bytes]] = {}
     finished = True
     while waiting or running:
         while waiting and len(running) < jobs:
@@ -278,6 +343,23 @@ def all_of(names: list[str], jobs: int, command: list[str]) -> bool:
                     other.terminate()
                 sys.exit(f"{name} failed; see above")
     return finished
+
+
+def process_names(work: Work, names: list[str]) -> list[str]:
+    """What the processes of a call are called: after their data set, and with `--split` also their part of the work."""
+    if not work.split:
+        return names
+    return [f"{name}/{number}" for name in names for number in range(len(work.parts()))]
+
+
+def run_process(work: Work, process_name: str) -> bool:
+    """Do the work of one process; whether it is finished."""
+    name, _, part = process_name.partition("/")
+    if part == TRAINING:
+        train_classifier(work, name)
+        return True
+    part_work = work.parts()[int(part)] if part else work
+    return compare(part_work, name).finished
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -296,7 +378,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--methods", default=",".join(METHODS_OF_THE_RUN), help="methods, by comma; default: all but attention_flow"
     )
     parser.add_argument("--batch-size", type=int, default=16, help="texts that are explained together")
-    parser.add_argument("--jobs", type=int, default=1, help="data sets at the same time")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
+    parser.add_argument("--split", action="store_true", help="run slow methods in processes of their own")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--beside", type=Path, help="OUT of an earlier call with other methods: report those too")
@@ -324,6 +407,7 @@ def main(arguments: list[str] | None = None) -> None:
         seed=options.seed,
         methods=tuple(options.methods.split(",")),
         batch_size=options.batch_size,
+        split=options.split,
     )
     if options.beside:
         evaluations = [
@@ -336,13 +420,19 @@ def main(arguments: list[str] | None = None) -> None:
     until = options.until or (time.time() + options.seconds if options.seconds else None)
     work = replace(work, until=until)
     if options.only:
-        if not compare(work, options.only).finished:
+        if not run_process(work, options.only):
             sys.exit(UNFINISHED)
         return
     command = [sys.executable, "-m", "benchmarks.reproduce", *arguments]
     if until is not None:
         command += ["--until", str(until)]
-    if not all_of(names, options.jobs, command):
+    if options.split:  # the parts of a data set share its classifier
+        all_of([f"{name}/{TRAINING}" for name in names], options.jobs, command)
+    finished = all_of(process_names(work, names), options.jobs, command)
+    for name in names:
+        if is_finished(work, name):
+            collect(work, name)
+    if not finished:
         print("not done; run the same command again")
         sys.exit(UNFINISHED)
     if cost_names:
@@ -352,7 +442,9 @@ def main(arguments: list[str] | None = None) -> None:
             table.writeheader()
             table.writerows(rows)
     if options.beside:
-        work = join(work, options.beside, names)
+        joined = options.out / "joined"
+        methods = join([options.beside / "bench", work.bench], joined, names, replacements)
+        work = replace(work, folder=joined.name, methods=methods)
     (options.out / "significance.csv").write_text(significance(work, names))
     for path in report(work.bench, options.out / "report", datasets=[SETS[name].title for name in names]):
         print(path)

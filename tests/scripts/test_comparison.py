@@ -11,7 +11,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks import comparison
-from benchmarks.reproduce import Work, compare
+from benchmarks.reproduce import Work, collect, compare
 from gaflow.evaluation import Evaluation
 from tests.support.models import SIZE, wordpiece
 
@@ -47,6 +47,7 @@ def work(tmp_path_factory):
         methods=METHODS,
     )
     compare(work, "sst2")
+    collect(work, "sst2")
     compare(replace(work, replacements=("pad",)), "imdb")
     return work
 

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -121,14 +122,34 @@ def test_every_data_set_has_a_process_and_one_that_fails_ends_it(tmp_path):
 def test_new_methods_join_those_of_an_earlier_call(work, first, tmp_path):
     later = replace(work, out=tmp_path, methods=("attgrads",), earlier=work.out)
     compare(later, "sst2")
-    joined = join(later, work.out, ["sst2"])
-    merged, old, new = (Evaluation.load(w.bench / "sst-2" / "pad") for w in (joined, work, later))
+    joined = tmp_path / "joined"
+    methods = join([work.bench, later.bench], joined, ["sst2"], ("pad",))
+    merged, old, new = (Evaluation.load(folder / "sst-2" / "pad") for folder in (joined, work.bench, later.bench))
     assert merged.methods == (*old.methods, "attgrads")
     assert np.array_equal(merged.masked, np.concatenate([old.masked, new.masked[:1]]))
-    assert "attgrads" in joined.methods
-    (data,) = collect(joined.bench)
+    assert methods == merged.methods
+    (data,) = collect(joined)
     assert set(data.example) == {*METHODS, "attgrads"}
     assert merged.manifest["beside"][0]["methods"][0]["name"] == "attgrads"
+
+
+def test_slow_methods_in_processes_of_their_own_give_the_same_numbers(work, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    names = ("rawatt", "occlusion", "alti", "agf")
+    together = replace(work, out=tmp_path / "together", earlier=work.out, methods=names)
+    args = ["--base", work.base, "--data", str(work.data), "--device", "cpu", "--seed", "3", "--sets", "sst2"]
+    args += ["--methods", ",".join(names), "--replacement", "pad"]
+    whole = Evaluation.load(compare(together, "sst2").evaluations["pad"])
+    shutil.copytree(work.out / "models", tmp_path / "split" / "models")
+    main([*args, "--out", str(tmp_path / "split"), "--split", "--jobs", "2"])
+    joined = Evaluation.load(tmp_path / "split" / "bench" / "sst-2" / "pad")
+    assert sorted(joined.methods) == sorted(whole.methods)
+    order = [joined.methods.index(name) for name in whole.methods]
+    assert np.allclose(joined.masked[order], whole.masked, atol=1e-6)
+    with (tmp_path / "split" / "flows" / "sst-2.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["method"], row["texts"], row["converged"]) for row in rows] == [("agf", "12", "12")]
+    assert (tmp_path / "split" / "report" / "tables.csv").exists()
 
 
 def test_a_call_whose_seconds_are_over_is_not_done_and_the_next_one_goes_on(work, first, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from gaflow.schemas.check import read_json
 if TYPE_CHECKING:
     import pyarrow
 
-_DESCRIPTION = "evaluation.json"
+DESCRIPTION = "evaluation.json"
 _TIMINGS = "timings.json"
 _KIND = "a file of an evaluation"
 
@@ -44,19 +44,19 @@ def write_tables(folder: Path, content: StoredTables, optional: Sequence[str] = 
     import pyarrow
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_DESCRIPTION, *optional):
+    for name in (DESCRIPTION, *optional):
         (folder / name).unlink(missing_ok=True)
     for name, columns in content.tables.items():
         write_parquet(folder / name, pyarrow.table(dict(columns)))
     write_json(folder / _TIMINGS, content.timings)
-    write_json(folder / _DESCRIPTION, content.description)
+    write_json(folder / DESCRIPTION, content.description)
 
 
 def read_tables(folder: Path) -> StoredTables:
     """Read what `write_tables` wrote."""
-    path = folder / _DESCRIPTION
+    path = folder / DESCRIPTION
     if not path.is_file():
-        raise FileNotFoundError(f"no evaluation in {folder}: there is no {_DESCRIPTION}")
+        raise FileNotFoundError(f"no evaluation in {folder}: there is no {DESCRIPTION}")
     description = read_json(path, "evaluation", _KIND)
     tables = {}
     for file in sorted(folder.glob("*.parquet")):
