@@ -40,6 +40,7 @@ from typing import Any
 
 import pyarrow
 import torch
+from filelock import FileLock
 from pyarrow import parquet
 from torch import Tensor
 
@@ -57,7 +58,6 @@ from gaflow.methods import METHODS
 
 SAY = 20.0  # seconds between words about progress
 UNFINISHED = 3  # the exit status when the seconds are over
-TRAINING = "training"  # the part of a data set's work that comes first
 OURS = ("af", "gf", "agf", "relevance_flow", "peeled_flow")  # tested against all others
 LEFT_OUT = ("attention_flow",)  # a maximum flow of its own for each token: hours for a data set
 METHODS_OF_THE_RUN = tuple(name for name in METHODS if name not in (*LEFT_OUT, "random"))  # the control is always added
@@ -138,11 +138,15 @@ def explainer(work: Work, name: str) -> Explainer:
 
 
 def train_classifier(work: Work, name: str) -> None:
-    """Train the classifier of a data set, unless that was done before."""
+    """Train the classifier of a data set, unless that was done before; other processes of the data set wait for it."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as training sets it, whichever process goes on
-    if not (work.model(name) / "training.json").exists():
+    folder = work.model(name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if (folder / "training.json").exists():
+            return
         files = (work.file(name, "train"), work.file(name, "test"))
-        record = train(work.base, files, SETS[name].labels, work.model(name), Training(seed=work.seed), work.device)
+        record = train(work.base, files, SETS[name].labels, folder, Training(seed=work.seed), work.device)
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
         torch.use_deterministic_algorithms(False)
 
@@ -355,9 +359,6 @@ def process_names(work: Work, names: list[str]) -> list[str]:
 def run_process(work: Work, process_name: str) -> bool:
     """Do the work of one process; whether it is finished."""
     name, _, part = process_name.partition("/")
-    if part == TRAINING:
-        train_classifier(work, name)
-        return True
     part_work = work.parts()[int(part)] if part else work
     return compare(part_work, name).finished
 
@@ -426,8 +427,6 @@ def main(arguments: list[str] | None = None) -> None:
     command = [sys.executable, "-m", "benchmarks.reproduce", *arguments]
     if until is not None:
         command += ["--until", str(until)]
-    if options.split:  # the parts of a data set share its classifier
-        all_of([f"{name}/{TRAINING}" for name in names], options.jobs, command)
     finished = all_of(process_names(work, names), options.jobs, command)
     for name in names:
         if is_finished(work, name):
