@@ -165,12 +165,15 @@ def describe_run(evaluations: Evaluations, training: Mapping[str, Any], commit: 
     """Where the numbers of a data set come from."""
     manifest = next(iter(evaluations.values())).manifest
     model = manifest["model"]
-    kept = ("data", "sample", "texts", "skipped", "left_out", "seed", "versions", "processor")
+    kept = ("data", "sample", "texts", "skipped", "left_out", "seed", "processor")
     run = {"commit": commit} | {key: manifest[key] for key in kept}
     run["truncated"] = manifest["truncated"]
     run["weights"] = model["weights"]
     run["tokenizer"] = model["tokenizer"]
     parts = [manifest, *manifest.get("beside", ())]  # methods may have run in several processes
+    run["versions"] = {}
+    for part in parts:  # each names the libraries of its own methods
+        run["versions"].update(part["versions"])
     run["attributions"] = [part["attributions"] for part in parts]
     run["methods"] = unique_methods(parts)
     run["masked_inputs"] = {}
