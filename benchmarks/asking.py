@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import standard_error
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Attribution, Explainer
 from gaflow.explainer.batch import explain_batch
@@ -163,7 +164,7 @@ def mean_with_error(values: np.ndarray, spec: str = "+.3f") -> str:
     numbers = values[~np.isnan(values)]
     if not len(numbers):
         return "none"
-    error = f" ± {numbers.std(ddof=1) / len(numbers) ** 0.5:.3f}" if len(numbers) > 1 else ""
+    error = f" ± {standard_error(numbers):.3f}" if len(numbers) > 1 else ""
     return f"{numbers.mean():{spec}}{error}"
 
 

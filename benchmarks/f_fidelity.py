@@ -31,7 +31,7 @@ import torch
 import gaflow
 from benchmarks.asking import spearman
 from benchmarks.ranked_table import METHODS, report
-from benchmarks.report import provenance, write
+from benchmarks.report import provenance, standard_error, write
 from benchmarks.train_classifier import Training, accuracy, encode, random_masking, read, train
 from gaflow.benchmark import bench
 from gaflow.data import open_data
@@ -127,8 +127,7 @@ def differences(by_setup: dict[str, By]) -> list[str]:
         cells = [setup]
         for first, second in pairs:
             difference = _mean_aopc(by, first) - _mean_aopc(by, second)
-            error = difference.std(ddof=1) / len(difference) ** 0.5
-            cells.append(f"{difference.mean():+.3f} ± {error:.3f}")
+            cells.append(f"{difference.mean():+.3f} ± {standard_error(difference):.3f}")
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
