@@ -95,10 +95,16 @@ def learn(
     base: str, parts: dict[str, list[Planted]], settings: Settings, device: str
 ) -> tuple[Any, Any, dict[str, Any]]:
     """A model that knows the rule, its tokenizer, and how well it does."""
+    with repeatable(settings.training.seed):
+        return _learn(base, parts, settings, device)
+
+
+def _learn(
+    base: str, parts: dict[str, list[Planted]], settings: Settings, device: str
+) -> tuple[Any, Any, dict[str, Any]]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     target_device, training = torch.device(device), settings.training
-    repeatable(training.seed)
     count = 1 + max(int(row.label) for row in parts["train"])
     tokenizer = AutoTokenizer.from_pretrained(base)
     tokenizer.add_tokens(list(planted_words(settings.kind, len({row.label for row in parts["plain"]}))))

@@ -118,7 +118,6 @@ def compare(work: Work, name: str) -> DataSetOutcome:
         files = (work.file(name, "train"), work.file(name, "test"))
         record = train(work.base, files, SETS[name].labels, work.model(name), Training(seed=work.seed), work.device)
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
-        torch.use_deterministic_algorithms(False)
     data = open_data(work.file(name, "test"), label_column="label")
     (outcome,) = bench(
         explainer(work, name),
