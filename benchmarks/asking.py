@@ -73,8 +73,7 @@ class Subject:
     ) -> list[Scored]:
         """Scores of each text; `asked` says what is special, and must if the model is not what it was."""
         texts = self.texts if texts is None else texts
-        decided = json.dumps([repr(method), question, list(texts), targets, groups]).encode()
-        path = self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
+        path = self._file(method, question, targets, texts, groups)
         if not path.exists():
             started = time.perf_counter()
             outcomes = explain(self.explainer, texts, method, self.batch_size, targets, groups)
@@ -86,6 +85,21 @@ class Subject:
             )
         stored = json.loads(path.read_text())["scores"]
         return [None if isinstance(outcome, str) else np.array(outcome) for outcome in stored]
+
+    def has_scores(self, method: Method) -> bool:
+        """Whether the scores of the texts are kept."""
+        return self._file(method, "", None, self.texts, None).exists()
+
+    def _file(
+        self,
+        method: Method,
+        question: str,
+        targets: Sequence[int] | None,
+        texts: Sequence[str],
+        groups: Sequence[Sequence[int]] | None,
+    ) -> Path:
+        decided = json.dumps([repr(method), question, list(texts), targets, groups]).encode()
+        return self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
 
     def compare(self, measure: Callable[..., float], one: Sequence[Scored], other: Sequence[Scored]) -> np.ndarray:
         """A measure (n,) of two scores of the ordinary tokens of each text; NaN where one of them is missing."""
