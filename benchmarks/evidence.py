@@ -468,8 +468,8 @@ def summary(outcomes: Mapping[str, Outcome], settings: Mapping[str, object]) -> 
     return "\n".join([*lines, ""])
 
 
-def archive(out: Path, outcomes: Mapping[str, Outcome], text: str) -> Path:
-    """One file with all results, logs and records, which replaces the one before."""
+def archive(path: Path, out: Path, outcomes: Mapping[str, Outcome], text: str) -> None:
+    """Write one file with all results, logs and records, which replaces the one before."""
     (out / "summary.md").write_text(text)
     files = {"summary.md": out / "summary.md"}
     for outcome in outcomes.values():
@@ -479,11 +479,11 @@ def archive(out: Path, outcomes: Mapping[str, Outcome], text: str) -> Path:
         for file in sorted(out.glob(pattern)):
             if file.stat().st_size <= LARGEST_RECORD:
                 files[str(file.relative_to(out))] = file
-    unfinished = out / "evidence.zip.part"
+    unfinished = path.with_name(f"{path.name}.part")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as package:
         for name, file in files.items():
             package.write(file, name)
-    return unfinished.replace(out / "evidence.zip")
+    unfinished.replace(path)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -498,6 +498,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="for everything")
     parser.add_argument("--reserve", type=float, default=75.0, help="seconds at the end, for writing tables")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--archive", type=Path, help="written after every step; default: OUT/evidence.zip")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="a few texts of everything, to see that it works")
@@ -523,8 +524,10 @@ def main(arguments: list[str] | None = None) -> None:
         return
     settings = {"jobs": options.jobs, "threads": options.threads, "seconds": options.seconds, "seed": options.seed}
 
-    def pack(outcomes: Mapping[str, Outcome]) -> Path:
-        return archive(places.out, outcomes, summary(outcomes, settings))
+    path = options.archive or places.out / "evidence.zip"
+
+    def pack(outcomes: Mapping[str, Outcome]) -> None:
+        archive(path, places.out, outcomes, summary(outcomes, settings))
 
     schedule = Schedule(
         steps=steps,
@@ -538,7 +541,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     outcomes = schedule.run()
     print(summary(outcomes, settings))
-    print("packed in", pack(outcomes))
+    pack(outcomes)
+    print("packed in", path)
     if not all(outcomes[step.name].is_done for step in steps):
         sys.exit("not all steps are done; see the logs")
 

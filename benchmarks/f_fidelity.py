@@ -226,7 +226,11 @@ def main(arguments: list[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     tested: dict[str, dict[str, float]] = {}
     by_setup: dict[str, By] = {}
+    failed: dict[str, str] = {}
     for name, folder in classifiers(options).items():
+        if not (folder / "config.json").exists():
+            failed[f"{name} classifier"] = f"there is none in {folder}"
+            continue
         explainer = gaflow.Explainer(folder, device=options.device, dtype=torch.float32)
         stored = options.out / f"accuracy-{name}-{Path(options.test).stem}-{options.beta:g}.json"
         if not stored.exists():
@@ -249,8 +253,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.compute_only:
         return
     if not by_setup:
-        raise SystemExit("the time was over before anything was measured; run the same command again")
-    lines = [*tables(tested, by_setup, options), *missing_lines(deadline.left_out)]
+        reasons = " ".join(missing_lines(deadline.left_out, failed))
+        raise SystemExit(f"nothing was measured; run the same command again. {reasons}")
+    lines = [*tables(tested, by_setup, options), *missing_lines(deadline.left_out, failed)]
     print("\n".join(lines))
     if options.output:
         print("written to", write(options.output, "\n".join(lines)).name)

@@ -132,7 +132,10 @@ def test_the_archive_has_results_logs_and_records_but_no_weights(places):
     places.results.mkdir()
     (places.results / "a.md").write_text("a table")
     outcomes = {"a": Outcome("done", 2.0, [places.results / "a.md"]), "b": Outcome("failed (1)", 1.0)}
-    path = archive(places.out, outcomes, summary(outcomes, {"seed": 0}))
+    path = places.out / "all.zip"
+    archive(path, places.out, outcomes, "an earlier summary")
+    archive(path, places.out, outcomes, summary(outcomes, {"seed": 0}))
+    assert sorted(places.out.glob("*.zip*")) == [path]
     with zipfile.ZipFile(path) as package:
         assert sorted(package.namelist()) == ["logs/a.log", "models/sst2/training.json", "results/a.md", "summary.md"]
         text = package.read("summary.md").decode()

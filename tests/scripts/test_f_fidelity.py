@@ -76,8 +76,18 @@ def test_measurements_are_shared_among_processes_and_missing_ones_named(files, t
     text = output.read_text()
     assert "## Plain classifier, all levels" in text
     assert "time was over: plain classifier, at most 30% masked, masked classifier, at most 30% masked" in text
+    absent = ["--masked", str(tmp_path / "absent")]
+    f_fidelity.main([*arguments, *absent, "--output", str(output), "--seconds", "0"])
+    assert "`masked classifier` failed" in output.read_text()
     with pytest.raises(SystemExit, match="run the same command again"):
-        f_fidelity.main([*arguments, "--setups", "masked-limited", "--seconds", "0"])
+        f_fidelity.main([*arguments, *absent, "--setups", "masked-limited"])
+
+
+def test_a_classifier_that_saw_another_share_masked_is_refused(tmp_path):
+    (tmp_path / "training.json").write_text('{"settings": {"masking": 0.5}}')
+    arguments = ["--base", "x", "--train", "x", "--test", "x", "--labels", "a,b", "--out", "x"]
+    with pytest.raises(SystemExit, match=r"--masking 0\.5"):
+        f_fidelity.parse([*arguments, "--masked", str(tmp_path)])
 
 
 def test_a_share_that_masks_nothing_or_all_is_refused():

@@ -246,6 +246,13 @@ def test_agreement_is_that_of_the_evaluation_on_texts_that_are_classified_right(
     assert float(row_of(lines, "attgrads")[1].split()[0]) == pytest.approx(np.mean(hits), abs=6e-4)
 
 
+def test_a_classifier_that_gets_no_text_right_agrees_with_nobody(tmp_path, subject):
+    wrong = {att.text: (1 - att.target, [att.offsets[1]]) for att in subject.attributions}
+    lines = agreement(subject.explainer, wrong, [METHODS["attgrads"]], str(tmp_path), 4)
+    assert len(lines) == 1
+    assert f"none of {len(wrong)} texts" in lines[0]
+
+
 def test_agreement_of_methods_without_scores_is_left_out_once_the_time_is_over(tmp_path, subject):
     marked = {att.text: (att.target, [att.offsets[1]]) for att in subject.attributions}
     agreement(subject.explainer, marked, [METHODS["attgrads"]], str(tmp_path), 4)
