@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import standard_error
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Attribution, Explainer
 from gaflow.explainer.batch import explain_batch
@@ -72,8 +73,7 @@ class Subject:
     ) -> list[Scored]:
         """Scores of each text; `asked` says what is special, and must if the model is not what it was."""
         texts = self.texts if texts is None else texts
-        decided = json.dumps([repr(method), question, list(texts), targets, groups]).encode()
-        path = self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
+        path = self._file(method, question, targets, texts, groups)
         if not path.exists():
             started = time.perf_counter()
             outcomes = explain(self.explainer, texts, method, self.batch_size, targets, groups)
@@ -85,6 +85,21 @@ class Subject:
             )
         stored = json.loads(path.read_text())["scores"]
         return [None if isinstance(outcome, str) else np.array(outcome) for outcome in stored]
+
+    def has_scores(self, method: Method) -> bool:
+        """Whether the scores of the texts are kept."""
+        return self._file(method, "", None, self.texts, None).exists()
+
+    def _file(
+        self,
+        method: Method,
+        question: str,
+        targets: Sequence[int] | None,
+        texts: Sequence[str],
+        groups: Sequence[Sequence[int]] | None,
+    ) -> Path:
+        decided = json.dumps([repr(method), question, list(texts), targets, groups]).encode()
+        return self.folder / f"{hashlib.sha256(decided).hexdigest()[:20]}.json"
 
     def compare(self, measure: Callable[..., float], one: Sequence[Scored], other: Sequence[Scored]) -> np.ndarray:
         """A measure (n,) of two scores of the ordinary tokens of each text; NaN where one of them is missing."""
@@ -163,7 +178,7 @@ def mean_with_error(values: np.ndarray, spec: str = "+.3f") -> str:
     numbers = values[~np.isnan(values)]
     if not len(numbers):
         return "none"
-    error = f" ± {numbers.std(ddof=1) / len(numbers) ** 0.5:.3f}" if len(numbers) > 1 else ""
+    error = f" ± {standard_error(numbers):.3f}" if len(numbers) > 1 else ""
     return f"{numbers.mean():{spec}}{error}"
 
 

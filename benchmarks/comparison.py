@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, standard_error
 from benchmarks.reproduce import REPLACEMENTS, SETS
 from gaflow.benchmark import report
 from gaflow.benchmark.folder_layout import slug
@@ -154,11 +154,6 @@ def differences(title: str, evaluations: Evaluations) -> pd.DataFrame:
             row[f"{order}_error"] = standard_error(difference)
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def standard_error(values: np.ndarray) -> Any:
-    """Of the mean over the last axis."""
-    return values.std(-1, ddof=1) / values.shape[-1] ** 0.5
 
 
 def describe_run(evaluations: Evaluations, training: Mapping[str, Any], commit: str) -> dict[str, Any]:

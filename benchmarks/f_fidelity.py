@@ -5,7 +5,8 @@
 
 Two classifiers are fine-tuned from `--base` by `train_classifier.py` with the same settings and seed: one on the texts
 as they are ("plain"), and one whose training texts are masked at random, up to the share `--beta` of their tokens, by
-[PAD], [MASK] or deletion ("masked"). `--plain DIR` takes a classifier that is there, instead of training it. Then
+[PAD], [MASK] or deletion ("masked"). `--plain DIR` and `--masked DIR` take classifiers that are there, instead of
+training them. Then
 
 - accuracies of both on test texts as they are, and with up to `--beta` of the tokens masked at random: how far masking
   is out of distribution for each
@@ -13,9 +14,11 @@ as they are ("plain"), and one whose training texts are masked at random, up to 
   once (`max_share`, `--draws` random parts of what a level would mask), and on the plain one as usual
 - how far the rankings agree
 
-Everything is stored in OUT, and what is there is not computed again: after an interruption, or once ten minutes are
-over, run the same command again. Training is the only part that starts again from its beginning. A first run on the
-CPU, with all parts small: `--train-texts 600 --epochs 1 --texts 20 --draws 2 --methods attnlrp,agf`.
+Everything is stored in OUT, and what is there is not computed again: after an interruption, or once `--seconds` are
+over, run the same command again. Training is the only part that starts again from its beginning. A measurement that is
+not done in time is left out of the tables, and named. With `--setups` processes share the measurements before one with
+all of them writes the tables. A first run on the CPU, with all parts small: `--train-texts 600 --epochs 1 --texts 20
+--draws 2 --methods attnlrp,agf`.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ import torch
 
 import gaflow
 from benchmarks.asking import spearman
+from benchmarks.deadline import Deadline, add_option, missing_lines
 from benchmarks.ranked_table import METHODS, report
-from benchmarks.report import provenance, write
+from benchmarks.report import provenance, standard_error, write
 from benchmarks.train_classifier import Training, accuracy, encode, random_masking, read, train
 from gaflow.benchmark import bench
 from gaflow.data import open_data
@@ -47,16 +51,23 @@ COMPARED = (
     ("relevance_flow", "ig"),
 )
 By = dict[str, Evaluation]  # replacement -> evaluation
+SETUPS = {  # classifier, and whether no more than `--beta` of a text is masked at once
+    "plain-limited": ("plain", True),
+    "plain": ("plain", False),
+    "masked-limited": ("masked", True),
+}
 
 
 def classifiers(options: argparse.Namespace) -> dict[str, Path]:
-    """Folders of the plain and the masked classifier, trained now if they are not there."""
-    folders = {"plain": options.plain or options.out / "plain", "masked": options.out / "masked"}
+    """Folders of the classifiers that the setups need, plain and masked, trained now if they are not there."""
+    folders = {"plain": options.plain or options.out / "plain", "masked": options.masked or options.out / "masked"}
+    needed = {classifier for classifier, _ in options.setups.values()}
+    folders = {name: folder for name, folder in folders.items() if name in needed}
     settings = Training(
         epochs=options.epochs, max_length=options.max_length, texts=options.train_texts, seed=options.seed
     )
     for name, folder in folders.items():
-        if name == "plain" and options.plain:
+        if getattr(options, name):
             continue
         own_settings = replace(settings, masking=options.beta if name == "masked" else 0.0)
         if (folder / "training.json").exists():
@@ -93,8 +104,15 @@ def accuracies(explainer: gaflow.Explainer, options: argparse.Namespace) -> dict
     return by_way
 
 
-def evaluations(explainer: gaflow.Explainer, folder: Path, max_share: float | None, options: argparse.Namespace) -> By:
-    """AOPC of all methods on the test texts, continued where it ended."""
+def evaluations(
+    explainer: gaflow.Explainer,
+    folder: Path,
+    max_share: float | None,
+    options: argparse.Namespace,
+    deadline: Deadline | None = None,
+) -> By | None:
+    """AOPC of all methods on the test texts, continued where it ended; None if the time is over before it is done."""
+    deadline = deadline or Deadline()
     (outcome,) = bench(
         explainer,
         {options.data_name: open_data(options.test, text_column=options.column, label_column="label")},
@@ -107,8 +125,12 @@ def evaluations(explainer: gaflow.Explainer, folder: Path, max_share: float | No
         max_share=max_share,
         draws=options.draws,
         shard_size=options.shard_size,
+        batch_size=options.batch_size,
         progress=False,
+        stop=lambda: deadline.is_over,
     )
+    if not outcome.finished:
+        return None
     print(f"{folder.name}: {outcome.texts} texts, left out {dict(outcome.left_out)}", flush=True)
     return {replacement: Evaluation.load(path) for replacement, path in outcome.evaluations.items()}
 
@@ -127,8 +149,7 @@ def differences(by_setup: dict[str, By]) -> list[str]:
         cells = [setup]
         for first, second in pairs:
             difference = _mean_aopc(by, first) - _mean_aopc(by, second)
-            error = difference.std(ddof=1) / len(difference) ** 0.5
-            cells.append(f"{difference.mean():+.3f} ± {error:.3f}")
+            cells.append(f"{difference.mean():+.3f} ± {standard_error(difference):.3f}")
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -170,6 +191,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--labels", required=True, help="names of the classes, by comma")
     parser.add_argument("--data-name", default="data")
     parser.add_argument("--plain", type=Path, help="classifier that was trained on texts as they are")
+    parser.add_argument("--masked", type=Path, help="classifier that was trained with `--masking` of the same share")
     parser.add_argument("--beta", type=float, default=0.3, help="share of a text that is masked at most")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--texts", type=int, default=300, help="to explain")
@@ -182,7 +204,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
+    parser.add_argument("--setups", nargs="+", choices=list(SETUPS), default=list(SETUPS), help="what is measured")
+    parser.add_argument("--compute-only", action="store_true", help="store what is measured, and write no tables")
+    parser.add_argument("--batch-size", type=int, default=16, help="of explaining")
+    add_option(parser)
     options = parser.parse_args(arguments)
+    options.setups = {name: SETUPS[name] for name in options.setups}
+    if options.masked and (options.masked / "training.json").exists():
+        share = json.loads((options.masked / "training.json").read_text())["settings"]["masking"]
+        if share != options.beta:
+            raise SystemExit(f"{options.masked} was trained with --masking {share}, not with --beta {options.beta}")
     if not 0 < options.beta < 1:
         raise SystemExit(f"--beta must be above 0 and below 1, not {options.beta}")
     return options
@@ -191,22 +222,40 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Train, explain, mask, and write the tables."""
     options = parse(arguments)
-    folders = classifiers(options)
+    deadline = Deadline(options.seconds)
+    options.out.mkdir(parents=True, exist_ok=True)
     tested: dict[str, dict[str, float]] = {}
     by_setup: dict[str, By] = {}
-    for name, folder in folders.items():
+    failed: dict[str, str] = {}
+    for name, folder in classifiers(options).items():
+        if not (folder / "config.json").exists():
+            failed[f"{name} classifier"] = f"there is none in {folder}"
+            continue
         explainer = gaflow.Explainer(folder, device=options.device, dtype=torch.float32)
         stored = options.out / f"accuracy-{name}-{Path(options.test).stem}-{options.beta:g}.json"
         if not stored.exists():
             write_atomically(stored, json.dumps(accuracies(explainer, options)).encode())
         tested[name] = json.loads(stored.read_text())
-        limited = f"{name} classifier, at most {options.beta:.0%} masked"
-        by_setup[limited] = evaluations(explainer, options.out / f"bench-{name}-limited", options.beta, options)
-        if name == "plain":
-            by_setup["plain classifier, all levels"] = evaluations(
-                explainer, options.out / "bench-plain", None, options
+        for setup, (classifier, is_limited) in options.setups.items():
+            if classifier != name:
+                continue
+            title = (
+                f"{name} classifier, at most {options.beta:.0%} masked"
+                if is_limited
+                else f"{name} classifier, all levels"
             )
-    lines = tables(tested, by_setup, options)
+            max_share = options.beta if is_limited else None
+            by = evaluations(explainer, options.out / f"bench-{setup}", max_share, options, deadline)
+            if by is None:
+                deadline.left_out.append(title)
+            else:
+                by_setup[title] = by
+    if options.compute_only:
+        return
+    if not by_setup:
+        reasons = " ".join(missing_lines(deadline.left_out, failed))
+        raise SystemExit(f"nothing was measured; run the same command again. {reasons}")
+    lines = [*tables(tested, by_setup, options), *missing_lines(deadline.left_out, failed)]
     print("\n".join(lines))
     if options.output:
         print("written to", write(options.output, "\n".join(lines)).name)
@@ -219,7 +268,13 @@ def tables(tested: dict[str, dict[str, float]], by_setup: dict[str, By], options
         f"# F-Fidelity on {texts} texts of {Path(options.test).name}",
         "",
         provenance(
-            base=Path(options.base).name, beta=options.beta, draws=options.draws, texts=texts, seed=options.seed
+            base=Path(options.base).name,
+            train=Path(options.train).name,
+            epochs=options.epochs,
+            beta=options.beta,
+            draws=options.draws,
+            texts=texts,
+            seed=options.seed,
         ),
         f"Accuracy on all test texts, and with up to {options.beta:.0%} of the tokens of each masked at random:",
         "",
@@ -229,6 +284,8 @@ def tables(tested: dict[str, dict[str, float]], by_setup: dict[str, By], options
     for name, by_way in tested.items():
         lines.append(f"| {name} | " + " | ".join(f"{value:.3f}" for value in by_way.values()) + " |")
     lines += ["", f"Rank correlation of the methods' AOPC: {agreement(by_setup)}.", ""]
+    if differences(by_setup):
+        lines += ["Paired differences of the AOPC, mean of the replacements, with standard errors:", ""]
     lines += differences(by_setup)
     for setup, by in by_setup.items():
         lines += [f"## {setup[0].upper()}{setup[1:]}", "", *report(by)]

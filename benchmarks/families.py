@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import gaflow
-from benchmarks.report import commit, write
+from benchmarks.report import commit, standard_error, write
 from gaflow.benchmark import bench
 from gaflow.benchmark.folder_layout import slug
 from gaflow.data import open_data
@@ -124,8 +124,7 @@ def table(judged: list[Judged]) -> list[str]:
         for first, second in COMPARED:
             if first in model.top and second in model.top:
                 difference = model.top[first].mean(0) - model.top[second].mean(0)
-                error = difference.std(ddof=1) / len(difference) ** 0.5
-                cells.append(f"{difference.mean():+.3f} ± {error:.3f}")
+                cells.append(f"{difference.mean():+.3f} ± {standard_error(difference):.3f}")
             else:
                 cells.append("")
         lines.append("| " + " | ".join(cells) + " |")

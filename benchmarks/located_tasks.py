@@ -98,6 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--least", type=int, default=5, help="words beside the entity")
     parser.add_argument("--methods", default=",".join(METHODS), help="by comma")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, default=16, help="of explaining")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
     options = parser.parse_args(arguments)
@@ -119,6 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
         replacement=REPLACEMENTS,
         eraser=False,
         truncation=True,
+        batch_size=options.batch_size,
         seed=options.seed,
         progress=False,
     )

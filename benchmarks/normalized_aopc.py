@@ -3,9 +3,9 @@
     python -m benchmarks.normalized_aopc --data dev.parquet --model DIR --texts 60 --most 16 --output naopc_sst2.md
 
 For every text the lowest and the highest AOPC of any order of its tokens are searched (Edin et al. 2025): exactly up to
-8 tokens, by a beam of `--beam` sets for longer ones. Normalized AOPC is 0 for the worst order that was found and 1 for
-the best. How much a beam misses is measured: on the texts of up to `--exact` tokens, bounds by a beam are compared with
-exact ones.
+`--exact` tokens, by a beam of `--beam` sets for longer ones. Normalized AOPC is 0 for the worst order that was found
+and 1 for the best. How much a beam misses is measured: on the texts of up to `--exact` tokens, bounds by a beam are
+compared with exact ones.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--least", type=int, default=5, help="tokens of a text")
     parser.add_argument("--most", type=int, default=16, help="tokens of a text")
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--exact", type=int, default=8, help="tokens of a text that is solved exactly")
+    parser.add_argument("--exact", type=int, default=8, help="tokens of a text that is solved exactly, at most")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--column", default="text")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, default=16, help="of explaining")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
     options = parser.parse_args(arguments)
@@ -95,6 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
         replacement=REPLACEMENTS,
         eraser=False,
         bounds=Bounds(beam=options.beam, exact=options.exact),
+        batch_size=options.batch_size,
         seed=options.seed,
         progress=False,
     )
@@ -106,6 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
             texts=len(texts),
             tokens=f"{options.least} to {options.most}",
             beam=options.beam,
+            exact=options.exact,
             seed=options.seed,
         ),
         "AOPC of the worst and of the best order that were found:",

@@ -7,6 +7,8 @@ their tokens', and those with a marked token should rank first.
 
     python -m benchmarks.sanity --parts rationales --texts 100000 --rationales DATA --classifiers MODELS \\
         --device cuda --output rationales.md
+
+Methods that are not begun when `--seconds` are over are left out, and named.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 import pyarrow.parquet
 
 from benchmarks.asking import Subject, markdown, mean_with_error
+from benchmarks.deadline import Deadline, missing_lines
 from gaflow import Explainer
 from gaflow.evaluation import auprc, rationale_mask, select_top, token_f1
 from gaflow.inputs.segmentation import Span
@@ -80,19 +83,22 @@ def agreement(
     cache: str,
     batch_size: int,
     sentences: Mapping[str, Sequence[Span]] | None = None,
+    deadline: Deadline | None = None,
 ) -> list[str]:
     """Markdown, the method of highest AUPRC first; sentences are judged where they are known."""
+    deadline = deadline or Deadline()
+    late = len(deadline.left_out)
     all_texts = Subject.of(explainer, list(marked), cache, batch_size)
     right = [att.text for att in all_texts.attributions if att.target == marked[att.text][0]]
     if not right:
-        raise SystemExit(
-            f"the classifier gets none of {len(marked)} texts with rationales right; does it know the labels?"
-        )
+        return [f"The classifier gets none of {len(marked)} texts with rationales right; does it know the labels?"]
     subject = Subject.of(explainer, right, cache, batch_size)
     gold = [rationale_mask(att, marked[att.text][1]) for att in subject.attributions]
     marked_rows = [k for k, mask in enumerate(gold) if mask.any() and not mask.all()]
     rows = []
     for method in methods:
+        if not subject.has_scores(method) and not deadline.allows(method.name):
+            continue
         scores = subject.scores(method)
         pairs = []
         of_sentences = []
@@ -123,4 +129,6 @@ def agreement(
         f"({share:.1%} on average; {cut} texts are cut).",
         "",
         *markdown(header, rows),
+        "",
+        *missing_lines(deadline.left_out[late:]),
     ]

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 import gaflow
-from benchmarks.report import provenance, write
+from benchmarks.report import provenance, standard_error, write
 from gaflow.methods import METHODS, AttCat, AttGrads, Cat, FlowMethod, Scores
 from gaflow.methods.balanced import with_gradients
 from gaflow.methods.peeling import SignedNetwork, input_relevance, peel
@@ -244,7 +244,7 @@ def table(rows: Sequence[dict[str, Any]], reference: str) -> list[str]:
 
 def _difference(values: np.ndarray) -> str:
     """Mean and standard error."""
-    return f"{values.mean():+.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+    return f"{values.mean():+.3f} ± {standard_error(values):.3f}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,6 +31,11 @@ def provenance(**settings: object) -> str:
 def commit() -> str:
     """The commit that runs; `COMMIT` names it where the history is not at hand."""
     return os.environ.get("COMMIT") or _run("git", "describe", "--always", "--dirty", "--abbrev=10")
+
+
+def standard_error(values: np.ndarray) -> Any:
+    """Of the mean over the last axis, on which there are at least two independent values."""
+    return values.std(-1, ddof=1) / values.shape[-1] ** 0.5
 
 
 def _processor() -> str:

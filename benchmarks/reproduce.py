@@ -31,8 +31,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -42,11 +40,11 @@ import pyarrow
 import torch
 from filelock import FileLock
 from pyarrow import parquet
-from torch import Tensor
 
 from benchmarks.flows import COLUMNS as FLOW_COLUMNS
 from benchmarks.flows import flows
 from benchmarks.flows import write as write_csv
+from benchmarks.passes import counting
 from benchmarks.train_classifier import Training, read, train
 from gaflow import Explainer
 from gaflow.benchmark import DataSetOutcome, bench, report
@@ -148,7 +146,6 @@ def train_classifier(work: Work, name: str) -> None:
         files = (work.file(name, "train"), work.file(name, "test"))
         record = train(work.base, files, SETS[name].labels, folder, Training(seed=work.seed), work.device)
         print(f"{name}: trained in {record['seconds']:.0f} s, accuracy {record['accuracy']}", flush=True)
-        torch.use_deterministic_algorithms(False)
 
 
 def compare(work: Work, name: str) -> DataSetOutcome:
@@ -185,32 +182,6 @@ def _words(name: str) -> Any:
             print(f"{name}: {done:.0f} of {total}, {(now - started) * (total / done - 1):.0f} s to go", flush=True)
 
     return say
-
-
-@dataclass
-class Passes:
-    """How many texts went through the model forwards and backwards."""
-
-    forward: int = 0
-    backward: int = 0
-
-
-@contextmanager
-def counting(model: Any) -> Iterator[Passes]:
-    """Count the passes of `model` while this lasts."""
-    passes = Passes()
-
-    def count_passes(_module: Any, _given: Any, output: Any) -> None:
-        logits: Tensor = output.logits
-        passes.forward += len(logits)
-        if logits.requires_grad:
-            logits.register_hook(lambda gradient: setattr(passes, "backward", passes.backward + len(gradient)))
-
-    handle = model.register_forward_hook(count_passes)
-    try:
-        yield passes
-    finally:
-        handle.remove()
 
 
 def costs(work: Work, name: str, texts: int = 8) -> list[dict[str, Any]]:

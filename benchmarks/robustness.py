@@ -7,12 +7,14 @@ Where the model's prediction changes, the edited words decided, so their tokens 
 `--data` files, at most `--pairs` of those that count.
 
 Stability: rank correlation of the scores of words before and after two spaces for one, capitals for small letters, a
-full stop more or less, and the model in float64, bfloat16 and float16. Texts are the first `--texts`.
+full stop more or less, and the model in float64, bfloat16 and float16. Texts are the first `--texts`. Once `--seconds`
+are over, no other method begins, and those that are missing are named.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,10 +23,12 @@ import torch
 
 import gaflow
 from benchmarks.asking import mean_with_error
+from benchmarks.deadline import Deadline, add_option, missing_lines
 from benchmarks.planted import table as recovery_table
 from benchmarks.ranked_table import METHODS
 from benchmarks.relevance_study import read_texts
 from benchmarks.report import provenance, write
+from gaflow.errors import GaflowError
 from gaflow.evaluation import Planted, Stability, counterfactual_pairs, counterfactual_rows, recovery, stability
 
 PARTS = ("counterfactual pairs", "stability")
@@ -46,10 +50,12 @@ def deciding_rows(explainer: gaflow.Explainer, texts: Sequence[str], count: int)
     return rows, len(pairs)
 
 
-def pair_lines(explainer: gaflow.Explainer, rows: Sequence[Planted], tried: int, methods: Sequence[str]) -> list[str]:
+def pair_lines(
+    explainer: gaflow.Explainer, rows: Sequence[Planted], tried: int, methods: Sequence[str], batch_size: int
+) -> list[str]:
     """How high methods rank the words that decide."""
     texts = [row.text for row in rows]
-    attributions = {name: explainer(texts, name) for name in methods}
+    attributions = {name: explainer(texts, name, batch_size=batch_size, keep_flow=False) for name in methods}
     return [
         "## Counterfactual pairs",
         "",
@@ -58,6 +64,32 @@ def pair_lines(explainer: gaflow.Explainer, rows: Sequence[Planted], tried: int,
         *recovery_table(recovery(attributions, rows)),
         "",
     ]
+
+
+def stability_by_method(
+    explainer: gaflow.Explainer, texts: Sequence[str], methods: Sequence[str], batch_size: int, deadline: Deadline
+) -> tuple[Stability | None, dict[str, str]]:
+    """The stability of as many methods as there is time for (None: of none), and why others failed."""
+    results = []
+    failed = {}
+    for name in methods:
+        if not deadline.allows(name):
+            continue
+        started = time.perf_counter()
+        try:
+            results.append(stability(explainer, texts, [name], precisions=PRECISIONS, batch_size=batch_size))
+        except GaflowError as error:
+            failed[name] = str(error)
+        print(f"stability of {name}, {len(texts)} texts: {time.perf_counter() - started:.1f} s", flush=True)
+    if not results:
+        return None, failed
+    result = Stability(
+        methods=tuple(result.methods[0] for result in results),
+        changes=results[0].changes,
+        correlation=np.concatenate([result.correlation for result in results]),
+        probability=results[0].probability,
+    )
+    return result, failed
 
 
 def stability_lines(result: Stability) -> list[str]:
@@ -97,11 +129,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=150, help="that change the prediction")
     parser.add_argument("--texts", type=int, default=100, help="for stability")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--column", default="text")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", help="name of the file in results/, or a path; none: print only")
+    add_option(parser)
     options = parser.parse_args(arguments)
+    deadline = Deadline(options.seconds)
     methods = options.methods.split(",")
     explainer = gaflow.Explainer(options.model, device=options.device, dtype=torch.float32)
     candidates: list[str] = []
@@ -112,14 +147,17 @@ def main(arguments: list[str] | None = None) -> None:
     lines = [
         f"# {' and '.join(options.parts).capitalize()}: {files}",
         "",
-        provenance(model=model, seed=options.seed),
+        provenance(model=model, texts=options.texts, seed=options.seed),
     ]
     if "counterfactual pairs" in options.parts:
         rows, tried = deciding_rows(explainer, candidates, options.pairs)
-        lines += pair_lines(explainer, rows, tried, methods)
+        lines += pair_lines(explainer, rows, tried, methods, options.batch_size)
     if "stability" in options.parts:
         texts = candidates[: options.texts]
-        lines += stability_lines(stability(explainer, texts, methods, precisions=PRECISIONS))
+        result, failed = stability_by_method(explainer, texts, methods, options.batch_size, deadline)
+        if result is not None:
+            lines += stability_lines(result)
+        lines += missing_lines(deadline.left_out, failed)
     print("\n".join(lines))
     if options.output:
         print("written to", write(options.output, "\n".join(lines)).name)

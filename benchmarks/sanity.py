@@ -25,6 +25,7 @@ any moment, it goes on, and processes with other `--methods` can share the work 
 from __future__ import annotations
 
 import argparse
+import json
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ import torch
 from torch import nn
 
 from benchmarks.asking import CONTROL, Scored, Subject, change, cosine, markdown, mean_with_error, read, sizes, spearman
+from benchmarks.deadline import Deadline, add_option
 from benchmarks.rationales import SETS, agreement, read_marked, read_sentences
 from benchmarks.report import provenance, write
 from gaflow import METHODS, Explainer
@@ -230,23 +232,40 @@ def planted(folder: Path, methods: Sequence[Method], options: argparse.Namespace
     ]
 
 
-def plausible(methods: Sequence[Method], options: argparse.Namespace) -> list[str]:
+def plausible(methods: Sequence[Method], options: argparse.Namespace, deadline: Deadline) -> list[str]:
     """What people marked, and whether scores rank it high."""
     lines = [
         "## Plausibility",
         "",
         "Agreement with people, who may have other reasons than the model: not faithfulness.",
     ]
-    for name, (title, column, reader) in SETS.items():
+    for name in options.sets.split(","):
+        title, column, reader = SETS[name]
         file, model = Path(options.rationales) / f"{name}-test.parquet", Path(options.classifiers) / reader
         if missing := [path.name for path in (file, model) if not path.exists()]:
             lines += ["", f"{title}: left out, since there is no {' and no '.join(missing)}."]
             continue
         marked = read_marked(file, column, options.texts, options.seed)
         sentences = read_sentences(file)
-        table = agreement(load(model, options), marked, methods, options.kept, options.batch_size, sentences)
-        lines += ["", f"### {title}", "", *table]
+        explainer = load(model, options)
+        table = agreement(explainer, marked, methods, options.kept, options.batch_size, sentences, deadline)
+        lines += ["", f"### {title}", "", *trained_on(model), *table]
     return lines
+
+
+def trained_on(folder: Path) -> list[str]:
+    """What train_classifier.py says of the classifier; nothing if another script made it."""
+    record_file = folder / "training.json"
+    if not record_file.exists():
+        return []
+    record = json.loads(record_file.read_text())
+    count = record["texts"]
+    return [
+        f"Classifier: {record['base']}, {record['settings']['epochs']} epochs on {count['train']} texts of "
+        f"{record['train']}, accuracy {record['accuracy']['test']:.3f} on {count['test']} texts of {record['test']}, "
+        f"seed {record['settings']['seed']}.",
+        "",
+    ]
 
 
 def load(model: Any, options: argparse.Namespace) -> Explainer:
@@ -287,9 +306,10 @@ def parts_of(options: argparse.Namespace) -> list[str]:
     return parts
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     """Compute what is missing, then write the report."""
-    options = arguments()
+    options = arguments(given)
+    deadline = Deadline(options.seconds)
     torch.set_num_threads(options.threads)
     parts, (methods, missing) = parts_of(options), methods_of(options.methods)
     settings = provenance(texts=options.texts, batch=options.batch_size, seed=options.seed)
@@ -309,12 +329,12 @@ def main() -> None:
         lines += [*stability(subject.first(options.few), methods), ""] if "stability" in parts else []
         lines += [*special_tokens(subject, methods), ""] if "tokens" in parts else []
     lines += [*planted(Path(options.planted), methods, options), ""] if "planted" in parts else []
-    lines += [*plausible(methods, options), ""] if "rationales" in parts else []
+    lines += [*plausible(methods, options, deadline), ""] if "rationales" in parts else []
     print("\n".join(lines))
     print("written to", write(options.output, "\n".join(lines)).name)
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="Parquet file of texts")
@@ -333,7 +353,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kept", default=str(KEPT), help="folder of what is done")
     parser.add_argument("--output", default="sanity.md", help="name of the file in results/, or a path")
-    return parser.parse_args()
+    parser.add_argument("--sets", default=",".join(SETS), help="of the part rationales, by comma")
+    add_option(parser)
+    options = parser.parse_args(given)
+    unknown = [name for name in options.sets.split(",") if name not in SETS]
+    if unknown:
+        parser.error(f"no texts with rationales are called {', '.join(unknown)}; there are {', '.join(SETS)}")
+    return options
 
 
 if __name__ == "__main__":

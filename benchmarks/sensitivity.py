@@ -20,7 +20,7 @@ import torch
 from scipy.stats import spearmanr
 
 import gaflow
-from benchmarks.report import provenance, write
+from benchmarks.report import provenance, standard_error, write
 
 TENSORS = ("af", "gf", "agf")
 EPSILONS = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 100.0, 1e4)
@@ -94,12 +94,11 @@ def main() -> None:
             name = f"{tensor}, {row}"
             moved, correlation = difference(scores[name], scores[default])
             gap = aopc[name] - aopc[default]
-            error = gap.std(ddof=1) / np.sqrt(len(gap))
             cells += [
                 f"{moved:.1%}",
                 f"{correlation:.3f}",
                 f"{aopc[name].mean():.3f}",
-                f"{gap.mean():+.3f} ± {error:.3f}",
+                f"{gap.mean():+.3f} ± {standard_error(gap):.3f}",
             ]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     random = f"{aopc['random'].mean():.3f}"

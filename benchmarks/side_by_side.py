@@ -40,6 +40,7 @@ from torch import Tensor
 
 import gaflow
 from benchmarks.memory import resident
+from benchmarks.passes import Passes, counting
 from benchmarks.report import provenance, write
 from gaflow.data import Classes, open_data, rows_of
 from gaflow.evaluation.significance import bootstrap_means, interval
@@ -74,33 +75,6 @@ class Measured:
     forward: int = 0  # texts through the model
     backward: int = 0
     memory: int = 0  # bytes, the largest peak
-
-
-class Passes:
-    """Counts the texts that go through a model, forward and backward."""
-
-    def __init__(self, model: Any):
-        self.forward = 0
-        self.backward = 0
-        self._hook = model.register_forward_hook(self._count)
-
-    def _count(self, model: Any, inputs: Any, outputs: Any) -> None:
-        logits = outputs.logits if hasattr(outputs, "logits") else outputs[0]
-        self.forward += len(logits)
-        if logits.requires_grad:
-            logits.register_hook(self._count_backward)
-
-    def _count_backward(self, gradient: Tensor) -> None:
-        self.backward += len(gradient)
-
-    def reset(self) -> None:
-        """Begin at 0."""
-        self.forward = 0
-        self.backward = 0
-
-    def remove(self) -> None:
-        """Leave the model as it was."""
-        self._hook.remove()
 
 
 def main() -> None:
@@ -268,10 +242,9 @@ def measure(
 ) -> dict[str, Measured]:
     """Explain every text by everybody, in turn."""
     classes = [_predicted_class(explainer, text) for text in texts]
-    passes = Passes(explainer.model)
     on_gpu = explainer.model.device.type == "cuda"
     measured = {name: Measured() for name in contestants}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), counting(explainer.model) as passes:
         warnings.simplefilter("ignore")  # of the other libraries
         for contestant in contestants.values():
             contestant.explain(texts[0], classes[0])
@@ -281,7 +254,6 @@ def measure(
                 np.random.seed(seed + number)  # noqa: NPY002  (what the other libraries draw from)
                 _explain_once(contestant, text, target, passes, measured[name], on_gpu=on_gpu)
             print(f"text {number + 1} of {len(texts)}", flush=True)
-    passes.remove()
     return measured
 
 

@@ -25,6 +25,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -199,11 +200,17 @@ def weight_hash(model: Any) -> str:
     return digest.hexdigest()
 
 
-def repeatable(seed: int) -> None:
-    """Make torch give the same numbers again."""
+@contextmanager
+def repeatable(seed: int) -> Iterator[None]:
+    """While this lasts, torch gives the same numbers again. What runs afterwards may use any operation of a GPU."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def train(
@@ -216,10 +223,16 @@ def train(
     column: str = "text",
 ) -> dict:
     """Fine-tune `base` on the first of `files`, test it on the second; what is written to training.json."""
+    with repeatable(settings.seed):
+        return _train(base, files, labels, out, settings, device, column)
+
+
+def _train(
+    base: str, files: tuple[str, str], labels: Sequence[str], out: Path, settings: Training, device: str, column: str
+) -> dict:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     started, target_device = time.perf_counter(), torch.device(device)
-    repeatable(settings.seed)
     tokenizer = AutoTokenizer.from_pretrained(base)
     names = dict(enumerate(labels))
     model = AutoModelForSequenceClassification.from_pretrained(

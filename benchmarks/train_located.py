@@ -220,7 +220,6 @@ def train(task: str, base: str, files: tuple[str, str | None], out: Path, settin
 
     started = time.perf_counter()
     target_device = torch.device(device)
-    repeatable(settings.seed)
     tokenizer = AutoTokenizer.from_pretrained(base)
     pad = int(tokenizer.pad_token_id)
     rows = pyarrow.parquet.read_table(files[0]).to_pylist()
@@ -231,18 +230,19 @@ def train(task: str, base: str, files: tuple[str, str | None], out: Path, settin
         test_rows = pyarrow.parquet.read_table(files[1]).to_pylist()
     training_rows = training_rows[: settings.texts]
     options: dict[str, Any] = {"attn_implementation": "eager", "dtype": torch.float32}
-    if task == "token-classification":
-        names = tag_names(rows)
-        options |= {"id2label": dict(enumerate(names)), "label2id": {name: k for k, name in enumerate(names)}}
-        model = AutoModelForTokenClassification.from_pretrained(base, num_labels=len(names), **options)
-        data = encode_tags(tokenizer, training_rows, names, settings.max_length)
-        make_inputs = collate_tags
-    else:
-        model = AutoModelForQuestionAnswering.from_pretrained(base, **options)
-        data = encode_answers(tokenizer, training_rows, settings.max_length)
-        make_inputs = collate_answers
-    model = model.to(target_device)
-    losses = fine_tune(model, data, pad, settings, target_device, make_inputs=make_inputs)
+    with repeatable(settings.seed):
+        if task == "token-classification":
+            names = tag_names(rows)
+            options |= {"id2label": dict(enumerate(names)), "label2id": {name: k for k, name in enumerate(names)}}
+            model = AutoModelForTokenClassification.from_pretrained(base, num_labels=len(names), **options)
+            data = encode_tags(tokenizer, training_rows, names, settings.max_length)
+            make_inputs = collate_tags
+        else:
+            model = AutoModelForQuestionAnswering.from_pretrained(base, **options)
+            data = encode_answers(tokenizer, training_rows, settings.max_length)
+            make_inputs = collate_answers
+        model = model.to(target_device)
+        losses = fine_tune(model, data, pad, settings, target_device, make_inputs=make_inputs)
     model.half().float()  # what is stored is what is tested
     tokenizer.model_max_length = settings.max_length
     if task == "token-classification":

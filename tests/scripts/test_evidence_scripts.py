@@ -5,7 +5,8 @@ import pytest
 
 import gaflow
 from benchmarks import edge_faithfulness, normalized_aopc, robustness
-from gaflow.evaluation import Bounds, CounterfactualPair, Stability, edge_sets
+from benchmarks.deadline import Deadline, missing_lines
+from gaflow.evaluation import Bounds, CounterfactualPair, Stability, edge_sets, stability
 from tests.support.models import bert
 
 pytest.importorskip("pandas")
@@ -58,6 +59,20 @@ def test_no_more_pairs_than_asked_for_and_only_those_that_change_the_prediction(
     rows, tried = robustness.deciding_rows(explainer, ["any"], 1)
     assert {row.text for row in rows} == {changing[0].text, changing[0].edited}
     assert tried == pairs.index(changing[1])
+
+
+def test_methods_that_there_was_no_time_for_are_left_out_of_stability(explainer):
+    together = stability(explainer, TEXTS, ["attnlrp", "rawatt"], precisions=robustness.PRECISIONS)
+    one_by_one, failed = robustness.stability_by_method(explainer, TEXTS, ["attnlrp", "rawatt"], 16, Deadline())
+    assert not failed
+    assert one_by_one is not None
+    assert one_by_one.methods == together.methods
+    assert one_by_one.changes == together.changes
+    np.testing.assert_allclose(one_by_one.correlation, together.correlation)
+    late = Deadline(seconds=0)
+    assert robustness.stability_by_method(explainer, TEXTS, ["attnlrp"], 16, late) == (None, {})
+    assert "attnlrp" in missing_lines(late.left_out)[0]
+    assert missing_lines([], {}) == []
 
 
 def test_the_method_with_the_highest_lowest_correlation_comes_first():

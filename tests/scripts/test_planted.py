@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from benchmarks.deadline import Deadline
 from benchmarks.planted import Settings, data_of, run
 from benchmarks.train_classifier import Training
 from gaflow import Explainer
@@ -30,11 +31,7 @@ def files(tmp_path_factory):
 
 
 def run_on_cpu(files, out, settings):
-    before = torch.are_deterministic_algorithms_enabled()
-    try:
-        return run(str(files / "base"), str(files / "data.parquet"), out, settings, "cpu")
-    finally:
-        torch.use_deterministic_algorithms(before)
+    return run(str(files / "base"), str(files / "data.parquet"), out, settings, "cpu")
 
 
 def test_a_planted_word_is_learnt_and_gradients_find_it(files, tmp_path):
@@ -78,6 +75,20 @@ def test_rules_of_two_words_are_planted_in_full_and_by_half(files, tmp_path, kin
     assert record["accuracy"]["planted"] < 0.9  # an epoch is not enough for two words
     assert "not learnt" in (tmp_path / "recovery.md").read_text()
     assert record["texts"]["train"] + record["texts"]["plain"] == parquet.read_table(files / "data.parquet").num_rows
+
+
+def test_methods_that_there_was_no_time_for_are_named(files, tmp_path, monkeypatch):
+    learnt = Training(epochs=6, batch_size=16, rate=3e-3)
+    settings = Settings(share=0.8, texts=6, methods=("grads", "gf"), training=learnt)
+    allowed = iter([True, False])
+    deadline = Deadline()
+    monkeypatch.setattr(Deadline, "is_over", property(lambda _: not next(allowed)))
+    record = run(str(files / "base"), str(files / "data.parquet"), tmp_path, settings, "cpu", deadline)
+    assert record["left_out"] == ["gf"]
+    text = (tmp_path / "recovery.md").read_text()
+    assert "| grads |" in text
+    assert "| gf |" not in text
+    assert "time was over: gf." in text
 
 
 def test_long_texts_are_cut_before_anything_is_planted(files, tmp_path):

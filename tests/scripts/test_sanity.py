@@ -13,7 +13,9 @@ import torch
 
 from benchmarks import asking, sanity
 from benchmarks.asking import Subject, change, cosine, sizes, spearman
+from benchmarks.deadline import Deadline
 from benchmarks.rationales import agreement, read_marked, read_sentences, sentence_auprc
+from benchmarks.sanity import trained_on
 from benchmarks.train_classifier import weight_hash
 from gaflow import METHODS, Explainer
 from gaflow.errors import GaflowError, MissingExtraError
@@ -242,6 +244,38 @@ def test_agreement_is_that_of_the_evaluation_on_texts_that_are_classified_right(
     lines = agreement(subject.explainer, one, [METHODS["attgrads"]], str(tmp_path), 4)
     hits = [text[slice(*spans[0])] == top_word(subject, text) for text, (_, spans) in one.items()]
     assert float(row_of(lines, "attgrads")[1].split()[0]) == pytest.approx(np.mean(hits), abs=6e-4)
+
+
+def test_a_classifier_that_gets_no_text_right_agrees_with_nobody(tmp_path, subject):
+    wrong = {att.text: (1 - att.target, [att.offsets[1]]) for att in subject.attributions}
+    lines = agreement(subject.explainer, wrong, [METHODS["attgrads"]], str(tmp_path), 4)
+    assert len(lines) == 1
+    assert f"none of {len(wrong)} texts" in lines[0]
+
+
+def test_agreement_of_methods_without_scores_is_left_out_once_the_time_is_over(tmp_path, subject):
+    marked = {att.text: (att.target, [att.offsets[1]]) for att in subject.attributions}
+    agreement(subject.explainer, marked, [METHODS["attgrads"]], str(tmp_path), 4)
+    methods = [METHODS["attgrads"], METHODS["attcat"]]
+    text = "\n".join(agreement(subject.explainer, marked, methods, str(tmp_path), 4, deadline=Deadline(seconds=0)))
+    assert "| attgrads |" in text
+    assert "| attcat |" not in text
+    assert "time was over: attcat." in text
+
+
+def test_the_classifier_of_texts_with_rationales_is_described(tmp_path):
+    assert trained_on(tmp_path) == []
+    record = {
+        "base": "minilm",
+        "train": "train.parquet",
+        "test": "test.parquet",
+        "settings": {"epochs": 3, "seed": 7},
+        "texts": {"train": 95, "heldout": 5, "test": 40},
+        "accuracy": {"heldout": 0.8, "test": 0.75},
+    }
+    (tmp_path / "training.json").write_text(json.dumps(record))
+    (sentence, _) = trained_on(tmp_path)
+    assert "3 epochs on 95 texts of train.parquet, accuracy 0.750 on 40 texts of test.parquet, seed 7" in sentence
 
 
 def top_word(subject, text):
