@@ -1,6 +1,7 @@
 """The solver alone on a GPU: absolute times, memory, distance to the floor, growth with the length.
 
-`python -m benchmarks.solver_gpu` writes results/solver_gpu.md. Capacities are AGF-like: the mean over heads of the
+`python -m benchmarks.solver_gpu` writes results/solver_gpu.md; with `--ways` it compares the ways of solving
+(solver_ways.py). Capacities are AGF-like: the mean over heads of the
 positive part of attention (a softmax of random scores) times a random gradient, with one output token that is read.
 A time is the median of the repeats after one unmeasured run, which compiles the kernels. The floor is `3 l t^3` flops a
 step at the speed of a float64 matrix product of size 4096 on the same device.
@@ -80,7 +81,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--without-long", action="store_true", help="leave out the text of 8,192 tokens")
+    parser.add_argument("--ways", action="store_true", help="compare all ways of solving; writes nothing")
+    parser.add_argument("--profile", action="store_true", help="with --ways: the longest kernels, too")
+    parser.add_argument("--only", default="", help="with --ways: measurements whose name has this in it")
     options = parser.parse_args()
+    if options.ways:
+        from benchmarks.solver_ways import measure
+
+        measure(options)
+        return
     for _ in range(20):  # a GPU that has slept is slow at first
         solve(capacities(1, 12, 16, options.device))
     speed = matmul_speed(options.device)

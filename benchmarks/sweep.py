@@ -1,6 +1,7 @@
 """Robustness: thousands of hard networks, each of which must converge or be all dead.
 
-`python -m benchmarks.sweep` (some minutes on one core) writes results/sweep.md.
+`python -m benchmarks.sweep` (some minutes on one core) writes results/sweep.md. With `--device`, `--way` or `--loop` it
+only prints the table of that way of solving.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 import torch
 
 from benchmarks.report import provenance, write
-from gaflow import solve
+from gaflow.flow.barrier.linear.dispatch import WAYS
+from gaflow.flow.barrier.solve import LogBarrier, default_terminal
+from gaflow.flow.barrier.without_looking import LOOPS
+from gaflow.flow.network import LayeredNetwork
 from tests.support.sweep import networks
 
 
@@ -32,12 +36,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--way", choices=WAYS, help="to solve all linear systems")
+    parser.add_argument("--loop", choices=LOOPS, help="to take the steps of all networks")
     options = parser.parse_args()
+    prints_only = options.device != "cpu" or options.way is not None or options.loop is not None
     torch.set_num_threads(1)
     rows: dict[tuple[str, str], Row] = defaultdict(Row)
     for hard in networks(options.count, options.seed):
         row = rows[hard.kind, hard.barrier]
-        flow = solve(hard.information, epsilon=hard.epsilon, barrier=hard.barrier, throw=False)
+        terminal = default_terminal(hard.barrier)
+        network = LayeredNetwork.build(hard.information.to(options.device), terminal)
+        solver = LogBarrier(epsilon=hard.epsilon, barrier=hard.barrier, way=options.way, loop=options.loop)
+        flow = solver(network)
         certificate = flow.certificate[0]
         row.count += 1
         row.dead += certificate.dead
@@ -60,7 +71,8 @@ def main() -> None:
         cells = (kind, barrier, row.count, row.dead, len(row.failed), f"{mean:.1f}", most, f"{row.worst:.0e}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     print("\n".join(lines))
-    print("written to", write("sweep.md", "\n".join(lines) + "\n").name)
+    if not prints_only:
+        print("written to", write("sweep.md", "\n".join(lines) + "\n").name)
     if failed := [index for row in rows.values() for index in row.failed]:
         raise SystemExit(f"not converged: {failed}")
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gaflow.flow.barrier import gpu
 from gaflow.flow.barrier.linear.block_tridiagonal import (
     PANEL_MIN_NODES,
     PANEL_NODES,
@@ -19,6 +20,8 @@ from gaflow.flow.barrier.linear.block_tridiagonal import (
     solve_mixed_precision,
 )
 from gaflow.flow.barrier.linear.dispatch import choose_way, solve_laplacian
+from gaflow.flow.barrier.linear.inverse import LEAF_NODES, invert
+from gaflow.flow.barrier.linear.odd_even_blocks import solve_odd_even_blocks
 from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.linear.whole_matrix import solve_dense
@@ -223,6 +226,48 @@ def test_layers_so_large_that_half_a_product_is_mirrored_are_solved_alike():
     torch.testing.assert_close(solve_blocks(system), solve_dense(system), rtol=1e-11, atol=1e-14)
 
 
+@pytest.mark.parametrize("top", [None, 2])
+@pytest.mark.parametrize("t", [3, LEAF_NODES, 2 * LEAF_NODES + 7])
+@pytest.mark.parametrize("layers", range(1, 8))
+def test_odd_layers_and_ends_are_eliminated_whatever_the_number_of_layers(layers, t, top):
+    weight, source, target, returning = weights(2, layers, t, spread=2)
+    right = torch.randn(2, layers + 1, t, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    if top is not None:
+        weight[:, -1, top:] = 0
+        source[:, top:] = 0
+        right[:, -1, top:] = 0
+    system = system_of(weight, source, target, returning, flat(right, torch.ones(2).double()), top=top)
+    torch.testing.assert_close(solve_odd_even_blocks(system), solve_dense(system), rtol=1e-9, atol=1e-13)
+
+
+def laplacian(b: int, size: int, spread: float) -> Tensor:
+    """Matrices as layers have them, which do not cancel on the diagonal."""
+    generator = torch.Generator().manual_seed(size)
+    weight = 10 ** (spread * (torch.rand(b, size, size, generator=generator, dtype=torch.float64) - 0.5))
+    weight = weight + weight.mT
+    weight.diagonal(dim1=-2, dim2=-1).zero_()
+    return torch.diag_embed(2 * weight.sum(-1) + 1) - weight
+
+
+@pytest.mark.parametrize("size", [1, 5, LEAF_NODES, LEAF_NODES + 1, 5 * LEAF_NODES - 3])
+def test_an_inverse_is_one_and_has_no_negative_number(size):
+    matrix = laplacian(3, size, spread=4)
+    inverse = invert(matrix.clone())
+    identity = torch.eye(size, dtype=torch.float64).expand_as(matrix)
+    torch.testing.assert_close(inverse @ matrix, identity, rtol=0, atol=1e-12)
+    assert (inverse >= 0).all()
+
+
+@pytest.mark.parametrize("row", [3, LEAF_NODES + 3])
+def test_an_item_without_an_inverse_is_nan_and_leaves_the_others_alone(row):
+    matrix = laplacian(2, 2 * LEAF_NODES, spread=1)
+    expected = invert(matrix[:1].clone())
+    matrix[1, row, row] = -1
+    inverse = invert(matrix)
+    torch.testing.assert_close(inverse[:1], expected, rtol=1e-12, atol=0)
+    assert inverse[1].isnan().any()
+
+
 def left_over(problem: Weights, right: Tensor, answer: Tensor) -> float:
     """The largest entry of the right-hand side less the Laplacian of the answer, relative to the largest of it."""
     weight, source, target, returning = problem
@@ -333,7 +378,8 @@ def test_on_the_cpu_the_way_depends_on_the_size(b, layers, t, way):
     assert way_for("cpu", b, layers, t) == way
 
 
-def test_weights_in_float32_make_factors_in_float32_of_whatever_length():
+def test_weights_in_float32_make_factors_in_float32_of_whatever_length(monkeypatch):
+    monkeypatch.setattr(gpu, "has_kernels", lambda numbers: numbers.is_cuda)
     assert way_for("cpu", 1, 12, 4096, torch.float32) == "mixed_precision"
     assert way_for("cuda", 1, 12, 4096, torch.float32) == "blocks"
 
@@ -354,8 +400,22 @@ def test_weights_in_float32_make_factors_in_float32_of_whatever_length():
         (2, 12, 4096, "blocks"),
     ],
 )
-def test_on_a_gpu_single_items_go_to_fewer_calls(b, layers, t, way):
+def test_on_a_gpu_without_triton_single_items_go_to_fewer_calls(b, layers, t, way, monkeypatch):
+    monkeypatch.setattr(gpu, "has_kernels", lambda numbers: False)
     assert way_for("cuda", b, layers, t) == way
+
+
+@pytest.mark.parametrize(
+    ("b", "t", "dtype", "way"),
+    [
+        (1, 10, torch.float64, "odd_even_blocks"),
+        (64, 4095, torch.float64, "odd_even_blocks"),
+        (1, 4096, torch.float64, "blocks"),
+    ],
+)
+def test_on_a_gpu_with_triton_all_but_long_texts_are_solved_in_few_products(b, t, dtype, way, monkeypatch):
+    monkeypatch.setattr(gpu, "has_kernels", lambda numbers: numbers.is_cuda)
+    assert way_for("cuda", b, 12, t, dtype) == way
 
 
 def test_other_devices_know_no_bands():

@@ -7,7 +7,15 @@ from gaflow.flow.barrier.solve import Barrier, LogBarrier
 from gaflow.flow.network import LayeredNetwork
 from gaflow.flow.result import Flow
 
-WAYS: tuple[Way, ...] = ("blocks", "blocks_low_memory", "blocks_two_ended", "dense", "odd_even", "banded")
+WAYS: tuple[Way, ...] = (
+    "blocks",
+    "blocks_low_memory",
+    "blocks_two_ended",
+    "dense",
+    "odd_even",
+    "odd_even_blocks",
+    "banded",
+)
 
 
 def solve_by(

@@ -20,12 +20,11 @@ from torch import Tensor
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, SolveError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, per_item
-from gaflow.flow.barrier.edges import MIN_SHARE_LEFT, Balance
 from gaflow.flow.barrier.lengths import group_by_length
-from gaflow.flow.barrier.linear.dispatch import Way, solve_laplacian
-from gaflow.flow.barrier.linear.subtraction_free import solve_subtraction_free
-from gaflow.flow.barrier.linear.system import System
+from gaflow.flow.barrier.linear.dispatch import Way
+from gaflow.flow.barrier.newton import TOLERANCE, change_of_potentials, lower_level
 from gaflow.flow.barrier.state import State
+from gaflow.flow.barrier.without_looking import Loop, advance, choose_loop
 from gaflow.flow.network import LayeredNetwork, Terminal
 from gaflow.flow.result import BatchCertificate, Flow, Potentials
 from gaflow.progress import checkpoint, return_freed_memory
@@ -34,10 +33,6 @@ Barrier = Literal["uniform", "capacity"]
 BARRIERS: tuple[Barrier, ...] = ("uniform", "capacity")
 
 DEFAULT_EPSILON = 1e-6
-SHRINK = 0.1  # the next level, relative to this one where all edges can follow
-SHRINK_PER_CUT_SHORT = 20  # added to it, times the share of the edges that were cut short in the last step
-MAX_SHRINK = 0.7
-TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
 @checked
@@ -126,6 +121,7 @@ class LogBarrier:
     steps: int = 150
     subtraction_free_steps: int = 500  # for the items that failed, from the start, by the factorisation of that name
     way: Way | None = None  # to solve the linear systems of the first `steps`; None: by size and device
+    loop: Loop | None = None  # to take these steps; None: by size and device, or "looking" where there is a `way`
 
     def __post_init__(self) -> None:
         one_of("barrier", self.barrier, BARRIERS)
@@ -156,7 +152,12 @@ class LogBarrier:
         """Solve these items, none of which has more live nodes in a layer than `tokens`."""
         return_freed_memory(network.capacity.nbytes)
         start = partial(State.start, network, unit, mu, tokens=tokens, weighted=self.barrier == "capacity")
-        failed = _iterate(start(items=items, subtraction_free=False), self.steps, self.way, result)
+        state = start(items=items, subtraction_free=False)
+        loop = self.loop
+        if loop is None:
+            loop = choose_loop(state) if self.way is None else "looking"
+        advance(state, self.steps, loop, self.way)
+        failed = _iterate(state, self.steps, self.way, result)
         if len(failed):
             _iterate(start(items=failed, subtraction_free=True), self.subtraction_free_steps, self.way, result)
 
@@ -164,58 +165,30 @@ class LogBarrier:
 def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tensor:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
     failed = [state.item[:0]]
-    for step in range(steps + 1):
+    while len(state.item):
         checkpoint()
-        _lower_level(state)
+        lower_level(state)
         balance = state.linearize()
         value = state.outer()[1, :, -1]
         error = torch.maximum(balance.max_residual, balance.max_imbalance)
+        last = state.taken >= steps
         done = (state.level <= state.floor) & (error < TOLERANCE * value)
-        hopeless = ~(error < torch.inf) | (step == steps)
+        hopeless = ~(error < torch.inf) | last
         if (done | hopeless).any():
             errors = torch.stack([balance.max_imbalance, *state.errors()]) / value
-            done |= step == steps  # edges too narrow to matter may be behind the others
+            done |= last  # edges too narrow to matter may be behind the others
             # a weight that may not grow makes its residual look small, which these errors do not
             done &= errors.amax(0) < 10 * TOLERANCE
             leaving = done | hopeless
             if leaving.any():
-                result.store(state, leaving, done, errors, step)
+                result.store(state, leaving, done, errors)
                 failed.append(state.item[leaving & ~done])
                 staying = (~leaving).nonzero().flatten()
                 state = state.take(staying)
                 balance = balance.take(staying)
-        if not len(state.item):
-            break
-        state.step(_newton_step(state, balance, way))
+        if len(state.item):
+            state.step(change_of_potentials(state, balance, way))
     return torch.cat(failed)
-
-
-def _lower_level(state: State) -> None:
-    """Lower the level as far as the edges that lag behind allow."""
-    # below the mean only edges that hardly matter are left behind, and slacks can follow no faster than MIN_SHARE_LEFT
-    fastest = torch.where(state.level > state.mean, SHRINK, MIN_SHARE_LEFT)
-    factor = fastest + SHRINK_PER_CUT_SHORT * state.cut_short
-    next_level = state.level * factor.clamp_max(MAX_SHRINK)
-    state.level = torch.maximum(state.floor, next_level)
-
-
-def _newton_step(state: State, balance: Balance, way: Way | None) -> Tensor:
-    """The change of every potential, (floats, b, n)."""
-    t = state.shape[1]
-    source, target, returning = state.outer()[3].split([t, t, 1], 1)
-    system = System(
-        weight=state.inner(3),
-        source=source,
-        target=target,
-        returning=returning[:, 0],
-        right=balance.right,
-        up=balance.up,
-        down=balance.down,
-        top=state.top,
-    )
-    if state.subtraction_free:
-        return solve_subtraction_free(system, len(state.node))
-    return solve_laplacian(system, way).unsqueeze(0)
 
 
 class _Result:
@@ -238,7 +211,7 @@ class _Result:
         self.errors = network.kappa.new_zeros(3, b)  # conservation, dual, centrality
         self.cut = torch.zeros_like(network.kappa)
 
-    def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor, steps: int) -> None:
+    def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor) -> None:
         """Store flows and errors of the `leaving` items; one that broke down has flow 0 everywhere and errors 1."""
         if not leaving.all():
             items = leaving.nonzero().flatten()
@@ -249,7 +222,7 @@ class _Result:
         unit = self.unit[item]
         sound = torch.isfinite(errors).all(0)
         self.converged[item] = done
-        self.iterations[item] += steps
+        self.iterations[item] += state.taken
         self.errors[:, item] = torch.where(sound, errors, 1.0)
         self.cut[item] = state.cut() * unit
         layers, t = state.shape

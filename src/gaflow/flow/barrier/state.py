@@ -72,6 +72,7 @@ class State:
     count: Tensor  # (b,) the number of live edges
     before: Tensor  # (b,) the level of the last step
     first: bool  # no step was taken yet
+    taken: Tensor  # (b,) steps
     subtraction_free: bool  # slower formulas, in which nothing cancels
     cut_short: Tensor  # (b,) the share of the live edges that were cut short in the last step
     edges: Edges | LeanEdges
@@ -144,6 +145,7 @@ class State:
             count=count,
             before=level,
             first=True,
+            taken=torch.zeros_like(items),
             subtraction_free=subtraction_free,
             cut_short=torch.zeros_like(level),
             edges=edges,
@@ -228,7 +230,7 @@ class State:
     def linearize(self) -> Balance:
         """Set weight and residual of every edge at the present level, and sum them up at the nodes."""
         if isinstance(self.edges, Edges) and not self.subtraction_free and gpu.available(self.edges.variables):
-            return gpu.linearize(self.edges, self.node, self.shape, self.before, self.level, first=self.first)
+            return gpu.linearize(self.edges, self.node, self.shape, self.before, self.level, self.taken)
         t = self.shape[1]
         rows, columns, max_residual = self._linearize()
         outer = self.outer()[1:]  # flows, residuals, weights
@@ -289,6 +291,7 @@ class State:
         self.cut_short = cut_short / self.count
         self.before = self.level
         self.first = False
+        self.taken = self.taken + 1
         for part in change:
             self.node = accumulate(self.node, part)
 

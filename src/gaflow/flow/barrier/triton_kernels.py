@@ -104,11 +104,12 @@ def edges_to(first_head, item, row, layer, i, t, COLUMNS: tl.constexpr):
 @triton.jit
 def linearize(
     variables, node, capacity, target_mu, before, level, rows, columns, max_residuals,
-    items, row, layers, t, nodes, first_step,
+    taken, items, row, layers, t, nodes,
     floats: tl.constexpr, weighted: tl.constexpr, GROWTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of `ROWS` tails, and their sums."""
     program, layer_of_item, layer, item, i = tails_of_program(layers, t, ROWS)
+    first_step = tl.load(taken + item) == 0
     item_count = program - program + items  # int64, also where there is one item, which Triton takes for a constant
     flows = tl.zeros((ROWS,), tl.float64)
     residuals = tl.zeros((ROWS,), tl.float64)
@@ -144,11 +145,12 @@ def linearize(
 def gather(
     variables, node, capacity, target_mu, before, level, rows, columns, layer_residual,
     right, up, down, max_residual, max_imbalance,
-    items, row, layers, t, nodes, first_step,
+    taken, items, row, layers, t, nodes,
     floats: tl.constexpr, weighted: tl.constexpr, GROWTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Weights and residuals of an item's outer edges, and the sums of all its edges at the nodes."""
     item = tl.program_id(0).to(tl.int64)
+    first_step = tl.load(taken + item) == 0
     item_count = item - item + items  # int64, as above
     stride = item_count * row
     layer_stride = item_count * layers * t
@@ -222,16 +224,18 @@ def gather(
 
 @triton.jit
 def step(
-    variables, change, cut_short,
+    variables, change, frozen, cut_short,
     items, row, layers, t, nodes,
-    LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    LEFT: tl.constexpr, freezes: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """New flows and slacks of the edges of `ROWS` tails."""
+    """New flows and slacks of the edges of `ROWS` tails, unless their item is frozen."""
     program, _, layer, item, i = tails_of_program(layers, t, ROWS)
     item_count = program - program + items  # int64, as above
     total = tl.zeros((ROWS,), tl.float64)
     for start in range(0, t, COLUMNS):
         j, in_column, edge, valid = edges_to(start, item, row, layer, i, t, COLUMNS)
+        if freezes:
+            valid = valid & (tl.load(frozen + item) == 0)
         difference = tails_less_heads(change + item * nodes, (layer + 1) * t + i, layer * t + j, i < t, in_column)
         short = follow(variables, item_count * row, edge, valid, difference, LEFT)
         total += tl.sum(short, 1)
@@ -240,9 +244,9 @@ def step(
 
 @triton.jit
 def step_outer(
-    variables, change, total, cut_short,
+    variables, change, frozen, total, cut_short,
     items, row, layers, t, nodes,
-    LEFT: tl.constexpr, BLOCK: tl.constexpr,
+    LEFT: tl.constexpr, freezes: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The same for an item's outer edges; then how many were cut short, `total` being those of the layers."""
     item = tl.program_id(0).to(tl.int64)
@@ -252,12 +256,104 @@ def step_outer(
     lane = tl.arange(0, BLOCK)
     base = change + item * nodes
     source = tl.load(base + nodes - 1 + lane * 0)
-    count = follow(variables, stride, outer + 2 * t + lane, lane < 1, -source, LEFT)
+    end = t
+    if freezes:
+        end = tl.where(tl.load(frozen + item) == 0, t, 0)
+    count = follow(variables, stride, outer + 2 * t + lane, lane < tl.minimum(end, 1), -source, LEFT)
     for start in range(0, t, BLOCK):
         j = start + lane
-        valid = j < t
+        valid = j < end
         bottom = tl.load(base + j, valid, 0.0)
         top = tl.load(base + layers * t + j, valid, 0.0)
         count += follow(variables, stride, outer + j, valid, source - top, LEFT)
         count += follow(variables, stride, outer + t + j, valid, bottom, LEFT)
     tl.store(cut_short + item, tl.load(total + item) + tl.sum(count, 0))
+
+
+@triton.jit
+def judge(
+    variables, max_residual, max_imbalance, level, floor, frozen,
+    items, row, TOLERANCE: tl.constexpr,
+):  # fmt: skip
+    """Freeze an item that has converged or is beyond hope."""
+    item = tl.program_id(0).to(tl.int64)
+    item_count = item - item + items  # int64, as above
+    value = tl.load(variables + item_count * row + item * row + row - 1)
+    error = tl.maximum(tl.load(max_residual + item), tl.load(max_imbalance + item))
+    done = (tl.load(level + item) <= tl.load(floor + item)) & (error < TOLERANCE * value)
+    goes_on = (error < float("inf")) & (done == 0)
+    tl.store(frozen + item, 1, goes_on == 0)
+
+
+@triton.jit
+def add_exactly(a, b):
+    """The rounded sum and its rounding error (Knuth)."""
+    rounded = a + b
+    rounded_b = rounded - a
+    rounded_a = rounded - rounded_b
+    return rounded, (a - rounded_a) + (b - rounded_b)
+
+
+@triton.jit
+def accumulate(node, stride, change, valid, floats: tl.constexpr):
+    """Add a change to numbers in two or three floats, as `multifloat.accumulate` does."""
+    first = tl.load(node, valid, 0.0)
+    second = tl.load(node + stride, valid, 0.0)
+    if floats == 2:
+        high = first + change
+        low = (change - (high - first)) + second
+        rounded = high + low
+        tl.store(node, rounded, valid)
+        tl.store(node + stride, low - (rounded - high), valid)
+    else:
+        third = tl.load(node + 2 * stride, valid, 0.0)
+        first, error = add_exactly(first, change)
+        second, error = add_exactly(second, error)
+        third += error
+        first, second = add_exactly(first, second)
+        second, third = add_exactly(second, third)
+        tl.store(node, first, valid)
+        tl.store(node + stride, second, valid)
+        tl.store(node + 2 * stride, third, valid)
+
+
+@triton.jit
+def next_level(
+    level, floor, mean, share_cut_short,
+    LEFT: tl.constexpr, SHRINK: tl.constexpr, SHRINK_PER_CUT_SHORT: tl.constexpr, MAX_SHRINK: tl.constexpr,
+):  # fmt: skip
+    """The level to aim at, as `newton.lower_level` has it."""
+    fastest = tl.where(level > mean, SHRINK, LEFT)
+    factor = tl.minimum(fastest + SHRINK_PER_CUT_SHORT * share_cut_short, MAX_SHRINK)
+    return tl.maximum(floor, level * factor)
+
+
+@triton.jit
+def settle(
+    node, change, level, before, floor, mean, count, cut_short, taken, frozen,
+    items, nodes,
+    floats: tl.constexpr, LEFT: tl.constexpr, SHRINK: tl.constexpr, SHRINK_PER_CUT_SHORT: tl.constexpr,
+    MAX_SHRINK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add the change to the potentials of an item that is not frozen, and lower its level for the next step."""
+    blocks = tl.cdiv(nodes, BLOCK)
+    program = tl.program_id(0).to(tl.int64)
+    item = program // blocks
+    item_count = item - item + items  # int64, as above
+    moves = tl.load(frozen + item) == 0
+    position = program % blocks * BLOCK + tl.arange(0, BLOCK)
+    valid = (position < nodes) & moves
+    offset = item * nodes + position
+    accumulate(node + offset, item_count * nodes, tl.load(change + offset, valid, 0.0), valid, floats)
+    is_first = moves & (program % blocks == 0)
+    item_level = tl.load(level + item)
+    share_cut_short = tl.load(cut_short + item) / tl.load(count + item)
+    lower = next_level(
+        item_level, tl.load(floor + item), tl.load(mean + item), share_cut_short,
+        LEFT, SHRINK, SHRINK_PER_CUT_SHORT, MAX_SHRINK,
+    )  # fmt: skip
+    steps = tl.load(taken + item) + 1
+    tl.debug_barrier()
+    tl.store(before + item, item_level, is_first)
+    tl.store(level + item, lower, is_first)
+    tl.store(taken + item, steps, is_first)

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gaflow.flow.barrier import gpu
 from gaflow.flow.barrier.linear.block_tridiagonal import (
     LOW_MEMORY_TOKENS,
     solve_blocks,
@@ -16,6 +17,7 @@ from gaflow.flow.barrier.linear.block_tridiagonal import (
     solve_blocks_two_ended,
     solve_mixed_precision,
 )
+from gaflow.flow.barrier.linear.odd_even_blocks import solve_odd_even_blocks
 from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.linear.whole_matrix import solve_banded, solve_dense, solve_odd_even
 
@@ -23,6 +25,7 @@ Way = Literal[
     "banded",
     "dense",
     "odd_even",
+    "odd_even_blocks",
     "blocks",
     "blocks_low_memory",
     "blocks_two_ended",
@@ -33,6 +36,7 @@ WAYS: dict[Way, Callable[[System], Tensor]] = {
     "banded": solve_banded,
     "dense": solve_dense,
     "odd_even": solve_odd_even,
+    "odd_even_blocks": solve_odd_even_blocks,
     "blocks": solve_blocks,
     "blocks_low_memory": solve_blocks_low_memory,
     "blocks_two_ended": solve_blocks_two_ended,
@@ -69,6 +73,9 @@ def choose_way(system: System) -> Way:
     b, layers, t = system.shape
     on_cpu = system.weight.device.type == "cpu"
     on_gpu = system.weight.is_cuda
+    links_at_hand = system.weight.dtype == torch.float32
+    if gpu.has_kernels(system.weight) and t < LOW_MEMORY_TOKENS and not links_at_hand:
+        return "odd_even_blocks"
     if on_cpu and t <= BANDED_MAX_TOKENS:
         return "banded"
     dense_max = DENSE_MAX_CUBE
@@ -81,7 +88,6 @@ def choose_way(system: System) -> Way:
     if b * ((layers // 2 + 2) * t) ** 3 <= odd_even_max:
         return "odd_even"
     # factors of long texts need the memory of one end at a time, and links that are at hand in their precision
-    links_at_hand = system.weight.dtype == torch.float32
     if on_cpu and t >= MIXED_PRECISION_MIN_TOKENS and (t < LOW_MEMORY_TOKENS or links_at_hand):
         return "mixed_precision"
     if on_gpu and b > 1 and t < LOW_MEMORY_TOKENS:  # the large matrices of one item are faster one end after the other
