@@ -65,7 +65,7 @@ def cost(method: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ScoreStore:
     """The scores of every setting on these texts, computed once."""
 
     explainer: gaflow.Explainer
@@ -97,14 +97,16 @@ class Kept:
         return self.folder / weight_hash(self.explainer.model)[:12] / f"{digest}.json"
 
 
-def explain(kept: Kept, curves: Sequence[str], deadline: Deadline) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def explain(
+    store: ScoreStore, curves: Sequence[str], deadline: Deadline
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The scores of each setting, and what it costs; settings of all curves in turn, the cheapest first."""
     scores: dict[str, Any] = {}
     points = []
     settings = [(curve, method) for curve, methods in efforts().items() for method in methods if curve in curves]
     for curve, method in sorted(settings, key=lambda setting: cost(setting[1])):
         name = f"{curve}, {cost(method)} passes"
-        stored = kept.scores(name, method, deadline)
+        stored = store.scores(name, method, deadline)
         if stored is not None:
             scores[name], seconds = stored
             points.append({"curve": curve, "name": name, "cost": cost(method), "seconds": seconds})
@@ -185,7 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     deadline = Deadline(options.seconds)
     texts = read_texts(options.data, options.column, options.texts, options.seed)
     explainer = gaflow.Explainer(options.model, device=options.device, dtype=torch.float32)
-    scores, points = explain(Kept(explainer, texts, options.kept, options.batch_size), options.curves, deadline)
+    scores, points = explain(ScoreStore(explainer, texts, options.kept, options.batch_size), options.curves, deadline)
     if options.explain_only:
         return
     points = measure(explainer, texts, scores, points)

@@ -22,8 +22,8 @@ def test_every_setting_is_a_point_of_its_curve(monkeypatch, tmp_path):
     monkeypatch.setattr(aopc_cost, "efforts", lambda: efforts)
     explainer = gaflow.Explainer(*bert())
     texts = ["this dog is not bad", "a good film"]
-    kept = aopc_cost.Kept(explainer, texts, tmp_path / "kept")
-    scores, points = aopc_cost.explain(kept, list(efforts), Deadline())
+    store = aopc_cost.ScoreStore(explainer, texts, tmp_path / "kept")
+    scores, points = aopc_cost.explain(store, list(efforts), Deadline())
     points = aopc_cost.measure(explainer, texts, scores, points)
     assert [(point["curve"], point["cost"]) for point in points] == [
         ("ig", 5),
@@ -48,14 +48,14 @@ def test_every_setting_is_a_point_of_its_curve(monkeypatch, tmp_path):
 def test_scores_are_kept_and_what_there_was_no_time_for_is_named(monkeypatch, tmp_path):
     efforts = {"attnlrp": [METHODS["attnlrp"]], "agf": [METHODS["agf"]]}
     monkeypatch.setattr(aopc_cost, "efforts", lambda: efforts)
-    kept = aopc_cost.Kept(gaflow.Explainer(*bert()), ["this dog is not bad", "a good film"], tmp_path / "kept")
-    first, _ = aopc_cost.explain(kept, ["attnlrp"], Deadline())
+    store = aopc_cost.ScoreStore(gaflow.Explainer(*bert()), ["this dog is not bad", "a good film"], tmp_path / "kept")
+    first, _ = aopc_cost.explain(store, ["attnlrp"], Deadline())
     late = Deadline(seconds=0)
-    scores, points = aopc_cost.explain(kept, ["attnlrp", "agf"], late)
+    scores, points = aopc_cost.explain(store, ["attnlrp", "agf"], late)
     assert [point["curve"] for point in points] == ["attnlrp"]
     assert late.left_out == ["agf, 3 passes"]
     for values, again in zip(first["attnlrp, 3 passes"], scores["attnlrp, 3 passes"], strict=True):
         np.testing.assert_array_equal(values, again)
-    other = aopc_cost.Kept(kept.explainer, ["a good film"], kept.folder)
+    other = aopc_cost.ScoreStore(store.explainer, ["a good film"], store.folder)
     _, points = aopc_cost.explain(other, ["attnlrp"], Deadline(seconds=0))
     assert not points  # of other texts

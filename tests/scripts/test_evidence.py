@@ -72,7 +72,7 @@ def test_every_method_of_the_rationales_is_computed_by_one_process_for_each_data
 
 def test_steps_begin_when_what_they_need_is_done(places, tmp_path):
     first = Step("first", SCRIPT, (str(tmp_path / "a"),))
-    made = Step("made", SCRIPT, ("never run",), made=tmp_path)
+    ready = Step("made", SCRIPT, ("never run",), made=tmp_path)
     second = Step(
         "second",
         SCRIPT,
@@ -81,7 +81,7 @@ def test_steps_begin_when_what_they_need_is_done(places, tmp_path):
         results=("b.md",),
     )
     packed = []
-    outcomes = schedule(places, [second, first, made], after_each=lambda known: packed.append(list(known))).run()
+    outcomes = schedule(places, [second, first, ready], after_each=lambda outcomes: packed.append(list(outcomes))).run()
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
         "made": "was there",
         "first": "done",

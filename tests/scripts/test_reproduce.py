@@ -139,13 +139,13 @@ def test_slow_methods_in_processes_of_their_own_give_the_same_numbers(work, tmp_
     together = replace(work, out=tmp_path / "together", earlier=work.out, methods=names)
     args = ["--base", work.base, "--data", str(work.data), "--device", "cpu", "--seed", "3", "--sets", "sst2"]
     args += ["--methods", ",".join(names), "--replacement", "pad"]
-    whole = Evaluation.load(compare(together, "sst2").evaluations["pad"])
+    expected = Evaluation.load(compare(together, "sst2").evaluations["pad"])
     shutil.copytree(work.out / "models", tmp_path / "split" / "models")
     main([*args, "--out", str(tmp_path / "split"), "--split", "--jobs", "2"])
     joined = Evaluation.load(tmp_path / "split" / "bench" / "sst-2" / "pad")
-    assert sorted(joined.methods) == sorted(whole.methods)
-    order = [joined.methods.index(name) for name in whole.methods]
-    assert np.allclose(joined.masked[order], whole.masked, atol=1e-6)
+    assert sorted(joined.methods) == sorted(expected.methods)
+    order = [joined.methods.index(name) for name in expected.methods]
+    assert np.allclose(joined.masked[order], expected.masked, atol=1e-6)
     with (tmp_path / "split" / "flows" / "sst-2.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["texts"], row["converged"]) for row in rows] == [("agf", "12", "12")]
