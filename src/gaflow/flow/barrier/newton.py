@@ -12,8 +12,8 @@ from gaflow.flow.barrier.linear.system import System
 from gaflow.flow.barrier.state import State
 
 SHRINK = 0.1  # the next level, relative to this one where all edges can follow
-SHRINK_PER_CUT_SHORT = 20  # added to it, times the share of the edges that were cut short in the last step
-MAX_SHRINK = 0.7
+SHRINK_PER_CUT_SHORT = 5  # added to it, times the share of the edges that were cut short in the last step
+MAX_SHRINK = 0.5
 TOLERANCE = 1e-10  # largest node imbalance and largest edge residual, relative to the flow value
 
 
