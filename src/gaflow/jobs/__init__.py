@@ -39,7 +39,7 @@ one that was left alone; one that was stopped repeats at most a batch. `gaflow.j
 continue in a folder.
 """
 
-from gaflow.jobs.engine import Local
+from gaflow.jobs.local_engine import Local
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.run import ENGINES, Outcome, attribute
 from gaflow.jobs.schema import SCHEMA

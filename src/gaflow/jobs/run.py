@@ -21,8 +21,9 @@ from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
-from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows
+from gaflow.jobs.engine import Engine, JobSettings, ShardRows
 from gaflow.jobs.folder import append_timing, claim, resume
+from gaflow.jobs.local_engine import Local
 from gaflow.jobs.manifest import MANIFEST, Manifest, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
