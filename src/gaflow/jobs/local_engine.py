@@ -224,12 +224,11 @@ class _Pool:
         for worker in list(self._workers):
             if worker.connection not in ready:
                 continue
-            try:
-                message = pickle.loads(worker.connection.recv_bytes())
-            except (EOFError, OSError):
+            data = worker.receive()
+            if data is None:
                 self._lose(worker)
-                continue
-            self._take(worker, message)
+            else:
+                self._take(worker, pickle.loads(data))
 
     def _take(self, worker: _Worker, message: object) -> None:
         """Take a message of a worker."""
@@ -312,6 +311,13 @@ class _Worker:
         with suppress(OSError):  # it died, which `_listen` notices
             self.connection.send_bytes(explainer_and_settings)
 
+    def receive(self) -> bytes | None:
+        """What the process has sent, pickled; None if it has ended."""
+        try:
+            return self.connection.recv_bytes()
+        except (EOFError, OSError):
+            return None
+
     def explain(self, batch: _Batch) -> None:
         """Send a batch."""
         self.batch = batch
@@ -351,6 +357,9 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # the first process would start it, which lets interrupts through
     mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
