@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,14 +34,8 @@ def no_process_is_left():
 
 
 def run(folder, texts=TEXTS, methods=METHODS, workers: int | None = 2, **options):
-    return attribute(
-        gaflow.Explainer(*bert()),
-        texts,
-        folder,
-        list(methods),
-        engine=Local(workers=workers),
-        **{"batch_size": 4, "shard_size": 25} | options,
-    )
+    settings: Any = {"batch_size": 4, "shard_size": 25} | options
+    return attribute(gaflow.Explainer(*bert()), texts, folder, list(methods), engine=Local(workers=workers), **settings)
 
 
 @slow

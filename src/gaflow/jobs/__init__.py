@@ -35,7 +35,8 @@ The columns (also `gaflow.jobs.schema`); those marked * are all that a file from
 The convention this room owns: **a shard is the unit of everything.** Shard k holds the k-th `shard_size` texts
 whatever happened before, its batches are made of its own texts alone, and it is there as a whole or not at all. So
 a killed run that is started again in the same environment repeats at most one shard, and ends with the same bytes as
-one that was left alone; one that was stopped repeats at most a batch. `gaflow.jobs.identity` says which runs may
+one that was left alone; one that was stopped repeats at most a batch. (With workers, shards overlap: a killed run may
+repeat several that are begun, and each worker its batch.) `gaflow.jobs.identity` says which runs may
 continue in a folder.
 """
 
