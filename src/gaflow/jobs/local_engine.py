@@ -235,7 +235,7 @@ class _Pool:
         if isinstance(message, Exception):
             raise message
         if isinstance(message, float):
-            worker.texts_done = message
+            worker.report_texts(message)
         elif isinstance(message, _BatchResult):
             batch = worker.finish_batch()
             opened = self._shards[batch.shard]
@@ -323,6 +323,11 @@ class _Worker:
         self.batch = batch
         with suppress(OSError):
             _send(self.connection, batch)
+
+    def report_texts(self, count: float) -> None:
+        """Note how many texts of the batch are done, without those that were done before."""
+        if self.batch is not None:
+            self.texts_done = min(count, len(self.batch.texts) - len(self.batch.done))
 
     def finish_batch(self) -> _Batch:
         """The batch, which is no longer the worker's."""
