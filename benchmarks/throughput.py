@@ -2,6 +2,7 @@
 
     python -m benchmarks.throughput --beside 9f438301da --rounds 3 --threads 1 2
     python -m benchmarks.throughput --texts 5000 --lengths 512 --mixed --batch-size 64 --output throughput_gpu.md
+    python -m benchmarks.throughput --workers 1 2 --lengths 16 128 --texts 600 100 --output throughput_workers.md
     python -m benchmarks.throughput --ray 1 2 --lengths 128 --texts 400 --output throughput_ray.md
 
 The classifier has MiniLM-L6's geometry (6 layers, 12 heads, width 384), random weights and the embedded model's
@@ -14,8 +15,9 @@ not count. CPU seconds are those of the process: they say what a core can do eve
 (*solve*), to make rows and files (*write*), and to all else. On a GPU, *busy* is the share of the time in which it
 computes: the time of its kernels, by torch's profiler, over that of the same texts without the profiler.
 
-`--ray` runs texts on so many local workers of Ray, one thread each. The rate is that of the texts after the first
-tenth, so that starting the workers does not count.
+`--workers` runs texts in so many worker processes, one thread each, and `--ray` on so many local workers of Ray. All
+numbers of workers are measured in turns. The rate is that of the texts after the first tenth, so that starting the
+workers does not count.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--rounds", type=int, default=1, help="runs of each case, of which the median counts")
     parser.add_argument("--beside", help="an earlier commit, or a folder that holds its src")
+    parser.add_argument("--workers", type=int, nargs="+", help="numbers of worker processes")
     parser.add_argument("--ray", type=int, nargs="+", help="numbers of local Ray workers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -68,6 +71,8 @@ def main() -> None:
         options.texts *= len(options.lengths)
     if len(options.texts) != len(options.lengths):
         parser.error("--texts takes one number, or one for each of --lengths")
+    if options.workers and options.ray:
+        parser.error("give --workers or --ray")
     if options.part is not None:
         print(json.dumps(_measure(json.loads(options.part))))
         return
@@ -81,7 +86,7 @@ def main() -> None:
         "",
         provenance(**settings),
     ]
-    lines += _ray_table(options) if options.ray else _tables(options)
+    lines += _workers_table(options) if options.workers or options.ray else _tables(options)
     print("\n".join(lines))
     print("written to", write(options.output, "\n".join(lines) + "\n").name)
 
@@ -241,26 +246,37 @@ def covered(ranges: list[tuple[float, float]]) -> float:
     return total
 
 
-def _ray_table(options: argparse.Namespace) -> list[str]:
-    """The rate of local Ray workers, and how often it is that of the first number of workers."""
+def _workers_table(options: argparse.Namespace) -> list[str]:
+    """The rate of each number of workers, and how often it is that of the first number."""
     lines = ["| method | tokens | workers | texts | texts/s | over the first |", "|---|---:|---:|---:|---:|---:|"]
+    numbers: list[int] = options.workers or options.ray
     for method in options.methods:
         for length, texts in zip(options.lengths, options.texts, strict=True):
-            first = 0.0
-            for workers in options.ray:
-                rates = [_ray_rate(options, method, length, texts, workers) for _ in range(options.rounds)]
-                rate = statistics.median(rates)
-                first = first or rate
+            rates: dict[int, list[float]] = {workers: [] for workers in numbers}
+            for number in range(options.rounds):
+                for workers in numbers if number % 2 == 0 else reversed(numbers):
+                    rates[workers].append(_rate_of_workers(options, method, length, texts, workers))
+            first = statistics.median(rates[numbers[0]])
+            for workers in numbers:
+                rate = statistics.median(rates[workers])
                 cells = [method, str(length), str(workers), f"{texts:,}", f"{rate:.3g}", f"{rate / first:.2f}"]
                 lines.append(f"| {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
     return lines
 
 
-def _ray_rate(options: argparse.Namespace, method: str, length: int, count: int, workers: int) -> float:
+def _rate_of_workers(options: argparse.Namespace, method: str, length: int, count: int, workers: int) -> float:
     """Texts a second of so many workers, after the first tenth of the texts."""
-    from gaflow.jobs import Ray
+    from gaflow.jobs import Local, Ray
 
+    if options.ray:
+        device = "cpu"  # Ray's workers have the others
+        engine = Ray(workers=workers, threads=1, device=options.device)
+        shard_size = max(1, count // 50)
+    else:
+        device = options.device
+        engine = Local(workers=workers, threads=1)
+        shard_size = count
     torch.manual_seed(options.seed)
     texts = _texts(count, length, options.mixed, options.seed)
     times: list[tuple[float, float]] = []  # texts done, and when
@@ -270,13 +286,13 @@ def _ray_rate(options: argparse.Namespace, method: str, length: int, count: int,
 
     with tempfile.TemporaryDirectory() as folder:
         attribute(
-            _explainer("cpu"),
+            _explainer(device),
             texts,
             Path(folder, "out"),
             [method],
             batch_size=options.batch_size,
-            shard_size=max(1, count // 50),
-            engine=Ray(workers=workers, threads=1, device=options.device),
+            shard_size=shard_size,
+            engine=engine,
             progress=note,
         )
     first_done, started = next((done, when) for done, when in times if done >= count / 10)

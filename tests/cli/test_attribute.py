@@ -35,6 +35,17 @@ def test_the_command_gives_what_python_gives(capfd, folder, data, tmp_path):
     assert "(0 new)" in again
 
 
+@pytest.mark.slow
+def test_workers_share_the_work(capfd, folder, data, tmp_path):
+    args = ["--model", folder, "--label-column", "label", "--method", "rawatt", "--batch-size", "4"]
+    output = gives(capfd, "attribute", data, "-o", tmp_path / "a", *args, "--workers", "2")
+    assert "22 texts by rawatt (22 new)" in output
+    timing = json.loads((tmp_path / "a" / "timings.jsonl").read_text())
+    assert timing["workers"] == 2
+    gives(capfd, "attribute", data, "-o", tmp_path / "b", *args)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
 def test_json_says_what_became_of_it(capfd, folder, tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text('{"body": "a dog"}\n{"body": ""}\n{"body": "' + "dog " * 80 + '"}\n', encoding="utf-8")
@@ -109,7 +120,7 @@ def test_nothing_but_errors_is_a_failure(capfd, folder, tmp_path):
         (["--engine", "spark"], "engine.*'local', 'ray'.*'spark'"),
         (["--engine", "ray", "--device", "cuda:1"], "device.*'cpu'.*'cuda'"),
         (["--engine", "ray", "--workers", "0"], "workers.* 0"),
-        (["--workers", "2"], "--workers 2.*--engine ray"),
+        (["--workers", "0"], "--workers must be.* 0"),
         (["--method", "agg"], "no method 'agg'"),
         (["--text-column", "txt"], "'txt'.*'text'"),
         (["--label-column", "text", "--method", "rawatt"], "class of the model"),

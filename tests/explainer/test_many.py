@@ -8,7 +8,7 @@ import torch
 import gaflow
 from gaflow.errors import GaflowError, MissingExtraError, SolveError, UnsupportedModelError
 from gaflow.explainer.batch import Timings
-from gaflow.explainer.many import attempt, explain_many, prepare_each
+from gaflow.explainer.many import attempt, explain_many, plan_batches, prepare_each
 from gaflow.explainer.windows import Windows
 from gaflow.methods import METHODS, Scores
 from tests.support.models import TEXTS, bert
@@ -125,6 +125,27 @@ def test_long_texts_are_read_in_windows_and_the_others_at_once():
     failing = results([long, "a dog"], [Fails("dog", ValueError("no")), *PLAIN], windows=Windows())
     assert failing[0].by_method["fails"] == "ValueError: no"
     assert failing[0].by_method["rawatt"].diagnostics["windows"] == mean.diagnostics["windows"]
+
+
+@pytest.mark.parametrize("windows", [None, Windows(size=16)])
+def test_batches_that_are_explained_one_by_one_give_the_numbers_of_all_texts_together(windows):
+    texts = [*TEXTS, "dog " * 70, "", *(f"a {'very ' * (k % 7)}smart dog {k}" for k in range(20))]
+    together = results(texts, PLAIN, windows=windows, batch_size=4)
+    prepared = prepare_each(EXPLAINER.runner, texts, None, windows=windows)
+    plan = plan_batches(EXPLAINER.runner, prepared, PLAIN, batch_size=4)
+    assert sorted(index for batch in plan for index in batch) == list(range(len(texts)))
+    assert max(map(len, plan)) == 4
+    for batch in reversed(plan):
+        batch_texts = [prepared[index] for index in batch]
+        options: Any = {"batch_size": 4, "on_error": "collect", "one_batch": True}
+        for of_text in explain_many(EXPLAINER.runner, batch_texts, PLAIN, **options):
+            expected = together[batch[of_text.index]]
+            assert of_text.logits == expected.logits
+            for name, att in of_text.by_method.items():
+                if isinstance(att, str):
+                    assert att == expected.by_method[name]
+                else:
+                    assert att.scores.tolist() == expected.by_method[name].scores.tolist()
 
 
 def test_a_text_that_all_methods_fail_on_has_no_logits():

@@ -451,6 +451,7 @@ CALLS: dict[str, Callable[[], Call]] = {
             "seed": 0, "engine": "local", "progress": False, "stop": lambda: True,
         },
     ),
+    "jobs.Local": lambda: (jobs.Local, {"workers": 2, "threads": 1}),
     "jobs.read_attributions": lambda: (
         lambda **options: list(jobs.read_attributions(**options)),
         {"path": job(), "methods": None, "verify": True},
@@ -463,7 +464,7 @@ CALLS: dict[str, Callable[[], Call]] = {
         },
     ),
 }  # fmt: skip
-EXEMPT = {"Picture", "Ray", "Local"}  # matplotlib's own; starts a cluster; takes nothing
+EXEMPT = {"Picture", "Ray"}  # matplotlib's own; starts a cluster
 COSTLY = {"resamples", "permutations", "comparisons", "classes", "exact", "beam", "draws", "longest"}  # more work each
 
 TEXT = st.text(st.characters(exclude_characters="/~."), max_size=12)  # never a path out of the test's folder

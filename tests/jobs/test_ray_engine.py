@@ -124,13 +124,15 @@ def test_a_worker_with_other_libraries_is_refused_naming_them():
 
 def test_a_model_elsewhere_is_sent_from_a_copy():
     model, tokenizer = bert()
-    sent, _, task = ray_engine._portable(gaflow.Explainer(model, tokenizer))
-    assert sent is model
-    assert task == "text-classification"
+    explainer = gaflow.Explainer(model, tokenizer, attention="eager")
+    sent = ray_engine._portable(explainer)
+    assert sent.model is model
+    assert (sent.task, sent.attention) == ("text-classification", "eager")
     with torch.device("meta"):
         away = type(model)(model.config)
     away.cpu = lambda: "copied"  # a copy keeps it
-    assert ray_engine._portable(SimpleNamespace(model=away, tokenizer=None, task="t"))[0] == "copied"  # type: ignore[arg-type]
+    elsewhere = SimpleNamespace(model=away, tokenizer=None, task="t", runner=explainer.runner)
+    assert ray_engine._portable(elsewhere).model == "copied"  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 import json
+from argparse import Namespace
 
 import pytest
 
@@ -24,6 +25,18 @@ def test_steps_are_a_part_of_the_time_of_a_run():
     steps = [measured[step] for step in throughput.STEPS]
     assert min(steps) > 0
     assert sum(steps) < measured["seconds"]
+
+
+@pytest.mark.slow
+def test_workers_are_compared_with_the_first_number_of_them():
+    options = Namespace(
+        methods=["rawatt"], lengths=[16], texts=[8], workers=[1], ray=None, rounds=1, batch_size=2, seed=0,
+        device="cpu", mixed=False,
+    )  # fmt: skip
+    *_, line = throughput._workers_table(options)
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert [*cells[:4], cells[5]] == ["rawatt", "16", "1", "8", "1.00"]
+    assert float(cells[4]) > 0
 
 
 def test_texts_have_the_lengths_they_are_asked_to_have():

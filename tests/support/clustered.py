@@ -99,7 +99,8 @@ def lose_every_worker_at_one_shard(out):
 
 def never_start_a_worker(out):
     model, _ = bert()
-    explainer = SimpleNamespace(model=model, tokenizer=DeadlyTokenizer(), task="text-classification")
+    runner = SimpleNamespace(attention="auto")
+    explainer = SimpleNamespace(model=model, tokenizer=DeadlyTokenizer(), task="text-classification", runner=runner)
     return _compute_one_shard(explainer, gaflow.METHODS["rawatt"])
 
 

@@ -55,9 +55,9 @@ from gaflow.explainer.explainer import AnyMethod, Explainer
 from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_method, describe_model
 from gaflow.inputs.encoding import Text
-from gaflow.jobs.engine import Local
 from gaflow.jobs.folder import claim, remove_temporary_files
 from gaflow.jobs.identity import compare
+from gaflow.jobs.local_engine import Local
 from gaflow.jobs.manifest import MANIFEST
 from gaflow.jobs.run import Outcome, run_job
 from gaflow.methods import Method, Random

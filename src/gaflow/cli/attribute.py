@@ -37,12 +37,11 @@ from gaflow.cli.app import (
 from gaflow.cli.input_output import check_folder, count_reasons, print_json
 from gaflow.cli.progress import advising, progress_bar, report_stopped, until_interrupted
 from gaflow.data import open_data
-from gaflow.errors import Argument, ArgumentError
 from gaflow.explainer.cheaper_method import cheaper_advice, pass_cost
 from gaflow.explainer.default_method import DEFAULT_WORDS
 from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.windows import find_windows
-from gaflow.jobs import Ray
+from gaflow.jobs import Local, Ray
 from gaflow.jobs import attribute as run_job
 from gaflow.jobs.run import Outcome, find_engine
 from gaflow.methods import find_method
@@ -82,7 +81,9 @@ def attribute(
     quantization_config: Quantization = None,
     trust_remote_code: TrustRemoteCode = False,
     engine: Annotated[str, option("NAME", "local, or ray: many machines.")] = "local",
-    workers: Annotated[int | None, number("Workers of a Ray cluster; default: as many as fit.")] = None,
+    workers: Annotated[
+        int | None, number("Processes that share the work; default: one, or as many as fit a Ray cluster.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Explain every text of INPUT, by any number of methods, into Parquet files and a manifest.
@@ -94,6 +95,7 @@ def attribute(
     Examples:
       gaflow attribute reviews.csv -o why --text-column body --method agf --method attcat
       gaflow attribute test.parquet -o why --label-column label --sample 5000 --truncation --model org/name
+      gaflow attribute reviews.parquet -o why --workers 4
       gaflow attribute reviews.parquet -o why --engine ray --workers 8
     """
     find_windows(windows, truncation)
@@ -101,8 +103,8 @@ def attribute(
     methods = parse_methods(method) if method else None
     if engine == "ray":
         engine_settings = Ray(workers, device)
-    elif workers is not None:
-        raise ArgumentError(Argument("workers", workers), f" is for --engine ray; the engine {engine!r} has one")
+    elif engine == "local":
+        engine_settings = Local(workers)
     else:
         engine_settings = find_engine(engine)
     data_set = open_data(

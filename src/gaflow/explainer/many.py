@@ -15,7 +15,7 @@ Whoever asks to stop gets the results of the batch that is at work, unless it ta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -61,6 +61,14 @@ class PreparedText:
     def is_pair(self) -> bool:
         """Whether the model reads the texts of a pair one by one."""
         return bool(self.encoding.parts)
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether the text shares no batch in a data set, which may hold many such texts.
+
+        The attributions of its windows are kept until the text is complete.
+        """
+        return self.in_parts and not self.is_pair
 
 
 @dataclass(frozen=True)
@@ -139,13 +147,15 @@ def explain_many(
     timings: Timings | None = None,
     done: Container[int] = (),
     stop: Stop | None = None,
+    one_batch: bool = False,
 ) -> Iterator[TextResults]:
     """Explain each text by all methods from one trace, and yield the results in the order in which they get done.
 
     A string in place of a text, which says why it cannot be read, becomes the result of all its methods. `report` is
     called with the number of results done: one for each text and method. `timings` collects seconds and peak memory.
     `done` are the indices of texts that have results: batches of such texts alone do not run, and no other batch
-    changes. Once `stop` returns True, no more results come.
+    changes. Once `stop` returns True, no more results come. `one_batch` says that the texts are a batch of
+    `plan_batches`, which runs as it is.
     """
     job = _Job(
         runner=runner,
@@ -156,6 +166,7 @@ def explain_many(
         timings=timings,
         done=done,
         stopping=None if stop is None else _Stopping(stop),
+        one_batch=one_batch,
     )
     together: dict[int, PreparedText] = {}  # texts whose windows share batches
     alone: list[dict[int, PreparedText]] = []
@@ -163,8 +174,7 @@ def explain_many(
         if isinstance(text, str):
             if index not in done:
                 yield job.failure(index, text)
-        elif text.in_parts and not text.is_pair and on_error == "collect":
-            # a data set may hold many, and the attributions of their windows are kept until a text is complete
+        elif on_error == "collect" and text.runs_alone:
             alone.append({index: text})
         else:
             together[index] = text
@@ -175,6 +185,33 @@ def explain_many(
             results_done += len(group) * len(methods)
     except _Stopped:
         return
+
+
+def plan_batches(
+    runner: Runner, texts: Sequence[PreparedText | str], methods: Sequence[Method], batch_size: int
+) -> list[list[int]]:
+    """The indices of texts that `explain_many` runs together when it collects errors, in its order.
+
+    First come all texts that cannot be read, then each text in windows, then the batches. `explain_many` with
+    `one_batch=True` gives each of them the same results in any process.
+    """
+    unreadable = []
+    alone = []
+    together = []
+    encodings = []
+    for index, text in enumerate(texts):
+        if isinstance(text, str):
+            unreadable.append(index)
+        elif text.runs_alone:
+            alone.append([index])
+        else:
+            together.append(index)
+            encodings.append(text.windows[0].encoding)
+    batches = [unreadable] if unreadable else []
+    batches += alone
+    for group in runner.batches(encodings, batch_size, methods):
+        batches.append([together[k] for k in group])
+    return batches
 
 
 class _Stopped(Exception):
@@ -237,6 +274,7 @@ class _Job:
     timings: Timings | None
     done: Container[int]
     stopping: _Stopping | None
+    one_batch: bool
 
     def explain(self, texts: Mapping[int, PreparedText], report: Report) -> Iterator[TextResults]:
         """Explain texts whose windows share batches; `texts` are given by their index."""
@@ -258,8 +296,7 @@ class _Job:
                 parts.append(_Part(index=index, name=text.name, window=window, target=target, share=share))
         done = 0
         window_results: dict[int, TextResults] = {}  # by the index of the part
-        encodings = [part.window.encoding for part in parts]
-        for group in self.runner.batches(encodings, self.batch_size, self.methods):
+        for group in self._batches(parts):
             batch = [parts[k] for k in group]
             share = sum(part.share for part in batch)
             if not all(part.index in self.done for part in batch):
@@ -274,6 +311,13 @@ class _Job:
         for index, prediction in predictions.items():
             of_text = [window_results[k] for k, part in enumerate(parts) if part.index == index]
             yield self._merge(index, texts[index], prediction, of_text)
+
+    def _batches(self, parts: Sequence[_Part]) -> Iterable[Sequence[int]]:
+        """The indices of the parts of each batch; windows are always put into batches."""
+        if self.one_batch and all(part.window.is_full for part in parts):
+            return [range(len(parts))] if parts else []
+        encodings = [part.window.encoding for part in parts]
+        return self.runner.batches(encodings, self.batch_size, self.methods)
 
     def failure(self, index: int, reason: str) -> TextResults:
         """The result of a text that no method can explain."""

@@ -93,7 +93,7 @@ def _describe_loaded(model: PretrainedModel) -> Description:
         "revision": getattr(model.config, "_commit_hash", None),
         "class": type(model).__name__,
         "attention": getattr(model.config, "_attn_implementation", None),
-        "autocast": _autocast(device),
+        "autocast": describe_autocast(device),
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": device,
     }
@@ -366,7 +366,7 @@ def _is_constant(attribute: str, value: object) -> bool:
     return not attribute.startswith("_") and is_data(value)
 
 
-def _autocast(device: str) -> str | None:
+def describe_autocast(device: str) -> str | None:
     """The dtype that torch computes in by itself, if it is told to, or in which it multiplies matrices."""
     if torch.is_autocast_enabled(device):
         return str(torch.get_autocast_dtype(device)).removeprefix("torch.")

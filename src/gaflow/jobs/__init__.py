@@ -3,7 +3,7 @@
     DIR/part-00000.parquet ...   one row for each text and method, in the order of the data set
     DIR/manifest.json            the job, what is done so far, a checksum for each shard; nothing that depends on time
     DIR/.part-00003.unfinished   while a run is stopped: texts of a shard that are done (`gaflow.jobs.unfinished`)
-    DIR/timings.jsonl            when each shard was computed, seconds of each step, and by which worker of a cluster
+    DIR/timings.jsonl            when each shard was computed, seconds of each step, and by which worker or how many
 
 The columns (also `gaflow.jobs.schema`); those marked * are all that a file from elsewhere needs, with `tokens` or
 `offsets`:
@@ -35,11 +35,11 @@ The columns (also `gaflow.jobs.schema`); those marked * are all that a file from
 The convention this room owns: **a shard is the unit of everything.** Shard k holds the k-th `shard_size` texts
 whatever happened before, its batches are made of its own texts alone, and it is there as a whole or not at all. So
 a killed run that is started again in the same environment repeats at most one shard, and ends with the same bytes as
-one that was left alone; one that was stopped repeats at most a batch. `gaflow.jobs.identity` says which runs may
-continue in a folder.
+one that was left alone; one that was stopped repeats at most a batch. Workers may be at several shards at the same
+time, all of which a killed run repeats. `gaflow.jobs.identity` says which runs may continue in a folder.
 """
 
-from gaflow.jobs.engine import Local
+from gaflow.jobs.local_engine import Local
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.run import ENGINES, Outcome, attribute
 from gaflow.jobs.schema import SCHEMA

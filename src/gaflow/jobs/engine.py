@@ -1,4 +1,4 @@
-"""One shard, from rows to the bytes of its file, and the engines that compute shards.
+"""One shard, from rows to the bytes of its file, and what an engine is that computes shards.
 
 The convention this file owns: the bytes of a shard depend on the settings, the explainer and the shard's own rows
 alone. It does not matter where, when, how often or in which order shards are computed. Engines compute; only the run
@@ -8,27 +8,24 @@ itself writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
-
-import torch
 
 from gaflow.arguments import optional_whole_number, whole_number
 from gaflow.data.rows import Row
+from gaflow.errors import Argument, JobError
 from gaflow.explainer.batch import Timings
 from gaflow.explainer.explainer import Explainer
-from gaflow.explainer.many import Stop, explain_many, prepare_each
+from gaflow.explainer.many import PreparedText, Stop, TextResults, explain_many, prepare_each
 from gaflow.explainer.provenance import Description
 from gaflow.explainer.windows import Windows
 from gaflow.jobs.manifest import Shard, shard_name
 from gaflow.jobs.schema import Record, records, shard_bytes
 from gaflow.methods import Method
-from gaflow.models.memory import device_of
-from gaflow.progress import Report, within
+from gaflow.progress import Report
 from gaflow.tasks.targets import Target
 
 
@@ -78,8 +75,8 @@ class RunningEngine:
     """An engine at work.
 
     `compute(settings, shards, report, stop)` gives computed shards in any order. It calls `report` with the number of
-    texts that are done, and ends early if `stop` returns True. What is done of the shard that it leaves is in `done` of
-    its `ShardRows`, if it is computed in this process.
+    texts that are done, and ends early if `stop` returns True. What is done of the shards that it leaves is in `done`
+    of their `ShardRows`, if they are computed on this machine.
     """
 
     device: str  # the kind that texts are explained on: "cpu", "cuda", ...
@@ -90,49 +87,92 @@ class RunningEngine:
 Engine = Callable[[Explainer], AbstractContextManager[RunningEngine]]
 
 
-@dataclass(frozen=True)
-class Local:
-    """One shard after the other, in this process."""
+class OpenShard:
+    """A shard that is being computed: its texts as the model reads them, what is done, and the time that it took."""
 
-    @contextmanager
-    def __call__(self, explainer: Explainer) -> Iterator[RunningEngine]:
-        """At work on the device of the model."""
-        device = device_of(explainer.model).type
-        yield RunningEngine(device, torch.get_num_threads(), partial(_compute_here, explainer))
+    def __init__(self, explainer: Explainer, settings: JobSettings, shard: ShardRows):
+        self._began = datetime.now(UTC)
+        self._start = time.perf_counter()
+        self.shard = shard
+        self.texts: list[PreparedText | str] = prepare_each(
+            explainer.runner,
+            [row.input for row in shard.rows],
+            settings.target,
+            truncation=settings.truncation,
+            windows=settings.windows,
+        )
+        self._tokenising = time.perf_counter() - self._start
+        self._writing = 0.0
+        self._measured = Timings()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all texts are done."""
+        return len(self.shard.done) == len(self.texts)
+
+    def add_time(self, timings: Timings, writing: float) -> None:
+        """Count the seconds of a batch, and those in which its rows were made."""
+        self._measured.add(timings)
+        self._writing += writing
+
+    def finish(self, **about_workers: object) -> ComputedShard:
+        """The file of a shard that is complete."""
+        started = time.perf_counter()
+        stored: list[Record] = []
+        for _, text_records in sorted(self.shard.done.items()):
+            stored += text_records
+        data = shard_bytes(stored)
+        self._writing += time.perf_counter() - started
+        measured = self._measured
+        timings = {
+            "began": self._began.isoformat(timespec="seconds"),
+            "seconds": round(time.perf_counter() - self._start, 3),
+            "tokenise": round(self._tokenising, 4),
+            "trace": round(measured.trace, 4),
+            "forward": round(measured.forward, 4),
+            "backward": round(measured.backward, 4),
+            "methods": {name: round(seconds, 4) for name, seconds in measured.methods.items()},
+            "write": round(self._writing, 4),
+            "peak": measured.peak,
+            **about_workers,
+        }
+        rows = self.shard.rows
+        entry = Shard(
+            file=shard_name(self.shard.number),
+            sha256=sha256(data).hexdigest(),
+            texts=len(rows),
+            rows=len(stored),
+            errors=sum(record.get("error") is not None for record in stored),
+            first=rows[0].number,
+            last=rows[-1].number,
+        )
+        return ComputedShard(self.shard.number, entry, data, timings)
 
 
-def _compute_here(
-    explainer: Explainer, settings: JobSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
-) -> Iterator[ComputedShard]:
-    texts = 0
-    for shard in shards:
-        if stop():
-            return
-        computed = compute_shard(explainer, settings, shard, within(report, texts, 1), stop)
-        if computed is None:
-            return
-        texts += computed.entry.texts
-        yield computed
+class RowWriter:
+    """Makes the stored rows of texts, and measures how long that takes."""
+
+    def __init__(self, explainer: Explainer, settings: JobSettings, rows: Sequence[Row]):
+        self._names = [method.name for method in settings.methods]
+        self._labels = explainer.head.labels
+        self._rows = rows
+        self.seconds = 0.0
+
+    def write(self, results: TextResults) -> list[Record]:
+        """The rows of one text, one for each method; its index is that of its row."""
+        started = time.perf_counter()
+        text_records = records(self._rows[results.index], results, self._names, self._labels)
+        self.seconds += time.perf_counter() - started
+        return text_records
 
 
 def compute_shard(
     explainer: Explainer, settings: JobSettings, shard: ShardRows, report: Report, stop: Stop = lambda: False
 ) -> ComputedShard | None:
     """Compute what is not done of one shard; None if `stop` ended it."""
-    began = datetime.now(UTC)
-    start = time.perf_counter()
+    opened = OpenShard(explainer, settings, shard)
+    writer = RowWriter(explainer, settings, shard.rows)
     measured = Timings()
-    texts = prepare_each(
-        explainer.runner,
-        [row.input for row in shard.rows],
-        settings.target,
-        truncation=settings.truncation,
-        windows=settings.windows,
-    )
-    tokenising = time.perf_counter() - start
-    writing = 0.0
-    names = [method.name for method in settings.methods]
-    by_text = shard.done
     reported = 0.0
 
     def report_texts(texts_done: float) -> None:
@@ -141,49 +181,28 @@ def compute_shard(
             reported = texts_done
             report(texts_done)
 
-    report_texts(len(by_text))
+    report_texts(len(shard.done))
     for results in explain_many(
         explainer.runner,
-        texts,
+        opened.texts,
         settings.methods,
         batch_size=settings.batch_size,
         on_error="collect",
-        report=lambda results_done: report_texts(results_done / len(names)),
+        report=lambda results_done: report_texts(results_done / len(settings.methods)),
         timings=measured,
-        done=frozenset(by_text),
+        done=frozenset(shard.done),
         stop=stop,
     ):
-        row = shard.rows[results.index]
-        started = time.perf_counter()
-        by_text[results.index] = records(row, results, names, explainer.head.labels)
-        writing += time.perf_counter() - started
-        report_texts(len(by_text))
-    if len(by_text) < len(texts):
-        return None
-    started = time.perf_counter()
-    stored: list[Record] = []
-    for _, text_records in sorted(by_text.items()):
-        stored += text_records
-    data = shard_bytes(stored)
-    writing += time.perf_counter() - started
-    timings = {
-        "began": began.isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - start, 3),
-        "tokenise": round(tokenising, 4),
-        "trace": round(measured.trace, 4),
-        "forward": round(measured.forward, 4),
-        "backward": round(measured.backward, 4),
-        "methods": {name: round(seconds, 4) for name, seconds in measured.methods.items()},
-        "write": round(writing, 4),
-        "peak": measured.peak,
-    }
-    entry = Shard(
-        file=shard_name(shard.number),
-        sha256=sha256(data).hexdigest(),
-        texts=len(shard.rows),
-        rows=len(stored),
-        errors=sum(record.get("error") is not None for record in stored),
-        first=shard.rows[0].number,
-        last=shard.rows[-1].number,
+        shard.done[results.index] = writer.write(results)
+        report_texts(len(shard.done))
+    opened.add_time(measured, writer.seconds)
+    return opened.finish() if opened.is_complete else None
+
+
+def losing_workers(problem: str, reason: str) -> JobError:
+    """The error of a run that cannot go on because workers died."""
+    return JobError(
+        f"{problem}: {reason} If memory ran out there, use a smaller ",
+        Argument("batch_size"),
+        "; finished files are kept, and the same call continues",
     )
-    return ComputedShard(shard.number, entry, data, timings)

@@ -34,7 +34,15 @@ from gaflow.explainer.explainer import Explainer
 from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import versions
 from gaflow.extras import need
-from gaflow.jobs.engine import ComputedShard, JobSettings, RunningEngine, ShardRows, compute_shard
+from gaflow.jobs.engine import (
+    ComputedShard,
+    JobSettings,
+    RunningEngine,
+    ShardRows,
+    compute_shard,
+    losing_workers,
+)
+from gaflow.jobs.sent_explainer import SentExplainer
 from gaflow.progress import Report
 
 _STARTS = 4  # attempts to start Ray, each of which it gives up after 30 seconds
@@ -230,11 +238,7 @@ class _Pool:
             problem = f"shard {shard.number} has lost its worker, {_LOSSES} times"
         lines = str(error).splitlines()
         reason = lines[-1] if error.actor_init_failed else lines[0]  # the end of a traceback, or Ray's own summary
-        raise JobError(
-            f"{problem}: {reason} If memory ran out there, use a smaller ",
-            Argument("batch_size"),
-            "; finished files are kept, and the same call continues",
-        ) from None
+        raise losing_workers(problem, reason) from None
 
     def _texts_underway(self) -> int:
         """Texts that are done in unfinished shards, according to the workers that answer within a second."""
@@ -260,14 +264,10 @@ class _Worker:
         self._explainer: Explainer | None = None
         self._texts_done = 0  # in the shard that is being computed
 
-    def load(self, sent: tuple[Any, Any, str], driver_versions: Versions) -> None:
+    def load(self, sent: SentExplainer, driver_versions: Versions) -> None:
         """Take the model, tokenizer and task; the libraries here must be those of the driver."""
         check_versions(driver_versions, versions())
-        model, tokenizer, task = sent
-        if hasattr(model, "_can_record_outputs"):
-            with torch.device("meta"):
-                type(model)(model.config)  # transformers learns what a class can record when one is made, not unpickled
-        self._explainer = Explainer(model.to(self._device), tokenizer, task=task)
+        self._explainer = sent.unpack(self._device)
 
     def compute(self, settings: JobSettings, shard: ShardRows) -> ComputedShard:
         """One shard."""
@@ -304,9 +304,9 @@ def check_versions(driver: Versions, worker: Versions) -> None:
             )
 
 
-def _portable(explainer: Explainer) -> tuple[Any, Any, str]:
-    """Model, tokenizer and task as they are sent: on the CPU, because machines differ in their other devices."""
-    model = explainer.model
-    if any(weight.device.type != "cpu" for weight in model.parameters()):
-        model = copy.deepcopy(model).cpu()
-    return model, explainer.tokenizer, explainer.task
+def _portable(explainer: Explainer) -> SentExplainer:
+    """The explainer as it is sent: on the CPU, because machines differ in their other devices."""
+    sent = SentExplainer.of(explainer)
+    if any(weight.device.type != "cpu" for weight in sent.model.parameters()):
+        return replace(sent, model=copy.deepcopy(sent.model).cpu())
+    return sent

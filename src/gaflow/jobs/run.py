@@ -21,8 +21,9 @@ from gaflow.explainer.many import Stop
 from gaflow.explainer.provenance import Description, describe_environment, describe_method, describe_model
 from gaflow.explainer.windows import Windows, find_windows
 from gaflow.files import write_atomically
-from gaflow.jobs.engine import Engine, JobSettings, Local, ShardRows
+from gaflow.jobs.engine import Engine, JobSettings, ShardRows
 from gaflow.jobs.folder import append_timing, claim, resume
+from gaflow.jobs.local_engine import Local
 from gaflow.jobs.manifest import MANIFEST, Manifest, shard_name
 from gaflow.jobs.ray_engine import Ray
 from gaflow.jobs.schema import VERSION
@@ -75,8 +76,9 @@ def attribute(
     `source` is a DataSet or anything that `gaflow.data.open_data` takes. Call it again on the same folder with the same
     arguments, and it continues where it ended; it refuses the folder of another job. `sample` draws the paper's sample
     of so many texts by `seed`; `limit` reads only so many rows. A text that cannot be explained is stored with its
-    error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings object such as
-    `gaflow.jobs.Ray(workers=8)`. `stop` is called often; True ends the run after the batch, or inside one that
+    error; `windows` reads one that is too long in parts. `engine` is a name of ENGINES or a settings object:
+    `gaflow.jobs.Local(workers=4)` shares the texts among processes on this machine, and `gaflow.jobs.Ray(workers=8)`
+    among machines. `stop` is called often; True ends the run after the batch, or inside one that
     takes long. Texts that are done are stored (with Ray: those of finished shards), and the next call goes on there.
 
         attribute(gaflow.Explainer(), "reviews.csv", "attributions", ["agf", "attcat"])
