@@ -81,8 +81,8 @@ def test_with_the_memory_of_long_texts_flows_are_the_same(kind, barrier, request
 
 def started(information: Tensor) -> state.State:
     network = LayeredNetwork.build(information)
-    unit = network.unit()
-    items = torch.arange(len(unit))
+    unit = network.unit
+    items = range(len(unit))
     tokens = information.shape[-1]
     return state.State.start(network, unit, unit, items, tokens, weighted=False, subtraction_free=False)
 
