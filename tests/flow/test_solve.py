@@ -243,6 +243,16 @@ def test_padding_changes_nothing_wherever_it_stands(barrier, real):
     assert flow.mu.item() == pytest.approx(expected.mu.item(), rel=1e-14)
 
 
+def test_items_that_fail_one_after_the_other_are_solved_again_each_with_its_own_capacities():
+    generator = torch.Generator().manual_seed(27)
+    exponents = torch.rand(3, 4, 5, 5, generator=generator, dtype=torch.float64) * 300 - 150
+    information = 10.0**exponents * (torch.rand(3, 4, 5, 5, generator=generator) < 0.5)
+    batch = solve(information)
+    assert batch.certificate.iterations.min() > 25  # those of the second attempt included
+    for item, network in enumerate(information):
+        assert batch.value[item].item() == pytest.approx(solve(network).value.item(), rel=1e-9)
+
+
 def test_items_of_different_lengths_share_a_batch():
     short, long = sample(3, 4, 4), sample(3, 6, 6, seed=1)
     batch, mask = torch.zeros(2, 3, 6, 6, dtype=torch.float64), torch.ones(2, 6)
