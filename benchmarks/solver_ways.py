@@ -150,10 +150,9 @@ def measure_outside(b: int, t: int) -> None:
     """Print the time of what is no Newton step: the network, the start, errors and results."""
     build = median_milliseconds(lambda: LayeredNetwork.build(information(b, t)))
     network = LayeredNetwork.build(information(b, t))
-    unit = median_milliseconds(network.unit)
     no_step = LogBarrier(steps=0, subtraction_free_steps=0)
     both = median_milliseconds(lambda: no_step(network))
-    print(f"{b:3d} x {t:4d} | build {build:.2f} ms, unit {unit:.2f} ms, two starts and ends {both:.2f} ms", flush=True)
+    print(f"{b:3d} x {t:4d} | build {build:.2f} ms, two starts and ends {both:.2f} ms", flush=True)
 
 
 def microseconds(run: Callable[[], object]) -> float:

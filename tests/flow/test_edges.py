@@ -126,7 +126,7 @@ def started(top: int, *, weighted: bool = False) -> State:
     information[:, -1, top:] = 0
     network = LayeredNetwork.build(information)
     one = torch.ones(2, dtype=torch.float64)
-    return State.start(network, one, 1e-3 * one, torch.arange(2), 5, weighted=weighted, subtraction_free=False)
+    return State.start(network, one, 1e-3 * one, range(2), 5, weighted=weighted, subtraction_free=False)
 
 
 @pytest.mark.parametrize("top", [1, 4, 5])
@@ -139,7 +139,7 @@ def test_potentials_have_a_third_float_where_some_item_has_a_tiny_mu(mu, floats)
     network = LayeredNetwork.build(torch.ones(2, 3, 5, 5))
     one = torch.ones(2, dtype=torch.float64)
     target = torch.tensor(mu, dtype=torch.float64)
-    state = State.start(network, one, target, torch.arange(2), 5, weighted=False, subtraction_free=False)
+    state = State.start(network, one, target, range(2), 5, weighted=False, subtraction_free=False)
     assert state.node.shape == (floats, 2, 21)
 
 

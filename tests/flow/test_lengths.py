@@ -59,7 +59,7 @@ def test_every_live_item_is_in_one_group_that_is_long_enough():
     batch[1] = 0  # no path
     network = LayeredNetwork.build(batch, mask=mask)
     groups = group_by_length(network)
-    tokens_of_item = {item: tokens for items, tokens in groups for item in items.tolist()}
+    tokens_of_item = {item: tokens for items, tokens in groups for item in items}
     assert sorted(tokens_of_item) == [0, 2, 3]
     assert tokens_of_item[0] == 150
     assert tokens_of_item[2] >= 140
@@ -71,8 +71,8 @@ def test_a_length_ends_at_the_last_live_node_of_any_layer():
     information[0, 1, 0, 3] = 1
     information[0, 0, 3, 1] = 1
     information[0, 0, 4, 1] = 1  # nothing comes to node 4
-    assert LayeredNetwork.build(information).tokens.tolist() == [4]
-    assert LayeredNetwork.build(torch.zeros(1, 2, 5, 5)).tokens.tolist() == [0]
+    assert LayeredNetwork.build(information).tokens == [4]
+    assert LayeredNetwork.build(torch.zeros(1, 2, 5, 5)).tokens == [0]
 
 
 @pytest.mark.parametrize("barrier", ["uniform", "capacity"])

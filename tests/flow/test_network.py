@@ -196,15 +196,15 @@ def path_network(*capacities: float) -> Tensor:
 
 def test_the_unit_of_flow_is_the_smallest_cut_through_a_layer_or_the_terminals():
     information = torch.tensor([[[[1.0, 2.0], [0.0, 4.0]], [[3.0, 0.0], [0.5, 1.0]]]])  # layer sums 7 and 4.5
-    assert LayeredNetwork.build(information).unit().tolist() == [4.5]
-    assert LayeredNetwork.build(information.flip(1)).unit().tolist() == [4.5]
-    assert LayeredNetwork.build(information, terminal=1.5).unit().tolist() == [3.0]
+    assert LayeredNetwork.build(information).unit.tolist() == [4.5]
+    assert LayeredNetwork.build(information.flip(1)).unit.tolist() == [4.5]
+    assert LayeredNetwork.build(information, terminal=1.5).unit.tolist() == [3.0]
     one_source = LayeredNetwork.build(information, terminal=1.5, sources=flags(2, 1))
     one_target = LayeredNetwork.build(information, terminal=1.5, targets=flags(2, 1))
     assert one_source.source.tolist() == [[0, 1.5]]
     assert one_target.target.tolist() == [[0, 1.5]]
-    assert one_source.unit().tolist() == one_target.unit().tolist() == [1.5]
-    assert LayeredNetwork.build(torch.zeros(1, 2, 3, 3)).unit().tolist() == [1]
+    assert one_source.unit.tolist() == one_target.unit.tolist() == [1.5]
+    assert LayeredNetwork.build(torch.zeros(1, 2, 3, 3)).unit.tolist() == [1]
 
 
 def test_where_every_path_is_far_narrower_than_every_layer_the_unit_is_what_all_paths_may_carry():
@@ -214,12 +214,12 @@ def test_where_every_path_is_far_narrower_than_every_layer_the_unit_is_what_all_
     information[0, 0] = torch.diag(torch.tensor([narrow, 1.0]))
     network = LayeredNetwork.build(information)
     assert network.edges.tolist() == [4 + 2 + 2 + 1]
-    assert network.unit().tolist() == [9 * narrow]
-    assert LayeredNetwork.build(path_network(1.0, narrow)).unit().tolist() == [narrow]
+    assert network.unit.tolist() == [9 * narrow]
+    assert LayeredNetwork.build(path_network(1.0, narrow)).unit.tolist() == [narrow]
     by_source = LayeredNetwork.build(torch.ones(1, 1, 2, 2), terminal=narrow)
-    assert by_source.unit().tolist() == [2 * narrow]
+    assert by_source.unit.tolist() == [2 * narrow]
     wide = torch.tensor([[[[1.0, 0.0], [0.0, 2.0**-30]], [[2.0**-30, 0.0], [0.0, 1.0]]]], dtype=torch.float64)
-    assert LayeredNetwork.build(wide).unit().tolist() == [1 + 2.0**-30]
+    assert LayeredNetwork.build(wide).unit.tolist() == [1 + 2.0**-30]
 
 
 def test_of_several_narrow_paths_the_widest_counts_whichever_tokens_it_joins():
@@ -231,7 +231,7 @@ def test_of_several_narrow_paths_the_widest_counts_whichever_tokens_it_joins():
     information[:, 0, 2, 0] = 1.0
     network = LayeredNetwork.build(information)
     assert network.edges.tolist() == [9, 9]
-    assert network.unit().tolist() == [9 * 4 * narrow, 9 * 2 * narrow]
+    assert network.unit.tolist() == [9 * 4 * narrow, 9 * 2 * narrow]
 
 
 def test_edges_below_a_share_of_kappa_are_dropped_with_all_that_hangs_on_them():

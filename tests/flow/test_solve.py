@@ -81,8 +81,8 @@ def test_with_the_memory_of_long_texts_flows_are_the_same(kind, barrier, request
 
 def started(information: Tensor) -> state.State:
     network = LayeredNetwork.build(information)
-    unit = network.unit()
-    items = torch.arange(len(unit))
+    unit = network.unit
+    items = range(len(unit))
     tokens = information.shape[-1]
     return state.State.start(network, unit, unit, items, tokens, weighted=False, subtraction_free=False)
 
@@ -241,6 +241,16 @@ def test_padding_changes_nothing_wherever_it_stands(barrier, real):
     assert_near(flow.edges[..., real, :][..., real], expected.edges, expected.value)
     assert flow.target.sum() == pytest.approx(expected.value.item())
     assert flow.mu.item() == pytest.approx(expected.mu.item(), rel=1e-14)
+
+
+def test_items_that_fail_one_after_the_other_are_solved_again_each_with_its_own_capacities():
+    generator = torch.Generator().manual_seed(27)
+    exponents = torch.rand(3, 4, 5, 5, generator=generator, dtype=torch.float64) * 300 - 150
+    information = 10.0**exponents * (torch.rand(3, 4, 5, 5, generator=generator) < 0.5)
+    batch = solve(information)
+    assert batch.certificate.iterations.min() > 25  # those of the second attempt included
+    for item, network in enumerate(information):
+        assert batch.value[item].item() == pytest.approx(solve(network).value.item(), rel=1e-9)
 
 
 def test_items_of_different_lengths_share_a_batch():

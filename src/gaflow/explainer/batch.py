@@ -239,14 +239,12 @@ def _attributions(
 
 def _certificates(scores: Scores) -> list[Certificate | None]:
     """The certificate of each text; of a signed method, the worse of its two flows."""
-    count = len(scores.values)
-    certificates = [_tensors_to_host(side.certificate) for side in scores.sides()]
-    if not certificates:
-        return [None] * count
-    if len(certificates) == 1:
-        return [certificates[0][k] for k in range(count)]
-    certificate, against = certificates
-    return [certificate[k].combine(against[k]) for k in range(count)]
+    sides = [side.certificate.to_list() for side in scores.sides()]
+    if not sides:
+        return [None] * len(scores.values)
+    if len(sides) == 1:
+        return list(sides[0])
+    return [certificate.combine(against) for certificate, against in zip(*sides, strict=True)]
 
 
 def _checked_values(method: Method, scores: object, traced: Trace) -> Tensor:

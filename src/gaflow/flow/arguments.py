@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -23,22 +24,33 @@ INFORMATION = Argument("information")
 
 def as_networks(information: ArrayLike) -> Tensor:
     """`information` as float64 (b, l, t, t), detached; refuses anything but a batch of layered networks."""
+    networks = as_float_networks(information)
+    least, most = networks.aminmax()
+    check_range(least.item(), most.item())
+    return networks
+
+
+def as_float_networks(information: ArrayLike) -> Tensor:
+    """The same, whatever the numbers are."""
     networks = as_tensor(information)
     if networks.is_complex() or networks.dtype == torch.bool:
         raise ArgumentTypeError(INFORMATION, f" must hold real numbers, not {networks.dtype}")
     shape = tuple(networks.shape)
     if networks.dim() not in (3, 4) or shape[-1] != shape[-2] or 0 in shape:
         raise ArgumentError(INFORMATION, f" must have shape (l, t, t) or (b, l, t, t), no axis empty, not {shape}")
-    networks = networks.to(torch.float64).reshape(-1, *shape[-3:])
-    if not torch.isfinite(networks).all():
+    return networks.to(torch.float64).reshape(-1, *shape[-3:])
+
+
+def check_range(least: float, most: float) -> None:
+    """Refuse information whose numbers, from `least` to `most`, cannot all be capacities; NaN if one of them is."""
+    if not (math.isfinite(least) and math.isfinite(most)):
         raise ArgumentError(INFORMATION, " holds NaN or infinite values: find out where they come from before solving")
-    if (networks < 0).any():
+    if least < 0:
         raise ArgumentError(
             INFORMATION,
-            f" holds negative values (smallest {networks.min():.3g}), which cannot be capacities: "
+            f" holds negative values (smallest {least:.3g}), which cannot be capacities: "
             "take its positive part, information.relu()",
         )
-    return networks
 
 
 def as_tensor(information: ArrayLike) -> Tensor:
@@ -91,9 +103,10 @@ def as_mask(mask: Mask, networks: Tensor) -> Tensor:
         raise ArgumentTypeError(Argument("mask"), f" must hold one flag per token, not {reprlib.repr(mask)}") from None
     if tuple(real.shape) not in {shape, shape[1:]}:
         raise ArgumentError(Argument("mask"), f" must have shape {shape}, one flag per token, not {tuple(real.shape)}")
-    is_flag = (real == 0) | (real == 1)
-    if not is_flag.all():
-        raise ArgumentError(Argument("mask"), " must hold 1 for real tokens and 0 for padding, nothing else")
+    if real.dtype != torch.bool:
+        is_flag = (real == 0) | (real == 1)
+        if not is_flag.all():
+            raise ArgumentError(Argument("mask"), " must hold 1 for real tokens and 0 for padding, nothing else")
     return real.bool().expand(shape)
 
 
@@ -162,6 +175,8 @@ def _flags(row: Any, real: list[bool], argument: Argument, item: str) -> list[bo
 
 def per_item(value: object, items: int, device: torch.device, name: str) -> Tensor:
     """`value`, one positive number or one per item, as float64 (b,)."""
+    if isinstance(value, float) and 0 < value < math.inf:
+        return torch.full((items,), value, dtype=torch.float64, device=device)  # without a look at the device
     try:
         values = torch.as_tensor(value, dtype=torch.float64, device=device).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError):

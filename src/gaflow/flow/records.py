@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 
 
-def take_items(record: Record, items: Tensor | slice, **changes: Any) -> Record:
+def take_items(record: Record, items: Tensor | slice, /, **changes: Any) -> Record:
     """The record of these items only: its tensors (b, ...) indexed, `changes` as they are, all other fields kept."""
     for field in fields(record):
         value = getattr(record, field.name)

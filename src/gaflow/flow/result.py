@@ -140,7 +140,22 @@ class BatchCertificate:
 
     def __getitem__(self, item: int) -> Certificate:
         """The certificate of one flow, in plain numbers."""
-        return Certificate(**{name: values[item].item() for name, values in vars(self).items()})
+        one = {name: values[item].unsqueeze(0) for name, values in vars(self).items()}
+        return BatchCertificate(**one).to_list()[0]
+
+    def to_list(self) -> list[Certificate]:
+        """The certificate of each flow, in plain numbers. A GPU is waited for once."""
+        tensors = vars(self)
+        rows = torch.stack(list(tensors.values()), 1).tolist()  # of float64, which holds all numbers of edges exactly
+        certificates = []
+        for row in rows:
+            numbers: dict[str, Any] = {}
+            for (name, values), number in zip(tensors.items(), row, strict=True):
+                numbers[name] = number if values.is_floating_point() else int(number)
+                if values.dtype == torch.bool:
+                    numbers[name] = bool(number)
+            certificates.append(Certificate(**numbers))
+        return certificates
 
     def to_dict(self) -> dict[str, list]:
         """The fields by name as lists, ready for JSON."""

@@ -371,7 +371,7 @@ class FlowMethod:
             information = trace.head_means(HeadMean(function, sign))
         if self.network.heads == "sum":
             information = information * trace.heads
-        if bool((information < 0).any()):
+        if not isinstance(tensor, str) and bool((information < 0).any()):
             raise ArgumentError(
                 Argument("information"), f" {self.name!r} is negative in places; capacities must be >= 0 (use relu)"
             )

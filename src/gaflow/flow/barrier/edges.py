@@ -28,6 +28,7 @@ the answer. The five conventions this file owns:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -57,9 +58,9 @@ class Balance:
     max_residual: Tensor  # (b,) of any edge
     max_imbalance: Tensor  # (b,) of the flows at any node
 
-    def take(self, items: Tensor) -> Balance:
+    def take(self, staying: Sequence[int]) -> Balance:
         """The sums of these items."""
-        return take_items(self, items)
+        return take_items(self, torch.tensor(staying, device=self.right.device))
 
 
 class EdgeArithmetic(Generic[Variables]):
@@ -155,24 +156,23 @@ class EdgeArithmetic(Generic[Variables]):
         slack, flow, _, _ = self.variables
         width = self.width()
         mu = self.mu_to_reach()
+        errors = flow.new_empty(3, *flow.shape)
+        dual, lower, upper = errors  # of each edge; at first, what they follow from
         reach = width * cost
-        half = reach.abs().mul_(0.5)
+        half = torch.abs(reach, out=dual).mul_(0.5)
         root = torch.hypot(half, mu).add_(half)
-        smaller = (mu / root).mul_(mu).add_(mu)  # u times the multipliers, without a cancellation
+        smaller = torch.div(mu, root, out=lower).mul_(mu).add_(mu)  # u times the multipliers, without a cancellation
         larger = root.add_(mu)
         positive = cost > 0
         uz = torch.where(positive, larger, smaller)
         uv = torch.where(positive, smaller, larger)
         scale = (uz * slack).addcmul_(uv, flow).clamp_min_(TINY)  # u d; 0 for a dead edge, as all else
-        dual = reach.sub_(uz).add_(uv)
-        dual.mul_(flow).mul_(slack).div_(scale)
+        torch.sub(reach, uz, out=dual).add_(uv).mul_(flow).mul_(slack)
         mu_width = mu * width
-        lower = mu_width - uz.mul_(flow)
-        lower.mul_(slack).div_(scale)
-        upper = mu_width.sub_(uv.mul_(slack))
-        upper.mul_(flow).div_(scale)
-        centrality = torch.maximum(largest(lower), largest(upper))
-        return largest(dual), centrality
+        torch.sub(mu_width, uz.mul_(flow), out=lower).mul_(slack)
+        torch.sub(mu_width, uv.mul_(slack), out=upper).mul_(flow)
+        max_dual, max_lower, max_upper = largest(errors.div_(scale))
+        return max_dual, torch.maximum(max_lower, max_upper)
 
 
 @dataclass

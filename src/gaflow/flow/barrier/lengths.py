@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from gaflow.flow.network import LayeredNetwork
 
 LENGTH_STEP = 8
@@ -20,21 +18,18 @@ CPU_CALLS = 2e7  # flops of a step that take as long as its calls
 GPU_CALLS = 1e10
 
 
-def group_by_length(network: LayeredNetwork) -> list[tuple[Tensor, int]]:
-    """The items (n,) of each group of networks that have a path at all, longest first, and their greatest length."""
-    items = (~network.dead).nonzero().flatten()
-    if not len(items):
-        return []
-    tokens = network.tokens[items]
-    lengths = tokens.tolist()
+def group_by_length(network: LayeredNetwork) -> list[tuple[list[int], int]]:
+    """The items of each group of networks that have a path at all, longest first, and their greatest length."""
+    live = [item for item, tokens in enumerate(network.tokens) if tokens]
+    lengths = [network.tokens[item] for item in live]
     if len(set(lengths)) == 1:
-        return [(items, lengths[0])]
+        return [(live, lengths[0])]
     layers = network.capacity.shape[1]
     calls = GPU_CALLS if network.capacity.is_cuda else CPU_CALLS
     groups = []
     for longest, shortest in best_ranges(lengths, layers, calls):
-        belongs = (tokens <= longest) & (tokens >= shortest)
-        groups.append((items[belongs], longest))
+        items = [item for item in live if shortest <= network.tokens[item] <= longest]
+        groups.append((items, longest))
     return groups
 
 

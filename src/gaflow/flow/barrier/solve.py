@@ -9,6 +9,7 @@ by edge, solve for the potentials, and let every edge follow as far as it can. N
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from torch import Tensor
 from gaflow.arguments import checked, one_of
 from gaflow.errors import Argument, SolveError
 from gaflow.flow.arguments import ArrayLike, Mask, Nodes, per_item
+from gaflow.flow.barrier.edges import Balance
 from gaflow.flow.barrier.lengths import group_by_length
 from gaflow.flow.barrier.linear.dispatch import Way
 from gaflow.flow.barrier.newton import TOLERANCE, change_of_potentials, lower_level
@@ -128,8 +130,8 @@ class LogBarrier:
 
     def __call__(self, network: LayeredNetwork) -> Flow:
         """Solve the whole batch, networks of similar length together; items leave the loop as they converge."""
-        unit = network.unit()
-        device = network.kappa.device
+        unit = network.unit
+        device = unit.device
         if self.mu is None:
             epsilon = per_item(self.epsilon, len(unit), device, "epsilon")
             relative = epsilon / (2 * network.edges.clamp_min(1))
@@ -138,143 +140,256 @@ class LogBarrier:
         else:
             mu = per_item(self.mu, len(unit), device, "mu")
             mu_in_units = mu / unit
-        result = _Result(network, unit, mu)
+        results = _Results(network, mu)
         with torch.inference_mode():  # autograd's bookkeeping would be a fifth of the time of small networks
             for items, tokens in group_by_length(network):
                 started = time.perf_counter()
-                self._solve_group(network, unit, mu_in_units, items, tokens, result)
-                result.seconds[items] = time.perf_counter() - started
-        return result.flow()
+                self._solve_group(network, mu_in_units, items, tokens, results)
+                results.set_seconds(items, time.perf_counter() - started)
+        return results.flow()
 
     def _solve_group(
-        self, network: LayeredNetwork, unit: Tensor, mu: Tensor, items: Tensor, tokens: int, result: _Result
+        self, network: LayeredNetwork, mu: Tensor, items: list[int], tokens: int, results: _Results
     ) -> None:
         """Solve these items, none of which has more live nodes in a layer than `tokens`."""
         return_freed_memory(network.capacity.nbytes)
-        start = partial(State.start, network, unit, mu, tokens=tokens, weighted=self.barrier == "capacity")
+        start = partial(State.start, network, network.unit, mu, tokens=tokens, weighted=self.barrier == "capacity")
         state = start(items=items, subtraction_free=False)
         loop = self.loop
         if loop is None:
             loop = choose_loop(state) if self.way is None else "looking"
         advance(state, self.steps, loop, self.way)
-        failed = _iterate(state, self.steps, self.way, result)
-        if len(failed):
-            _iterate(start(items=failed, subtraction_free=True), self.subtraction_free_steps, self.way, result)
+        failed = _iterate(state, self.steps, self.way, results)
+        if failed:
+            _iterate(start(items=failed, subtraction_free=True), self.subtraction_free_steps, self.way, results)
 
 
-def _iterate(state: State, steps: int, way: Way | None, result: _Result) -> Tensor:
+# "last": no more steps are allowed; "broken": numbers are no longer finite
+Verdict = Literal["running", "converged", "last", "broken"]
+
+
+def _iterate(state: State, steps: int, way: Way | None, results: _Results) -> list[int]:
     """Newton steps until every item has converged; returns the items that have not after `steps`."""
-    failed = [state.item[:0]]
-    while len(state.item):
+    failed = []
+    while True:
         checkpoint()
         lower_level(state)
         balance = state.linearize()
-        value = state.outer()[1, :, -1]
-        error = torch.maximum(balance.max_residual, balance.max_imbalance)
-        last = state.taken >= steps
-        done = (state.level <= state.floor) & (error < TOLERANCE * value)
-        hopeless = ~(error < torch.inf) | last
-        if (done | hopeless).any():
-            errors = torch.stack([balance.max_imbalance, *state.errors()]) / value
-            done |= last  # edges too narrow to matter may be behind the others
-            # a weight that may not grow makes its residual look small, which these errors do not
-            done &= errors.amax(0) < 10 * TOLERANCE
-            leaving = done | hopeless
-            if leaving.any():
-                result.store(state, leaving, done, errors)
-                failed.append(state.item[leaving & ~done])
-                staying = (~leaving).nonzero().flatten()
+        verdicts = _judge(state, balance, steps)
+        if set(verdicts) != {"running"}:
+            errors = torch.stack([balance.max_imbalance, *state.errors()]) / state.value()
+            leaving = []
+            staying = []
+            for k, (verdict, item_errors) in enumerate(zip(verdicts, errors.T.tolist(), strict=True)):
+                # a weight that may not grow makes its residual look small, which these errors do not; edges too narrow
+                # to matter may be behind the others after the last step
+                exact = all(error < 10 * TOLERANCE for error in item_errors)
+                if verdict in ("last", "broken") or (verdict == "converged" and exact):
+                    sound = all(map(math.isfinite, item_errors))
+                    leaving.append(_Leaving(k, converged=exact and verdict != "broken", sound=sound))
+                else:
+                    staying.append(k)
+            if leaving:
+                results.store(state, leaving, errors)
+                for item in leaving:
+                    if not item.converged:
+                        failed.append(state.items[item.index])
+            if not staying:
+                return sorted(failed)
+            if leaving:
                 state = state.take(staying)
                 balance = balance.take(staying)
-        if len(state.item):
-            state.step(change_of_potentials(state, balance, way))
-    return torch.cat(failed)
+        state.step(change_of_potentials(state, balance, way))
 
 
-class _Result:
+def _judge(state: State, balance: Balance, steps: int) -> list[Verdict]:
+    """What to do with each item, from a single look at a device."""
+    error = torch.maximum(balance.max_residual, balance.max_imbalance)
+    numbers = torch.stack([error, state.value(), state.level, state.floor, state.taken], 1)
+    verdicts: list[Verdict] = []
+    for item_error, value, level, floor, taken in numbers.tolist():
+        if taken >= steps:
+            verdicts.append("last")
+        elif not item_error < math.inf:
+            verdicts.append("broken")
+        elif level <= floor and item_error < TOLERANCE * value:
+            verdicts.append("converged")
+        else:
+            verdicts.append("running")
+    return verdicts
+
+
+@dataclass(frozen=True)
+class _Leaving:
+    """An item that leaves the loop."""
+
+    index: int  # in the state
+    converged: bool
+    sound: bool  # its errors are finite
+
+
+@dataclass
+class _Solutions:
+    """What is stored of items that have left the loop."""
+
+    edges: Tensor  # (b, l, t, t) flows
+    source: Tensor  # (b, t)
+    target: Tensor  # (b, t)
+    value: Tensor  # (b,)
+    nodes: Tensor  # (b, l+1, t) potentials
+    source_node: Tensor  # (b,)
+    converged: Tensor  # (b,) bool
+    iterations: Tensor  # (b,)
+    errors: Tensor  # (3, b) conservation, dual, centrality
+    cut: Tensor  # (b,)
+
+    @classmethod
+    def empty(cls, network: LayeredNetwork) -> _Solutions:
+        """Those of dead items."""
+        b, layers, t, _ = network.capacity.shape
+        return cls(
+            edges=torch.zeros_like(network.capacity),
+            source=torch.zeros_like(network.source),
+            target=torch.zeros_like(network.target),
+            value=torch.zeros_like(network.kappa),
+            nodes=network.capacity.new_zeros(b, layers + 1, t),
+            source_node=torch.zeros_like(network.kappa),
+            converged=network.dead.clone(),
+            iterations=torch.zeros_like(network.edges),
+            errors=network.kappa.new_zeros(3, b),
+            cut=torch.zeros_like(network.kappa),
+        )
+
+    def put(self, items: Tensor, solutions: _Solutions) -> None:
+        """Store those of some items, which may have fewer tokens."""
+        t = solutions.source.shape[1]
+        self.edges[items, :, :t, :t] = solutions.edges
+        self.source[items, :t] = solutions.source
+        self.target[items, :t] = solutions.target
+        self.value[items] = solutions.value
+        self.nodes[items, :, :t] = solutions.nodes
+        self.source_node[items] = solutions.source_node
+        self.converged[items] = solutions.converged
+        self.iterations[items] += solutions.iterations
+        self.errors[:, items] = solutions.errors
+        self.cut[items] = solutions.cut
+
+    def clear(self, unsound: list[int]) -> None:
+        """Set the flows of items that broke down to 0 everywhere, and their errors to 1."""
+        for numbers in (self.edges, self.source, self.target, self.value, self.nodes, self.source_node):
+            numbers[unsound] = 0
+        self.errors[:, unsound] = 1
+
+
+class _Results:
     """Collects the items of a batch as they leave the loop."""
 
-    def __init__(self, network: LayeredNetwork, unit: Tensor, mu: Tensor):
+    def __init__(self, network: LayeredNetwork, mu: Tensor):
         self.network = network
-        self.unit = unit
         self.mu = mu
-        self.edges: Tensor | None = None  # not before an item leaves: long texts need the memory until then
-        b, layers, t, _ = network.capacity.shape
-        self.node = network.capacity.new_zeros(b, layers + 1, t)  # potentials
-        self.source_node = network.capacity.new_zeros(b)
-        self.source = network.capacity.new_zeros(b, t)  # flows
-        self.target = network.capacity.new_zeros(b, t)
-        self.value = network.capacity.new_zeros(b)
-        self.seconds = network.capacity.new_zeros(b)
-        self.converged = network.dead.clone()
-        self.iterations = torch.zeros_like(network.edges)
-        self.errors = network.kappa.new_zeros(3, b)  # conservation, dual, centrality
-        self.cut = torch.zeros_like(network.kappa)
+        self.solutions: _Solutions | None = None  # not before an item leaves: long texts need the memory until then
+        self.seconds = torch.zeros_like(mu)
 
-    def store(self, state: State, leaving: Tensor, done: Tensor, errors: Tensor) -> None:
-        """Store flows and errors of the `leaving` items; one that broke down has flow 0 everywhere and errors 1."""
-        if not leaving.all():
-            items = leaving.nonzero().flatten()
-            state = state.take(items)
-            done = done[items]
-            errors = errors[:, items]
-        item = state.item
-        unit = self.unit[item]
-        sound = torch.isfinite(errors).all(0)
-        self.converged[item] = done
-        self.iterations[item] += state.taken
-        self.errors[:, item] = torch.where(sound, errors, 1.0)
-        self.cut[item] = state.cut() * unit
-        layers, t = state.shape
-        node = state.node.sum(0).masked_fill_(~sound[:, None], 0)
-        self.node[item, :, :t] = node[:, :-1].unflatten(-1, (layers + 1, t))
-        self.source_node[item] = node[:, -1]
-        inner = state.inner(1)
-        outer = state.outer()[1]
-        for flow in (inner.flatten(1), outer):
-            flow.mul_(unit[:, None]).masked_fill_(~sound[:, None], 0)
-        if self.edges is None:
-            return_freed_memory(self.network.capacity.nbytes)
-            with torch.inference_mode(False):  # results may be used in autograd
-                self.edges = torch.zeros_like(self.network.capacity)
-        source, target, returning = outer.split([t, t, 1], -1)
-        self.edges[item, :, :t, :t] = inner
-        self.source[item, :t] = source
-        self.target[item, :t] = target
-        self.value[item] = returning[:, 0]
+    def set_seconds(self, items: list[int], seconds: float) -> None:
+        """Store how long the group of these items took."""
+        if len(items) == len(self.seconds):
+            self.seconds.fill_(seconds)
+        else:
+            self.seconds[items] = seconds
+
+    def store(self, state: State, leaving: list[_Leaving], errors: Tensor) -> None:
+        """Store flows and `errors` (3, b) of the items that leave a state."""
+        network = self.network
+        device = network.capacity.device
+        if len(leaving) < len(state.items):
+            index = [item.index for item in leaving]
+            state = state.take(index)
+            errors = errors[:, index]
+        unit = network.unit
+        items = None
+        if len(state.items) < len(unit):
+            items = torch.tensor(state.items, device=device)
+            unit = unit[items]
+        cut = state.cut()
+        edges = state.inner(1).mul_(unit[:, None, None, None])  # in place: long texts need the memory
+        return_freed_memory(network.capacity.nbytes)
+        with torch.inference_mode(False):  # results may be used in autograd
+            solutions = _solutions(state, unit, edges, leaving, errors, cut)
+            if self.solutions is None and edges.shape == network.capacity.shape:
+                solutions.edges = edges.clone()
+                self.solutions = solutions
+            else:
+                if self.solutions is None:
+                    self.solutions = _Solutions.empty(network)
+                if items is None:
+                    items = torch.arange(len(unit), device=device)
+                self.solutions.put(items, solutions)
+            unsound = [state.items[k] for k, item in enumerate(leaving) if not item.sound]
+            if unsound:
+                self.solutions.clear(unsound)
 
     def flow(self) -> Flow:
         """The finished batch with its certificate."""
         network = self.network
-        value = self.value
-        kappa = torch.where(network.dead, 1.0, network.kappa)
-        certificate = BatchCertificate.start(network, value, self.cut)
-        certificate = replace(
-            certificate,
-            conservation=self.errors[0].clone(),
-            dual=self.errors[1].clone(),
-            centrality=self.errors[2].clone(),
+        solutions = self.solutions
+        if solutions is None:
+            solutions = _Solutions.empty(network)
+        kappa = network.kappa.masked_fill(network.dead, 1)
+        value = solutions.value
+        conservation, dual, centrality = solutions.errors.unbind()
+        certificate = BatchCertificate(
+            conservation=conservation,
+            dual=dual,
+            centrality=centrality,
+            gap=(solutions.cut - value).clamp_min(0),  # below 0 by rounding only
+            cut=solutions.cut,
+            kappa=network.kappa,
             mu=self.mu,
             epsilon=2 * network.edges * self.mu / kappa,
-            iterations=self.iterations,
+            edges=network.edges,
+            negligible=network.negligible,
+            gamma=torch.zeros_like(value),
+            clamped=torch.zeros_like(network.dead),
+            dead=network.dead,
+            iterations=solutions.iterations,
             seconds=self.seconds,
-            converged=self.converged,
+            converged=solutions.converged,
         )
-        if self.edges is None:
-            self.edges = torch.zeros_like(network.capacity)
-        potentials = Potentials(
-            nodes=self.node,
-            source=self.source_node,
-            target=torch.zeros_like(self.source_node),
-        )
+        potentials = Potentials(nodes=solutions.nodes, source=solutions.source_node, target=torch.zeros_like(value))
         return Flow(
-            edges=self.edges,
-            source=self.source,
-            target=self.target,
+            edges=solutions.edges,
+            source=solutions.source,
+            target=solutions.target,
             value=value,
             mu=self.mu,
-            converged=self.converged,
+            converged=solutions.converged,
             certificate=certificate,
             capacity=network.capacity,
             potentials=potentials,
         )
+
+
+def _solutions(
+    state: State, unit: Tensor, edges: Tensor, leaving: list[_Leaving], errors: Tensor, cut: Tensor
+) -> _Solutions:
+    """Those of all items of a state. `edges` are the flows in the network's own units, `cut` is in units of flow."""
+    layers, t = state.shape
+    converged = [item.converged for item in leaving]
+    if all(converged):
+        is_converged = torch.ones_like(unit, dtype=torch.bool)
+    else:
+        is_converged = torch.tensor(converged, device=unit.device)
+    source, target, returning = state.outer()[1].split([t, t, 1], -1)
+    node = state.node.sum(0)
+    return _Solutions(
+        edges=edges,
+        source=source * unit[:, None],
+        target=target * unit[:, None],
+        value=returning[:, 0] * unit,
+        nodes=node[:, :-1].unflatten(1, (layers + 1, t)).contiguous(),
+        source_node=node[:, -1].clone(),
+        converged=is_converged,
+        iterations=state.taken.clone(),
+        errors=errors.clone(),
+        cut=cut * unit,
+    )

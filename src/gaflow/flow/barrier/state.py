@@ -11,8 +11,9 @@ The arithmetic of one edge is in `edges.py`. The two conventions this file owns:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 
 import torch
@@ -65,7 +66,7 @@ class EdgeGroup:
 class State:
     """The items that are still being solved; capacities, flows and mu are in each item's own unit of flow."""
 
-    item: Tensor  # (b,) position in the batch
+    items: list[int]  # (b,) positions in the batch, ascending
     level: Tensor  # (b,) no mu_e is below it yet; never rises
     floor: Tensor  # (b,) the smallest mu_e to reach
     mean: Tensor  # (b,) the mean of the mu_e to reach
@@ -87,7 +88,7 @@ class State:
         network: LayeredNetwork,
         unit: Tensor,
         mu: Tensor,
-        items: Tensor,
+        items: Sequence[int],
         tokens: int,
         *,
         weighted: bool,
@@ -97,38 +98,40 @@ class State:
 
         No item has a live node from number `tokens` on.
         """
-        unit = unit[items]
-        target = mu[items]
-        layers = network.capacity.shape[1]
         inner = network.capacity
+        all_items = len(items) == len(inner)
+        index = slice(None) if all_items else torch.tensor(items, device=inner.device)
+        unit = unit[index]
+        target = mu[index]
+        layers = inner.shape[1]
         group_edges = GPU_GROUP_EDGES if inner.is_cuda else CPU_GROUP_EDGES
         several_groups = len(items) * layers * tokens**2 > group_edges
         long = tokens >= lean_min_tokens(inner.device.type) and several_groups
-        lean = long and not subtraction_free and _fit_float32(inner, items, unit)
+        lean = long and not subtraction_free and _fit_float32(inner, index, unit)
         if lean and not inner.is_cuda:
             group_edges = LEAN_GROUP_EDGES
-        if lean and len(items) == len(inner) and tokens > LEAST_SHARE_OF_TOKENS * inner.shape[-1]:
+        if lean and all_items and tokens > LEAST_SHARE_OF_TOKENS * inner.shape[-1]:
             tokens = inner.shape[-1]  # a few dead nodes take less memory than a copy
-        if len(items) < len(inner) or tokens < inner.shape[-1]:
-            inner = inner[items, :, :tokens, :tokens]
+        if not all_items or tokens < inner.shape[-1]:
+            inner = inner[index, :, :tokens, :tokens]
         inner = inner.flatten(1)
-        source = network.source[items, :tokens]
-        returning = network.returning[items].unsqueeze(1)
-        outer = torch.cat([source, network.target[items, :tokens], returning], 1)
-        count = network.edges[items].to(unit.dtype)
-        weight_of_return = network.kappa[items] / unit if weighted else None
+        returning = network.returning[index].unsqueeze(1)
+        outer = [network.source[index, :tokens], network.target[index, :tokens], returning]
+        count = network.edges[index].to(unit.dtype)
+        weight_of_return = network.kappa[index] / unit if weighted else None
         if lean:
-            edges, floor = _lean_edges(inner, outer, unit, target, count, weight_of_return, group_edges)
+            edges, floor = _lean_edges(inner, torch.cat(outer, 1), unit, target, count, weight_of_return, group_edges)
         else:
-            capacity = scaled_capacity(torch.cat([inner, outer], 1), unit)
+            capacity = scaled_capacity(torch.cat([inner, *outer], 1), unit)
             edge_mu = target[:, None]
+            floor = target
             if weight_of_return is not None:
                 weights = capacity.clone()
                 weights[:, -1] = weight_of_return
                 mu_of_unit = target / (weights.sum(-1) / count)
                 edge_mu = proportional_mu(weights, mu_of_unit, edge_mu)
+                floor = edge_mu.amin(-1)
             edges = Edges.start(capacity, edge_mu)
-            floor = edge_mu.amin(-1)
         del inner  # maybe a copy of all capacities
         level = torch.maximum(target, 2 / count)
         if isinstance(edges, Edges) and subtraction_free:
@@ -136,22 +139,21 @@ class State:
         else:
             floats = 3 if (floor < THREE_FLOATS_MU).any() else 2
         nodes = (layers + 1) * tokens + 1
-        live_outputs = (source > 0).any(0).nonzero()
         return cls(
-            item=items,
+            items=list(items),
             level=level,
             floor=floor,
             mean=target,
             count=count,
             before=level,
             first=True,
-            taken=torch.zeros_like(items),
+            taken=torch.zeros_like(level, dtype=torch.int64),
             subtraction_free=subtraction_free,
             cut_short=torch.zeros_like(level),
             edges=edges,
-            node=outer.new_zeros(floats, len(items), nodes),
+            node=unit.new_zeros(floats, len(items), nodes),
             shape=(layers, tokens),
-            top=int(live_outputs.amax()) + 1,
+            top=max(network.outputs[item] for item in items),
             group_edges=group_edges,
         )
 
@@ -191,6 +193,11 @@ class State:
         else:
             variables = self.edges.variables[variable, :, : layers * t * t]
         return variables.unflatten(-1, (layers, t, t))
+
+    def value(self) -> Tensor:
+        """The flow of the return edge, (b,)."""
+        edges = self.edges.outer if isinstance(self.edges, LeanEdges) else self.edges
+        return edges.variables[1, :, -1]
 
     def outer(self) -> Tensor:
         """The variables (4, b, 2 t + 1) of source edges, target edges and the return edge."""
@@ -303,9 +310,7 @@ class State:
             dual, centrality = edges.errors(self.cost(group))
             duals.append(dual)
             centralities.append(centrality)
-        max_dual = torch.stack(duals).amax(0)
-        max_centrality = torch.stack(centralities).amax(0)
-        return max_dual, max_centrality
+        return reduce(torch.maximum, duals), reduce(torch.maximum, centralities)
 
     def cut(self) -> Tensor:
         """A bound of every flow: the smallest of the unit and two cuts that the potentials describe.
@@ -313,26 +318,26 @@ class State:
         Scaled to -1 at the source they are a fractional cut. Where wide edges make much of rounding errors, the nodes
         nearer to the source than to the target are a better one.
         """
-        source = self.node[:1, :, -1:]
-        fractional = self._crossing(self.node / -source)
-        plain = self._crossing((self.node[:1] < source / 2).to(source.dtype).neg_())
-        bound = torch.minimum(fractional, plain)
+        floats, items, nodes = self.node.shape
+        source = self.node[0, :, -1:]
+        cuts = self.node.new_zeros(floats, 2, items, nodes)
+        torch.div(self.node, -source, out=cuts[:, 0])
+        torch.lt(self.node[0], source / 2, out=cuts[0, 1]).neg_()
+        fractional = []
+        plain = []
+        for group, edges in self.groups():  # an edge is cut by how far it leads up; the return edge leads down
+            share = total(self.potential_difference(cuts, group)).neg_().relu_().mul_(edges.capacity)
+            fractional.append(share[0].sum(-1))
+            plain.append(share[1].sum(-1))
+        bound = torch.minimum(reduce(torch.add, fractional), reduce(torch.add, plain))
         bound = torch.nan_to_num(bound, nan=1.0).clamp_max_(1.0)
-        return torch.where(source[0, :, 0] < 0, bound, 1.0)
+        return torch.where(source[:, 0] < 0, bound, 1.0)
 
-    def _crossing(self, node: Tensor) -> Tensor:
-        """Capacity of the edges that lead up in potential (floats, b, n), in proportion to how far, (b,)."""
-        crossing = torch.zeros_like(self.level)
-        for group, edges in self.groups():
-            share = total(self.potential_difference(node, group)).neg_().relu_()
-            if group.outer:
-                share[:, -1] = 0
-            crossing += share.mul_(edges.capacity).sum(-1)
-        return crossing
-
-    def take(self, items: Tensor) -> State:
+    def take(self, staying: Sequence[int]) -> State:
         """These items, copied."""
-        return take_items(self, items, edges=self.edges.take(items), node=self.node[:, items])
+        index = torch.tensor(staying, device=self.level.device)
+        items = [self.items[k] for k in staying]
+        return take_items(self, index, items=items, edges=self.edges.take(index), node=self.node[:, index])
 
 
 def _lean_edges(
@@ -381,7 +386,7 @@ def _lean_edges(
     return edges, floor
 
 
-def _fit_float32(inner: Tensor, items: Tensor, unit: Tensor) -> bool:
+def _fit_float32(inner: Tensor, items: Tensor | slice, unit: Tensor) -> bool:
     """Whether float32 holds weights and residuals of these items' edges; `unit` (b,) is that of each item."""
     widest = inner.amax((-3, -2, -1))[items]
     narrowest = torch.full_like(widest, math.inf)

@@ -95,7 +95,7 @@ class Problem:
             if not self.wide_terminals and not network.dead[item]:
                 warn_of_lost_terminals(gamma, min(source.max(), target.max()))
         elif not network.dead[item]:
-            limit = 2 * network.unit()[item].item()
+            limit = 2 * network.unit[item].item()
             layer_sums = np.minimum(layers, limit).sum((-2, -1))
             bits = spare_bits(layer_sums.max())
 
