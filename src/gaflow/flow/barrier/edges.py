@@ -40,6 +40,8 @@ from gaflow.flow.records import take_items
 MIN_SHARE_LEFT = 0.05  # of a flow or slack, in one step
 MAX_WEIGHT_GROWTH = 50  # the most that one step multiplies a weight by
 ROUNDING_SHARE = 1e-15  # of a flow: a smaller residual is noise
+SPREAD_SHARE = 0.9  # of a unit of flow, with which a layer starts
+LEAST_START = 1e-30  # of a moderate flow, with which an edge starts at least
 WIDEST = 1e100  # units of flow: a wider edge can change no score, but its square would overflow
 TINY = 1e-300  # keeps quotients of dead edges finite
 LEAN_WIDEST = 1e30  # units of flow: float32 holds no weights of wider edges
@@ -185,7 +187,7 @@ class Edges(EdgeArithmetic[Tensor]):
 
     @classmethod
     def start(cls, capacity: Tensor, target_mu: Tensor) -> Edges:
-        """A moderate flow on every edge, whatever its capacity."""
+        """At the start, with a moderate flow on every edge, whatever its capacity."""
         variables = capacity.new_zeros(4, *capacity.shape)
         edges = cls(capacity, target_mu, variables)
         start_flow(capacity, edges.slack, edges.flow)
@@ -303,6 +305,18 @@ class LentEdges(EdgeArithmetic[tuple[Tensor, Tensor, Tensor, Tensor]]):
 def start_flow(capacity: Tensor, slack: Tensor, flow: Tensor) -> None:
     """Set slack and flow to a moderate flow on every edge, whatever its capacity."""
     torch.div(capacity, capacity + 2, out=flow)
+    torch.sub(capacity, flow, out=slack)
+
+
+def spread_flow(capacity: Tensor, layer_sum: Tensor, slack: Tensor, flow: Tensor) -> None:
+    """Set slack and flow to nearly a unit of flow through every layer, spread in proportion to capacities.
+
+    A layer's edges may have less than what they have by `start_flow`, but not so little that its square underflows.
+    """
+    start_flow(capacity, slack, flow)
+    least = flow.mul_(LEAST_START)
+    share = SPREAD_SHARE / layer_sum.clamp_min(1)
+    torch.maximum(capacity * share, least, out=flow)
     torch.sub(capacity, flow, out=slack)
 
 

@@ -31,6 +31,7 @@ from gaflow.flow.barrier.edges import (
     largest,
     proportional_mu,
     scaled_capacity,
+    spread_flow,
     start_flow,
 )
 from gaflow.flow.barrier.multifloat import accumulate, total
@@ -120,7 +121,9 @@ class State:
         count = network.edges[index].to(unit.dtype)
         weight_of_return = network.kappa[index] / unit if weighted else None
         if lean:
-            edges, floor = _lean_edges(inner, torch.cat(outer, 1), unit, target, count, weight_of_return, group_edges)
+            edges, floor = _lean_edges(
+                inner, torch.cat(outer, 1), layers, unit, target, count, weight_of_return, group_edges
+            )
         else:
             capacity = scaled_capacity(torch.cat([inner, *outer], 1), unit)
             edge_mu = target[:, None]
@@ -132,6 +135,8 @@ class State:
                 edge_mu = proportional_mu(weights, mu_of_unit, edge_mu)
                 floor = edge_mu.amin(-1)
             edges = Edges.start(capacity, edge_mu)
+            if weighted:
+                _spread_over_layers(edges, layers, tokens)
         del inner  # maybe a copy of all capacities
         level = torch.maximum(target, 2 / count)
         if isinstance(edges, Edges) and subtraction_free:
@@ -340,9 +345,21 @@ class State:
         return take_items(self, index, items=items, edges=self.edges.take(index), node=self.node[:, index])
 
 
+def _spread_over_layers(edges: Edges, layers: int, t: int) -> None:
+    """Start with the same amount of flow in every layer.
+
+    With a weighted barrier the narrow layers end up nearly full, and edges of wide ones share the flow in proportion.
+    """
+    inner = edges[slice(0, layers * t * t)]
+    by_layer = [part.unflatten(-1, (layers, t * t)) for part in (inner.capacity, inner.slack, inner.flow)]
+    capacity, slack, flow = by_layer
+    spread_flow(capacity, capacity.sum(-1, keepdim=True), slack, flow)
+
+
 def _lean_edges(
     inner: Tensor,
     outer: Tensor,
+    layers: int,
     unit: Tensor,
     mu: Tensor,
     count: Tensor,
@@ -354,17 +371,20 @@ def _lean_edges(
     Capacities of the layers `inner` (b, l t t) and of the `outer` edges (b, 2 t + 1) are in the network's own units.
     """
     items, row = inner.shape
-    pieces = [slice(start, start + group_edges // items + 1) for start in range(0, row, group_edges // items + 1)]
+    pieces = _pieces(row, layers, group_edges // items + 1)
     outer = scaled_capacity(outer, unit)
     outer_mu = mu[:, None]
     floor = mu
     mu_of_unit = None
+    layer_sums = outer.new_zeros(layers, items, 1)  # of a weighted barrier
     if weight_of_return is not None:
         weights = outer.clone()
         weights[:, -1] = weight_of_return
         total_weight = weights.sum(-1)
-        for piece in pieces:
-            total_weight += scaled_capacity(inner[:, piece], unit).sum(-1)
+        for layer, piece in pieces:
+            piece_sum = scaled_capacity(inner[:, piece], unit).sum(-1)
+            total_weight += piece_sum
+            layer_sums[layer, :, 0] += piece_sum
         mu_of_unit = mu / (total_weight / count)
         outer_mu = proportional_mu(weights, mu_of_unit, outer_mu)
         floor = outer_mu.amin(-1)
@@ -378,12 +398,25 @@ def _lean_edges(
         outer=Edges.start(outer, outer_mu),
     )
     slack, flow = edges.variables
-    for piece in pieces:
+    for layer, piece in pieces:
         capacity = scaled_capacity(inner[:, piece], unit)
-        start_flow(capacity, slack[:, piece], flow[:, piece])
-        if mu_of_unit is not None:
+        if mu_of_unit is None:
+            start_flow(capacity, slack[:, piece], flow[:, piece])
+        else:
+            spread_flow(capacity, layer_sums[layer], slack[:, piece], flow[:, piece])
             floor = torch.minimum(floor, proportional_mu(capacity, mu_of_unit, mu[:, None]).amin(-1))
     return edges, floor
+
+
+def _pieces(row: int, layers: int, size: int) -> list[tuple[int, slice]]:
+    """At most `size` edges of one layer each, with the number of the layer."""
+    edges = row // layers
+    pieces = []
+    for layer in range(layers):
+        end = (layer + 1) * edges
+        for start in range(layer * edges, end, size):
+            pieces.append((layer, slice(start, min(start + size, end))))
+    return pieces
 
 
 def _fit_float32(inner: Tensor, items: Tensor | slice, unit: Tensor) -> bool:
