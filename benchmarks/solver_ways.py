@@ -42,7 +42,7 @@ REPEATS = 5
 SECONDS_OF_A_JOB = 120
 GRAPH_MAX_BATCH_EDGES = 2e7
 HOST_MAX_TOKENS = 64
-ONE_KERNEL = {16: (2, 4), 32: (4, 8), 64: (8,)}  # warps to try, by tile
+ONE_KERNEL = {16: (2, 4), 32: (4, 8)}  # warps to try, by tile
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def variants(b: int, t: int) -> list[Variant]:
     for tile, choices in ONE_KERNEL.items():
         if tile // 2 < t <= tile:
             for warps in choices:
-                for unroll in (False, True) if tile < 64 else (False,):  # compiling takes a minute
+                for unroll in (False, True):
                     name = f"one_kernel {warps} warps" + (" unrolled" if unroll else "")
                     compared.append(Variant(name, "one_kernel", warps=warps, unroll=unroll))
     if b == 1 and t <= HOST_MAX_TOKENS:

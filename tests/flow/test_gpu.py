@@ -77,7 +77,6 @@ def test_kernels_take_the_steps_of_the_plain_passes(shape, epsilon, barrier, mon
         ("one_kernel", (200, 2, 3)),
         ("one_kernel", (3, 5, 16)),
         ("one_kernel", (2, 12, 30)),
-        ("one_kernel", (2, 3, 61)),
         ("graph", (1, 1, 1)),
         ("graph", (5, 4, 16)),
         ("graph", (2, 12, 100)),
