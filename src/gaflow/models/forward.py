@@ -286,7 +286,9 @@ def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: T
 def may_stream(model: nn.Module) -> bool:
     """Whether streaming is worth a try: attention goes through transformers' interface, and no adapter is needed."""
     model = uncompiled(model)
-    return find_adapter(model).part is not None and uses_interface(modules_of(model))
+    if find_adapter(model).part is None:
+        return False
+    return _STREAMS.get(model, False) or uses_interface(modules_of(model))
 
 
 def knows_stream(model: nn.Module) -> bool | None:
