@@ -150,7 +150,7 @@ class Call:
 
         def replaced(value: object) -> Any:
             if isinstance(value, Tensor):
-                return tensors[value] if value in tensors else value
+                return tensors.get(value, value)
             if isinstance(value, list | tuple | dict):  # most calls need no look into depth, which takes time
                 return tree_map(replaced, value)
             return value
