@@ -76,7 +76,8 @@ class LayeredNetwork:
         capacity = networks * real_edges.unsqueeze(1)
         del networks, real_edges  # long texts need the memory
 
-        # nearly always there is nothing to remove: everything is computed as if, and read at once
+        _remove_stumps(capacity, outputs, inputs)
+        # nearly always nothing is left to remove: everything is computed as if, and read at once
         draft = _Draft.of(capacity, outputs, inputs, real, terminal)
         decisions = draft.read(extremes)
         check_range(decisions.least, decisions.most)
@@ -151,12 +152,9 @@ class _Draft:
         """Everything from a few passes over the capacities."""
         b, layers, t, _ = capacity.shape
         widest_down = capacity.amax(-1)  # (b, l, t) of each tail
-        widest_up = capacity.amax(-2)  # (b, l, t) of each head
         leaves = widest_down > 0
-        enters = widest_up > 0
-        above = torch.cat([enters, outputs.unsqueeze(1)], 1)
-        below = torch.cat([inputs.unsqueeze(1), leaves], 1)
-        node = above & below
+        enters = capacity.amax(-2) > 0
+        node = _between(leaves, enters, outputs, inputs)
         # no edge ends in a node that has edges on one side only: then all of them are on paths
         has_edges = torch.cat([leaves, enters], 1)
         alive = torch.cat([node[:, 1:], node[:, :-1]], 1)
@@ -247,6 +245,32 @@ def check_terminal_name(terminal: str) -> None:
         raise ArgumentError(Argument("terminal"), f' must be None, a number, "tokens" or "adjacent", not {terminal!r}')
 
 
+def _between(leaves: Tensor, enters: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
+    """The nodes (b, l+1, t) with an edge on either side, terminals included.
+
+    From flags (b, l, t) of tails that an edge leaves and of heads that one enters.
+    """
+    above = torch.cat([enters, outputs.unsqueeze(1)], 1)
+    below = torch.cat([inputs.unsqueeze(1), leaves], 1)
+    return above & below
+
+
+def _remove_stumps(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> None:
+    """Remove the edges of nodes with edges on one side only, in place: nearly always those are all that lead nowhere.
+
+    Where one output is read, half of the nodes below may have no edge to it.
+    """
+    node = _between(capacity.amax(-1) > 0, capacity.amax(-2) > 0, outputs, inputs)
+    _keep_edges_between(capacity, node)
+
+
+def _keep_edges_between(capacity: Tensor, node: Tensor) -> None:
+    """Remove all edges but those between live nodes (b, l+1, t), in place."""
+    tails = node[:, 1:].unsqueeze(3)
+    heads = node[:, :-1].unsqueeze(2)
+    capacity.mul_(tails & heads)
+
+
 def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> None:
     """Remove the edges that no path uses, in place."""
     positive = capacity > 0
@@ -262,5 +286,4 @@ def _prune(capacity: Tensor, outputs: Tensor, inputs: Tensor) -> None:
         heads = (layer & heads.unsqueeze(1)).any(-1)
         reaching.append(heads)
     reached.reverse()
-    node = torch.stack(reached, 1) & torch.stack(reaching, 1)
-    capacity.mul_(node[:, 1:, :, None] & node[:, :-1, None, :])
+    _keep_edges_between(capacity, torch.stack(reached, 1) & torch.stack(reaching, 1))

@@ -179,7 +179,7 @@ def _run(
     additions = Additions(*batch.mask.shape)
     addition_recording = additions if residual else nullcontext()
     softmax_recording = recorded_softmaxes(model) if adapter.needs_softmaxes else nullcontext(())
-    with replaced_embeddings(model, embeddings), addition_recording, softmax_recording as softmaxes, context():
+    with replaced_embeddings(model, embeddings), softmax_recording as softmaxes, context(), addition_recording:
         outputs = model(**model_arguments(model, batch.inputs))
         logits = _logits(model, outputs)
     layers = tuple(adapter.read(ObservedPass(model, outputs, batch.mask, tuple(softmaxes))))
@@ -220,10 +220,10 @@ def _run_streamed(
     try:
         with (
             replaced_embeddings(model, embeddings),
-            addition_recording,
             keeping_inputs,
             streaming(model, stream),
             context(),
+            addition_recording,  # inside, where it sees what the model adds, not what a mode does about it
         ):
             outputs = model(**model_arguments(model, batch.inputs, observe=("hidden_states",)))
             logits = _logits(model, outputs)
@@ -286,7 +286,9 @@ def compute_logits(model: nn.Module, inputs: Mapping[str, Tensor], embeddings: T
 def may_stream(model: nn.Module) -> bool:
     """Whether streaming is worth a try: attention goes through transformers' interface, and no adapter is needed."""
     model = uncompiled(model)
-    return find_adapter(model).part is not None and uses_interface(modules_of(model))
+    if find_adapter(model).part is None:
+        return False
+    return _STREAMS.get(model, False) or uses_interface(modules_of(model))
 
 
 def knows_stream(model: nn.Module) -> bool | None:

@@ -23,7 +23,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 _IN_PLACE = (Tensor.add_, Tensor.__iadd__)
-_ADDITIONS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, *_IN_PLACE)
+_ADDITIONS = frozenset([torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, *_IN_PLACE])
 _WEIGHTS_ONLY = -2  # level of a node that depends on weights alone
 _INPUT_ONLY = -1  # level of a node that depends on the input but on no attention
 
@@ -37,10 +37,17 @@ class ResidualSum:
 
 
 @dataclass(frozen=True)
+class _Terms:
+    """The operands of an addition."""
+
+    values: tuple[Tensor, Tensor]  # (b, t, d) each, detached
+    versions: tuple[int, int]  # a model may overwrite them
+    nodes: tuple[Node, Node]  # in autograd's graph
+
+
+@dataclass(frozen=True)
 class _Addition:
-    operands: tuple[Tensor, Tensor]  # (b, t, d) each, detached
-    versions: tuple[int, int]  # of the operands: a model may overwrite them
-    nodes: tuple[Node, Node]  # of the operands in autograd's graph
+    terms: _Terms
     total: GradientEdge
 
 
@@ -60,9 +67,19 @@ class Additions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func not in _ADDITIONS:
             return func(*args, **kwargs)
+        with torch._C.DisableTorchFunction():  # what is noted here is nothing to other modes
+            terms = self._terms(func, args, kwargs)
+        result = func(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            if terms is not None and result.requires_grad:  # another mode may have run it without a graph
+                self.recorded.append(_Addition(terms, get_gradient_edge(result)))
+        return result
+
+    def _terms(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Terms | None:
+        """What is added; None if that is no pair of hidden states."""
         operands = [*args[:2], *(kwargs[name] for name in ("input", "other") if name in kwargs)]
         if not self._are_hidden_states(operands):
-            return func(*args, **kwargs)
+            return None
         nodes = (get_gradient_edge(operands[0]).node, get_gradient_edge(operands[1]).node)
         left = operands[0].detach()
         right = operands[1].detach()
@@ -70,15 +87,7 @@ class Additions(TorchFunctionMode):
             left = left.clone()
         if kwargs.get("alpha", 1) != 1:
             right = right * kwargs["alpha"]
-        result = func(*args, **kwargs)
-        addition = _Addition(
-            operands=(left, right),
-            versions=(left._version, right._version),
-            nodes=nodes,
-            total=get_gradient_edge(result),
-        )
-        self.recorded.append(addition)
-        return result
+        return _Terms((left, right), (left._version, right._version), nodes)
 
     def _are_hidden_states(self, operands: list[Any]) -> bool:
         if len(operands) != 2 or not torch.is_grad_enabled() or not all(isinstance(x, Tensor) for x in operands):
@@ -99,26 +108,35 @@ def find_residual_sums(
     `roots` are the leaves of autograd's graph by which the input comes in.
     """
     levels = _Levels(attentions, roots)
-    return [_residual_sum(layer, additions, levels) for layer in range(len(attentions))]
+    levels_of_terms = []
+    for addition in additions:
+        left, right = addition.terms.nodes
+        levels_of_terms.append((levels.of(left), levels.of(right)))
+    residual_sums = []
+    for layer in range(len(attentions)):
+        residual_sums.append(_residual_sum(layer, additions, levels_of_terms))
+    return residual_sums
 
 
-def _residual_sum(layer: int, additions: Sequence[_Addition], levels: _Levels) -> ResidualSum | None:
+def _residual_sum(
+    layer: int, additions: Sequence[_Addition], levels_of_terms: Sequence[tuple[int, int]]
+) -> ResidualSum | None:
     stream = None
     total = None
-    for addition in additions:
-        operand_levels = [levels.of(node) for node in addition.nodes]
-        if layer not in operand_levels:
+    for addition, term_levels in zip(additions, levels_of_terms, strict=True):
+        if layer not in term_levels:
             continue
-        branch = operand_levels.index(layer)  # the operand that comes from this layer's attention
+        branch = term_levels.index(layer)  # the term that comes from this layer's attention
         other = 1 - branch
-        if not _INPUT_ONLY <= operand_levels[other] < layer:
+        if not _INPUT_ONLY <= term_levels[other] < layer:
             continue
-        if total is not None and addition.nodes[branch] is not total.node:
+        terms = addition.terms
+        if total is not None and terms.nodes[branch] is not total.node:
             continue
-        operand = addition.operands[other]
-        if operand._version != addition.versions[other]:
+        value = terms.values[other]
+        if value._version != terms.versions[other]:
             return None
-        stream = operand if stream is None else stream + operand
+        stream = value if stream is None else stream + value
         total = addition.total
     if stream is None or total is None:
         return None

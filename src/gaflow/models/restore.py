@@ -107,17 +107,25 @@ def _differentiate_by(weights: Sequence[nn.Parameter], modules: Sequence[nn.Modu
 
     Parameters that a module of several layers holds itself stay as they are: attention may depend on nothing else.
     """
+    flags: list[tuple[nn.Parameter, bool]] = []  # what is changed, and how it was before
+    undo.callback(_set_flags, flags)
     for module in modules:
         if module._modules:
             continue
         for parameter in module._parameters.values():
             if parameter is not None and parameter.requires_grad:
-                undo.callback(parameter.requires_grad_, True)
+                flags.append((parameter, True))
                 parameter.requires_grad_(False)
     for weight in weights:
         if not weight.requires_grad:
-            undo.callback(weight.requires_grad_, False)
+            flags.append((weight, False))
             weight.requires_grad_(True)
+
+
+def _set_flags(flags: Sequence[tuple[nn.Parameter, bool]]) -> None:
+    """Put back whether parameters require gradients, the last change first."""
+    for parameter, before in reversed(flags):
+        parameter.requires_grad_(before)
 
 
 def _use_eager_attention(modules: Sequence[nn.Module], undo: ExitStack) -> None:

@@ -342,4 +342,4 @@ class _Heads:
         """Add a gradient (b, c, t, d) of these heads to that of the keys or values (b, groups, t, d)."""
         if self.repeats > 1:
             gradient = gradient.unflatten(1, (-1, self.repeats)).sum(2)
-        total[:, self.keyed] += gradient
+        total[:, self.keyed].add_(gradient)

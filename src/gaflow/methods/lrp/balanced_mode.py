@@ -132,12 +132,11 @@ class BalancedMode(OperationMode[Marks]):
         if any(value is carrier for carrier in carriers):  # nothing was done, as by dropout
             return value
         of_origin = self._composed(call, carriers)
-        if len(carriers) == 1:
+        x = self.marks.origin(carriers[0])
+        function = of_origin
+        if len(carriers) == 1 and x is not carriers[0]:
             x = carriers[0]
             function = _with_replaced(call, {x: _itself})
-        else:
-            x = self.marks.origin(carriers[0])
-            function = of_origin
         result = Activation.apply(x, lambda: value, function, call.op)
         return self.marks.put(result, self.marks.function_of(x, of_origin))
 

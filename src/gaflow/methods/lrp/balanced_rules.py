@@ -57,13 +57,15 @@ class Activation(Function):
         (gradient,) = results
         (x,) = ctx.saved_tensors
         at_zero = ctx.function(x.new_zeros(()))
-        if not bool(at_zero.isfinite().all()):
-            raise uncovered(ctx.op)
         # The difference of nearly equal values has few digits: near 0 the derivative there is more exact.
-        nearest = torch.finfo(x.dtype).eps ** 0.5 if bool(at_zero.any()) else 0.0
-        slope = (ctx.function(x) - at_zero).div_(x)
+        nearest = at_zero.any().to(x.dtype) * torch.finfo(x.dtype).eps ** 0.5
         near_zero = x.abs() <= nearest
-        if bool(near_zero.any()):
+        flags = torch.stack([at_zero.isfinite().all(), near_zero.any()])
+        is_finite, is_near_zero = flags.tolist()  # a GPU is waited for once
+        if not is_finite:
+            raise uncovered(ctx.op)
+        slope = (ctx.function(x) - at_zero).div_(x)
+        if is_near_zero:
             slope = torch.where(near_zero, _derivative_at_zero(ctx.function, x), slope)
         return gradient * slope, None, None, None
 

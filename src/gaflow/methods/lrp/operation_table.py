@@ -149,10 +149,15 @@ class Call:
         """The same call with other values in place of some of its tensors."""
 
         def replaced(value: object) -> Any:
-            return tensors[value] if isinstance(value, Tensor) and value in tensors else value
+            if isinstance(value, Tensor):
+                return tensors.get(value, value)
+            if isinstance(value, list | tuple | dict):  # most calls need no look into depth, which takes time
+                return tree_map(replaced, value)
+            return value
 
-        args, kwargs = tree_map(replaced, (self.args, self.kwargs))
-        return replace(self, args=args, kwargs=kwargs)
+        args = tuple(map(replaced, self.args))
+        kwargs = {name: replaced(value) for name, value in self.kwargs.items()}
+        return Call(self.func, self.op, args, kwargs)
 
     def on_copies(self, first: Tensor) -> Call:
         """The same call for `first` in place of what it would have overwritten, which overwrites a copy of that."""
