@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -486,6 +487,16 @@ def archive(path: Path, out: Path, outcomes: Mapping[str, Outcome], text: str) -
     unfinished.replace(path)
 
 
+def begun_differently(out: Path, decisive: Mapping[str, object]) -> str:
+    """What an earlier call with this OUT had instead of these settings, or nothing: it left classifiers behind."""
+    path = out / "settings.json"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(decisive))
+    earlier = json.loads(path.read_text())
+    return ", ".join(f"{name} {earlier.get(name)!r}" for name, value in decisive.items() if earlier.get(name) != value)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Train, run all scripts, and pack what they wrote."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -497,7 +508,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the processor, for each process")
     parser.add_argument("--seconds", type=float, help="for everything")
     parser.add_argument("--reserve", type=float, default=75.0, help="seconds at the end, for writing tables")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, help="default: benchmarks/results; with --tiny, OUT/results")
     parser.add_argument("--archive", type=Path, help="written after every step; default: OUT/evidence.zip")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -505,11 +516,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="print the commands, and run nothing")
     options = parser.parse_args(arguments)
     sizes = TINY if options.tiny else Sizes()
+    out = options.out.resolve()
+    results = options.results or (out / "results" if options.tiny else RESULTS)
     places = Places(
         base=str(Path(options.base).resolve()),
         data=options.data.resolve(),
-        out=options.out.resolve(),
-        results=options.results.resolve(),
+        out=out,
+        results=results.resolve(),
         device=options.device,
         seed=options.seed,
     )
@@ -522,6 +535,9 @@ def main(arguments: list[str] | None = None) -> None:
         for step in steps:
             print(" ".join(["python", *step.command(None)[1:]]))
         return
+    different = begun_differently(out, {"base": places.base, "seed": options.seed, "tiny": options.tiny})
+    if different:
+        parser.error(f"{out} was begun with {different}; use the same options, or another --out")
     settings = {"jobs": options.jobs, "threads": options.threads, "seconds": options.seconds, "seed": options.seed}
 
     path = options.archive or places.out / "evidence.zip"

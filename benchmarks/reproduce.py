@@ -324,7 +324,8 @@ def process_names(work: Work, names: list[str]) -> list[str]:
     """What the processes of a call are called: after their data set, and with `--split` also their part of the work."""
     if not work.split:
         return names
-    return [f"{name}/{number}" for name in names for number in range(len(work.parts()))]
+    # data set after data set, so that the first processes train different classifiers
+    return [f"{name}/{number}" for number in range(len(work.parts())) for name in names]
 
 
 def run_process(work: Work, process_name: str) -> bool:

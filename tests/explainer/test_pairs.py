@@ -10,7 +10,8 @@ import torch
 
 import gaflow
 from gaflow.errors import ArgumentError, ArgumentTypeError, GaflowError, TargetError, TextError, UnsupportedModelError
-from gaflow.methods import FlowMethod
+from gaflow.explainer.many import explain_many, prepare_each
+from gaflow.methods import METHODS, FlowMethod
 from tests.support.task_models import sentence_encoder
 
 PAIR = ("although this dog is not cute, it is very smart.", "a smart dog")
@@ -212,3 +213,22 @@ def test_scores_of_equal_texts_that_are_only_rounding_errors_are_flagged():
         assert "warning" not in explainer()(equal, method, "dot").diagnostics
         assert "warning" not in explainer()(PAIR, method).diagnostics
     assert "warning" not in explainer()(equal, "occlusion").diagnostics
+
+
+def test_a_pair_has_the_same_scores_whichever_pairs_are_done_already():
+    runner = explainer().runner
+    words = ["a", "good", "film", "is", "not", "bad", "at", "all", "said", "the", "dog"]
+    pairs = [(" ".join(words[: k % 7 + 1]), " ".join(words[k % 5 :])) for k in range(9)]
+    prepared = prepare_each(runner, pairs, None)
+    methods = [METHODS["agf"]]
+
+    def scores(done) -> dict[int, Any]:
+        results = explain_many(runner, prepared, methods, batch_size=4, on_error="collect", done=done)
+        attributions: dict[int, Any] = {of_text.index: of_text.by_method["agf"] for of_text in results}
+        return {index: attribution.scores for index, attribution in attributions.items()}
+
+    everything = scores(done=())
+    rest = scores(done=frozenset(range(0, 9, 2)))
+    assert sorted(rest) == [1, 3, 5, 7]
+    for index, values in rest.items():
+        np.testing.assert_array_equal(values, everything[index])

@@ -73,6 +73,21 @@ def test_workers_share_a_single_shard_and_what_is_stopped_goes_on_with_or_withou
     assert files(tmp_path / "job") == files(tmp_path / "alone")
 
 
+class Unpicklable(UserWarning):
+    """A warning that pickles, but cannot be made again from what was pickled."""
+
+    def __init__(self, text: str, number: int):
+        super().__init__(f"{text} {number}")
+
+
+def test_a_warning_that_cannot_be_pickled_arrives_as_one_that_says_the_same():
+    sent = local_engine._sendable_warning(Unpicklable("short of", 3))
+    assert type(sent) is UserWarning
+    assert str(sent) == "short of 3"
+    plain = RuntimeWarning("overflow")
+    assert local_engine._sendable_warning(plain) is plain
+
+
 def test_nothing_starts_if_nothing_is_left_to_do(tmp_path, monkeypatch):
     run(tmp_path, workers=None)
     monkeypatch.setattr(local_engine, "_Worker", None)

@@ -151,3 +151,9 @@ def test_an_unknown_table_is_refused_with_the_names_that_there_are(tmp_path, cap
     evidence.main([*arguments, "--only", "answers"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["benchmarks.train_located", "benchmarks.located_tasks"]
+
+
+def test_classifiers_of_another_kind_of_run_are_not_taken_for_those_of_this_one(tmp_path):
+    assert evidence.begun_differently(tmp_path / "out", {"seed": 0, "tiny": True}) == ""
+    assert evidence.begun_differently(tmp_path / "out", {"seed": 0, "tiny": True}) == ""
+    assert evidence.begun_differently(tmp_path / "out", {"seed": 1, "tiny": True}) == "seed 0"

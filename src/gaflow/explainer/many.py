@@ -66,9 +66,9 @@ class PreparedText:
     def runs_alone(self) -> bool:
         """Whether the text shares no batch in a data set, which may hold many such texts.
 
-        The attributions of its windows are kept until the text is complete.
+        The attributions of its windows, or of both texts of a pair, are kept until all of them are there.
         """
-        return self.in_parts and not self.is_pair
+        return self.in_parts
 
 
 @dataclass(frozen=True)

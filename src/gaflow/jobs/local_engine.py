@@ -452,8 +452,17 @@ def _explain_batch(
                 by_index[results.index] = writer.write(results)
     except Exception as error:
         return _sendable(error)
-    raised = [warning.message for warning in caught if isinstance(warning.message, Warning)]
+    raised = [_sendable_warning(warning.message) for warning in caught if isinstance(warning.message, Warning)]
     return _BatchResult(by_index, timings, writer.seconds, raised)
+
+
+def _sendable_warning(warning: Warning) -> Warning:
+    """The warning, or one that says the same if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(warning))
+    except Exception:  # of any class: objects decide how they are pickled
+        return UserWarning(str(warning))
+    return warning
 
 
 def _sendable(error: Exception) -> Exception:

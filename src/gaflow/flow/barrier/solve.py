@@ -141,7 +141,8 @@ class LogBarrier:
             mu = per_item(self.mu, len(unit), device, "mu")
             mu_in_units = mu / unit
         results = _Results(network, mu)
-        with torch.inference_mode():  # autograd's bookkeeping would be a fifth of the time of small networks
+        # autograd's bookkeeping would be a fifth of the time of small networks; Triton starts on the current device
+        with torch.inference_mode(), torch.cuda.device_of(network.capacity):
             for items, tokens in group_by_length(network):
                 started = time.perf_counter()
                 self._solve_group(network, mu_in_units, items, tokens, results)

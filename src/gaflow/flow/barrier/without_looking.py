@@ -35,7 +35,7 @@ LOOPS: tuple[Loop, ...] = ("looking", "one_kernel", "graph")
 # 4.7 / 7.0, 1 x 32 8.3 / 7.2, 2 x 32 8.7 / 6.0, 64 x 32 9.8 / 10.7.
 ONE_KERNEL_MAX_TOKENS = 16
 GRAPH_MAX_EDGES = 1 << 23  # with more in a batch, a step takes longer than starting its kernels
-CACHED_EDGES = 1 << 23  # in the graphs that are kept, of 100 to 200 bytes each
+CACHED_EDGES = 1 << 23  # in the graphs that are kept until the process ends, of 100 to 200 bytes each
 STEPS_BEFORE_LOOK = 10  # hardly a network has converged by then
 TOKENS_STEP = 16  # lengths are rounded up to multiples, which share a graph
 
@@ -46,12 +46,16 @@ def choose_loop(state: State) -> Loop:
     """The fastest loop for the size and device of a state."""
     if not isinstance(state.edges, Edges) or state.subtraction_free or not gpu.available(state.edges.variables):
         return "looking"
-    _, items, m = state.edges.variables.shape
-    if state.shape[1] <= ONE_KERNEL_MAX_TOKENS:
+    layers, t = state.shape
+    if t <= ONE_KERNEL_MAX_TOKENS:
         return "one_kernel"
-    if items * m <= GRAPH_MAX_EDGES:
-        return "graph"
-    return "looking"
+    edges = len(state.level) * layers * _rounded_up(t) ** 2
+    return "graph" if edges <= GRAPH_MAX_EDGES else "looking"
+
+
+def _rounded_up(tokens: int) -> int:
+    """The length of the graph that such texts are solved by."""
+    return -(-tokens // TOKENS_STEP) * TOKENS_STEP
 
 
 def advance(state: State, steps: int, loop: Loop, way: Way | None) -> None:
@@ -99,6 +103,7 @@ def _advance_by_graph(state: State, edges: Edges, steps: int, way: Way | None) -
         if recorded.frozen.all():
             break
     recorded.unload(state, edges)
+    torch.cuda.current_stream(key.device).synchronize()  # other threads may have streams of their own
     _put_into_cache(key, recorded)
 
 
@@ -122,7 +127,7 @@ def _key(state: State, edges: Edges, way: Way | None) -> _Key:
         device=state.node.device,
         items=items,
         layers=layers,
-        tokens=-(-t // TOKENS_STEP) * TOKENS_STEP,
+        tokens=_rounded_up(t),
         floats=floats,
         weighted=edges.target_mu.shape[1] > 1,
         way=way,
@@ -184,8 +189,10 @@ class _RecordedStep:
             step.run()  # compiles kernels, which cannot be recorded
             stream.synchronize()
             step.graph.capture_begin(capture_error_mode="thread_local")
-            step.run()
-            step.graph.capture_end()
+            try:
+                step.run()
+            finally:  # or nothing could be recorded on the stream any more
+                step.graph.capture_end()
         current.wait_stream(stream)
         return step
 
@@ -297,7 +304,9 @@ def _take_from_cache(key: _Key) -> _RecordedStep | None:
 
 def _put_into_cache(key: _Key, step: _RecordedStep) -> None:
     """Keep a step, and let go of those that were not used for longest."""
+    if step.edges.capacity.numel() > 2 * CACHED_EDGES:
+        return
     with _cache_lock:
         _cache[key] = step
-        while sum(other.edges.capacity.numel() for other in _cache.values()) > CACHED_EDGES:
+        while len(_cache) > 1 and sum(other.edges.capacity.numel() for other in _cache.values()) > CACHED_EDGES:
             _cache.popitem(last=False)

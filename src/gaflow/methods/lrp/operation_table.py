@@ -106,6 +106,15 @@ class Operation:
     swapped: bool = False  # the operands come in reverse order
 
 
+def _replace_tensors(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
+    """A value with others in place of some tensors, which are freed at once: no function here refers to itself."""
+    if isinstance(value, Tensor):
+        return tensors.get(value, value)
+    if isinstance(value, list | tuple | dict):  # most calls need no look into depth, which takes time
+        return tree_map(lambda leaf: tensors.get(leaf, leaf) if isinstance(leaf, Tensor) else leaf, value)
+    return value
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of a torch function."""
@@ -147,16 +156,8 @@ class Call:
 
     def replacing(self, tensors: Mapping[Tensor, Any]) -> Call:
         """The same call with other values in place of some of its tensors."""
-
-        def replaced(value: object) -> Any:
-            if isinstance(value, Tensor):
-                return tensors.get(value, value)
-            if isinstance(value, list | tuple | dict):  # most calls need no look into depth, which takes time
-                return tree_map(replaced, value)
-            return value
-
-        args = tuple(map(replaced, self.args))
-        kwargs = {name: replaced(value) for name, value in self.kwargs.items()}
+        args = tuple(_replace_tensors(value, tensors) for value in self.args)
+        kwargs = {name: _replace_tensors(value, tensors) for name, value in self.kwargs.items()}
         return Call(self.func, self.op, args, kwargs)
 
     def on_copies(self, first: Tensor) -> Call:
