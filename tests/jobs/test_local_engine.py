@@ -147,7 +147,9 @@ def test_settings_of_torch_that_workers_lack_are_refused(tmp_path):
 
 
 @slow
-def test_a_trusted_model_works_in_a_worker(tmp_path):
+def test_a_trusted_model_works_in_a_worker(tmp_path, monkeypatch):
+    without_other_caches = [entry for entry in sys.path if not Path(entry, "transformers_modules").exists()]
+    monkeypatch.setattr(sys, "path", without_other_caches)  # tests may have had caches of their own
     folder = with_code(tmp_path, tmp_path / "ran")
     explainer = gaflow.Explainer(folder, device="cpu", trust_remote_code=True)
     attribute(explainer, FEW, tmp_path / "workers", ["agf"], engine=Local(workers=1))

@@ -137,6 +137,8 @@ class _Pool:
         self._queue: deque[_Batch] = deque()  # that no worker has
         self._losses: Counter[tuple[int, int]] = Counter()  # shard and first position of a batch -> workers lost
         self._stopped = False
+        self._was_ready = False  # whether any worker ever was
+        self._failed_starts = 0
 
     def compute(
         self, settings: JobSettings, shards: Iterator[ShardRows], report: Report, stop: Stop
@@ -247,6 +249,7 @@ class _Pool:
                 warnings.warn(warning, stacklevel=2)
         elif worker.has_explainer:
             worker.is_ready = True
+            self._was_ready = True
             self._give_batch(worker)
         else:
             worker.load(self._sent)
@@ -257,6 +260,9 @@ class _Pool:
         reason = worker.reason_of_end()
         batch = worker.batch
         if not worker.is_ready:
+            self._failed_starts += 1
+            if self._was_ready and self._failed_starts < _LOSSES:  # workers can start here: another one will
+                return
             raise JobError(
                 f"a worker process ended while it started: {reason}. Each worker imports your script again: put what "
                 'it runs under `if __name__ == "__main__":`. Each needs memory for a copy of the model, too: if that '
