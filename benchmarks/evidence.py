@@ -19,7 +19,7 @@ is done; scripts that can are told the time themselves, and name in their result
     OUT/evidence.zip       results, logs and records of training: all but weights and scores
 
 Results are written to benchmarks/results, or to `--results`. `--tiny` runs everything on a few texts, to see that it
-works; its numbers mean nothing.
+works; its numbers mean nothing, and are written to OUT/results.
 """
 
 from __future__ import annotations
